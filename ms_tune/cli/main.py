@@ -1,0 +1,100 @@
+"""``ms-tune``: finds the command, runs it, and turns every failure into a text and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ms_tune import __version__
+from ms_tune.cli.parser import Parser, language_from_arguments
+from ms_tune.errors import ExitCode, MsTuneError
+from ms_tune.render.console import Console
+from ms_tune.texts import language_from_environment, msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ms_tune.texts import Language
+
+# Command, and the module of this package that holds it. The one-line help of NAME is the text "NAME.summary".
+COMMANDS = {"lint": "lint", "normalize-recompute": "normalize", "dryrun": "dryrun"}
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+class Command(Protocol):
+    """What a module of this package provides."""
+
+    def build_parser(self, language: Language) -> Parser:
+        """The command's own parser."""
+
+    def run(self, arguments: Namespace, console: Console) -> ExitCode:
+        """Do the work; raise :class:`MsTuneError` on failure."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    language = language_from_arguments(arguments, language_from_environment())
+    console = Console(language)
+    try:
+        return _run(arguments, console)
+    except MsTuneError as error:
+        console.fail(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        console.note(console.text("cli.interrupted"))
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`ms-tune lint ... | head`): not a failure. Python would complain once
+        # more when it flushes standard output at exit, so that goes to the null device.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except Exception as error:  # noqa: BLE001 - the last resort, so that a defect has an exit code of its own
+        console.note(traceback.format_exc())
+        console.note(console.text("cli.internal", error=type(error).__name__))
+        return ExitCode.INTERNAL
+
+
+def _run(arguments: Sequence[str], console: Console) -> int:
+    top = _top_parser(console.language)
+    options, rest = arguments, []
+    for position, argument in enumerate(arguments):
+        if argument in COMMANDS:
+            options, rest = arguments[:position], list(arguments[position:])
+            break
+    if not rest:
+        # No command: help, version, or a mistake that the top parser explains.
+        top.parse_args(options)
+        top.print_help()
+        return ExitCode.USAGE
+    top.parse_args([*options, rest[0]])
+    command = cast("Command", import_module(f"ms_tune.cli.{COMMANDS[rest[0]]}"))
+    parsed = command.build_parser(console.language).parse_args(rest[1:])
+    return command.run(parsed, console)
+
+
+def _top_parser(language: Language) -> Parser:
+    parser = Parser(prog="ms-tune", language=language, description=msg("cli.description"), epilog=msg("cli.examples"))
+    parser.add_argument(
+        "--version", action="version", version=f"ms-tune {__version__}", help=parser.tr("cli.help.version")
+    )
+    parser.add_common_arguments(json=False)
+    summaries = "\n".join(f"  {name:<22}{parser.tr(f'{module}.summary')}" for name, module in COMMANDS.items())
+    parser.epilog = f"{parser.tr('cli.title.commands')}:\n{summaries}\n\n{parser.epilog}"
+    parser.add_argument(
+        "command", choices=list(COMMANDS), metavar="COMMAND", nargs="?", help=parser.tr("cli.help.command")
+    )
+    return parser
+
+
+def entry_point() -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # Chinese text on a terminal whose locale is "C" must not end in a UnicodeEncodeError.
+            stream.reconfigure(errors="replace")
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,120 @@
+"""An argparse parser that speaks the user's language and raises :class:`UsageError` instead of exiting."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, NoReturn
+
+from ms_tune.errors import UsageError
+from ms_tune.render.console import usage_hint
+from ms_tune.texts import Language, Message, msg, render
+from ms_tune.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
+_COMPLAINTS = (
+    (re.compile(r"the following arguments are required: (?P<detail>.*)"), "cli.usage.required"),
+    (re.compile(r"unrecognized arguments: (?P<detail>.*)"), "cli.usage.unrecognized"),
+    (
+        re.compile(
+            r"argument (?P<argument>.*?): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<choices>.*)\)", re.DOTALL
+        ),
+        "cli.usage.choice",
+    ),
+    (re.compile(r"argument (?P<argument>.*?): expected (?:one|at least one) argument"), "cli.usage.expected-one"),
+    (re.compile(r"argument (?P<argument>.*?): not allowed with argument (?P<other>.*)"), "cli.usage.not-allowed"),
+    (re.compile(r"argument (?P<argument>.*?): (?P<detail>.*)", re.DOTALL), "cli.usage.value"),
+    (re.compile(r"(?P<detail>.*)", re.DOTALL), "cli.usage.other"),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose help and complaints are in one language.
+
+    Args:
+        prog: How the user called the program or command.
+        language: The language of help and complaints.
+        description: Text for the top of the help.
+        epilog: Text for its end: examples.
+    """
+
+    def __init__(
+        self, *, prog: str, language: Language, description: Message | None = None, epilog: Message | None = None
+    ) -> None:
+        self.language = language
+        super().__init__(
+            prog=prog,
+            description=render(description, language) if description else None,
+            epilog=render(epilog, language) if epilog else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        self._optionals.title = self.tr("cli.title.options")
+        self._positionals.title = self.tr("cli.title.arguments")
+        self.add_argument("-h", "--help", action="help", help=self.tr("cli.help.help"))
+
+    def tr(self, text_id: str, **params: object) -> str:
+        """A text in the parser's language."""
+        return render(Message(text_id, params), self.language)
+
+    def add_common_arguments(self, *, json: bool = True) -> None:
+        """Options that every command takes."""
+        self.add_argument("--lang", choices=[language.value for language in Language], help=self.tr("cli.help.lang"))
+        if json:
+            self.add_argument("--json", action="store_true", help=self.tr("cli.help.json"))
+
+    def format_help(self) -> str:
+        """The help text in the parser's language."""
+        # argparse hard-codes the word "usage: "; its own gettext hook needs a compiled catalogue file.
+        return super().format_help().replace("usage: ", self.tr("cli.title.usage"), 1)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise argparse's complaint as a :class:`UsageError` in words of both languages."""
+        for pattern, text_id in _COMPLAINTS:
+            match = pattern.fullmatch(message)
+            if match:
+                raise UsageError(msg(text_id, **match.groupdict()), usage_hint(self.prog))
+        raise AssertionError(message)
+
+
+def size_argument(language: Language) -> Callable[[str], int]:
+    """An argparse type: ``64GB`` to bytes."""
+
+    def convert(text: str) -> int:
+        try:
+            return parse_size(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(render(msg("cli.usage.size", value=text), language)) from None
+
+    return convert
+
+
+def integer_argument(language: Language, *, minimum: int) -> Callable[[str], int]:
+    """An argparse type: a whole number from ``minimum`` (0 or 1) up."""
+    text_id = "cli.usage.positive-int" if minimum else "cli.usage.natural"
+
+    def convert(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < minimum:
+            raise argparse.ArgumentTypeError(render(msg(text_id, value=text), language))
+        return int(text)
+
+    return convert
+
+
+def language_from_arguments(arguments: Iterable[str], default: Language) -> Language:
+    """The language that ``--lang`` asks for, needed before there is a parser to parse it."""
+    values = [language.value for language in Language]
+    previous = ""
+    found = default
+    for argument in arguments:
+        if argument == "--":
+            break
+        value = argument.removeprefix("--lang=") if argument.startswith("--lang=") else argument
+        if (previous == "--lang" or value != argument) and value in values:
+            found = Language(value)
+        previous = argument
+    return found

@@ -1,0 +1,1 @@
+"""What a config says: its text with positions, its dialect, and the neutral model that other rooms compute with."""

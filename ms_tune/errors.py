@@ -1,0 +1,114 @@
+"""Every error that ms-tune raises on purpose, and the exit codes of its commands.
+
+::
+
+    MsTuneError              a text, a hint, an exit code
+    ├── UsageError           the command line is wrong
+    ├── ConfigError          a config cannot be read, or says something impossible (with file, line, column)
+    ├── UnsupportedError     this machine, version or model is not served; the text says what is
+    ├── MissingExtraError    an optional dependency is not installed
+    ├── StandInBuildError    the stand-in CANN libraries could not be built
+    ├── RunError             a simulated training run failed
+    └── TraceError           a tracker file cannot be read (with file and line)
+
+The message of an error is a :class:`~ms_tune.texts.Message`, not a sentence: the command line renders it in the
+user's language, ``str(error)`` renders it in English.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ms_tune.texts import Language, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.texts import Message
+
+
+class ExitCode(IntEnum):
+    """What the exit code of every command means."""
+
+    OK = 0
+    FINDINGS = 1  # findings, or "does not fit"
+    USAGE = 2  # the user's command line, config, machine or run is at fault
+    INTERNAL = 3  # ms-tune itself is at fault
+
+
+class MsTuneError(Exception):
+    """A failure that the user can understand and act on.
+
+    Args:
+        message: What is wrong.
+        hint: What to do about it.
+    """
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, message: Message, hint: Message | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return render(self.message, Language.EN)
+
+    def location(self) -> str:
+        """Where the fault is, as ``file:line:column``, or an empty string."""
+        return ""
+
+
+class UsageError(MsTuneError):
+    """The command line asks for something that does not make sense."""
+
+
+class UnsupportedError(MsTuneError):
+    """This platform, framework version, dialect or model is not served."""
+
+
+class MissingExtraError(MsTuneError):
+    """A command needs an extra that is not installed."""
+
+
+class StandInBuildError(MsTuneError):
+    """The stand-in CANN libraries could not be built."""
+
+
+class RunError(MsTuneError):
+    """The simulated training run did not come to a usable end."""
+
+
+class _LocatedError(MsTuneError):
+    """An error at a place in a file. Lines and columns count from 1; columns count characters."""
+
+    def __init__(
+        self,
+        message: Message,
+        hint: Message | None = None,
+        *,
+        path: Path | str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        super().__init__(message, hint)
+        self.path = path
+        self.line = line
+        self.column = column
+
+    def location(self) -> str:
+        parts = [str(part) for part in (self.path, self.line, self.column) if part is not None]
+        return ":".join(parts)
+
+    def __str__(self) -> str:
+        where = self.location()
+        return f"{where}: {super().__str__()}" if where else super().__str__()
+
+
+class ConfigError(_LocatedError):
+    """A config cannot be read, or what it says cannot be."""
+
+
+class TraceError(_LocatedError):
+    """A file of the memory tracker cannot be read."""

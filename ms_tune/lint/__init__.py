@@ -1,0 +1,1 @@
+"""The linter: checks read from checklists, findings with positions."""

@@ -1,0 +1,1 @@
+"""Checks that need code; the others are declared in the checklists."""

@@ -1,0 +1,1 @@
+"""Shows results: each module takes frozen results and writes text or JSON. No engine is imported here."""

@@ -1,0 +1,93 @@
+"""The output conventions of every command.
+
+Results go to standard output; progress, notes and errors go to standard error. Colour is used on a terminal only, and
+never when ``NO_COLOR`` is set. With ``--json`` standard output holds exactly one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ms_tune.texts import Language, Message, msg, render
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    import rich.console
+
+    from ms_tune.errors import MsTuneError
+
+
+@dataclass(frozen=True)
+class Console:
+    """Where a command writes, and in which language."""
+
+    language: Language
+
+    def text(self, text_id: str, /, **params: object) -> str:
+        """The sentence with this id in the user's language."""
+        return render(Message(text_id, params), self.language)
+
+    def say(self, message: Message) -> str:
+        """The sentence for a message in the user's language."""
+        return render(message, self.language)
+
+    def write(self, text: str) -> None:
+        """A line of the result."""
+        print(text, file=sys.stdout)  # noqa: T201 - the one place where results are printed
+
+    def write_json(self, value: Mapping[str, object]) -> None:
+        """The result as one JSON object."""
+        self.write(json.dumps(value, ensure_ascii=False, indent=2))
+
+    def note(self, text: str) -> None:
+        """A line beside the result: progress, warnings, errors."""
+        print(text, file=sys.stderr)  # noqa: T201 - the one place where notes are printed
+
+    def warn(self, message: Message) -> None:
+        """Something that the user should know and that does not stop the command."""
+        label = self.text("cli.warning")
+        self.note(f"{self.paint(label, 'yellow', sys.stderr)}: {self.say(message)}")
+
+    def fail(self, error: MsTuneError) -> None:
+        """Tell the user what is wrong, where, and what to do."""
+        where = error.location()
+        label = self.paint(self.text("cli.error"), "red", sys.stderr)
+        self.note(f"{where + ': ' if where else ''}{label}: {self.say(error.message)}")
+        if error.hint is not None:
+            self.note(f"  {self.paint(self.text('cli.hint'), 'cyan', sys.stderr)}: {self.say(error.hint)}")
+
+    def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
+        """The text in a colour, if the stream is a terminal that wants colours."""
+        return f"{_ANSI[colour]}{text}\033[0m" if wants_colour(stream or sys.stdout) else text
+
+    @cached_property
+    def rich(self) -> rich.console.Console:
+        """A rich console on standard output, for tables."""
+        import rich.console  # noqa: PLC0415 - imported late: start-up time
+
+        width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100
+        return rich.console.Console(
+            file=sys.stdout, width=width, highlight=False, markup=False, no_color=not wants_colour(sys.stdout)
+        )
+
+
+_ANSI = {"red": "\033[1;31m", "green": "\033[1;32m", "yellow": "\033[1;33m", "cyan": "\033[36m", "dim": "\033[2m"}
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether to colour what is written to the stream (https://no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
+
+
+def usage_hint(program: str) -> Message:
+    """Where to read how a command is used."""
+    return msg("cli.usage.hint", program=program)

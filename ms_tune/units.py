@@ -1,0 +1,40 @@
+"""Sizes: bytes inside, GiB and MiB (1024-based) when shown.
+
+MindSpore writes ``58GB`` and means 58 x 1024^3 bytes (``max_device_memory: 58GB`` gives "MindSpore Used memory size:
+59392M" in its log), so every unit here is 1024-based, with or without the i.
+"""
+
+from __future__ import annotations
+
+import re
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+
+_UNITS = {"": 1, "B": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024**4}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?(B?)\s*", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes from a text such as ``64GB``, ``64GiB``, ``58 G``, ``512MB`` or ``1024``.
+
+    Raises:
+        ValueError: The text is not a size, or the size is zero.
+    """
+    match = _SIZE.fullmatch(text)
+    size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+    if size <= 0:
+        message = f"not a size: {text!r}"
+        raise ValueError(message)
+    return size
+
+
+def gib(size: int) -> str:
+    """``1234567890`` as ``1.15 GiB``."""
+    return f"{size / GIB:,.2f} GiB"
+
+
+def mib(size: int) -> str:
+    """``1234567890`` as ``1,177.4 MiB``."""
+    return f"{size / MIB:,.1f} MiB"
