@@ -1,0 +1,404 @@
+"""Reads ``memory_block.csv``, which MindSpore's memory tracker writes when the process exits.
+
+Three layouts are known: 16 columns (MindSpore 2.3, 2.4), 17 (2.5 to 2.7) and 20 (2.10). They differ by columns added in
+the middle, so columns are found by name. The writer (``mem_tracker.cc``) quotes nothing and ends every line, the first
+one too, with a comma; commas inside a path therefore look like surplus fields. hyper-parallel's emulator of the file
+(``torch/memory_report.py``) quotes properly and writes no trailing comma. Both are read.
+
+A row is kept only if every number in it is one and its surplus commas can be placed without doubt; every other row is
+refused and reported with its line.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from ms_tune.texts import Message
+
+NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
+STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
+DROPPED_KEPT = 20  # how many refused rows are described; all are counted
+
+_REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
+_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # may hold commas, or tell
+_MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
+_MAX_DIGITS = 19  # of INT64_MAX
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
+_USERS = re.compile(r"(?:\{[0-9-]*\})?")
+_KINDS = frozenset(
+    {
+        *("Weight", "ConstantValue", "PyNativeInput", "PyNativeOutput", "WorkSpace", "Kernel", "GraphOutput", "Other"),
+        *("Somas", "SomasOutput", "InSideSomas", "GeConst", "GeFixed", "GeFeatureMemory"),
+        *("BatchMemory", "ContinuousMemory"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One allocation. Ticks are the tracker's logical counter; the block lives in ``[start, end)``.
+
+    Attributes:
+        line: Its line in the file, from 1.
+        start: Tick of the allocation, or :data:`STATIC`.
+        end: Tick of the release, None if it was never freed, or :data:`STATIC`.
+        address: Device address; 0 in some rows of the GE back end.
+        stream: Stream index.
+        pool: Name of the memory pool.
+        size: Bytes, after the pool's alignment.
+        used_after: Bytes in use in the pool just after this allocation (MindSpore 2.10).
+        footprint_after: Bytes between the lowest and the highest address used so far, summed over the pool's units.
+        kind: The tracker's ``type``; empty if the block was never bound to a tensor.
+        producer_task: Time stamp of the task that asked for it; in graph mode often that of an unrelated task.
+        task_name: ``PyNative`` in the dynamic graph; in graph mode number and scope path of the operator.
+        node_name: Operator in the dynamic graph; in graph mode its scope path, or the name of the parameter.
+        graph_name: Graph or operator, often empty.
+        last_user_task: Time stamp of the last task that touched it.
+        user_text: Time stamps of all tasks that touched it as written, such as ``{0-0-112}``; see :attr:`users`.
+        stack: The Python stack, outermost frame first; equal stacks are one object.
+        persistent: Whether it is in the pool's part for weights and constants (MindSpore 2.10).
+        small: Whether it is in the pool's part for small blocks (MindSpore 2.10).
+    """
+
+    line: int
+    start: int
+    end: int | None
+    address: int
+    stream: int | None
+    pool: str
+    size: int
+    used_after: int | None
+    footprint_after: int | None
+    kind: str
+    producer_task: int | None
+    task_name: str
+    node_name: str
+    graph_name: str
+    last_user_task: int | None
+    user_text: str
+    stack: tuple[Frame, ...]
+    persistent: bool
+    small: bool
+
+    @property
+    def users(self) -> tuple[int, ...]:
+        """Time stamps of all tasks that touched the block, in order, as often as they did."""
+        return tuple(int(part) for part in self.user_text[1:-1].split("-") if 0 < len(part) <= _MAX_DIGITS)
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRow:
+    """A row that was refused."""
+
+    line: int
+    reason: Message
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTrace:
+    """What one ``memory_block.csv`` holds.
+
+    Attributes:
+        blocks: The rows in the file's order.
+        dropped: The first :data:`DROPPED_KEPT` refused rows.
+        dropped_count: How many rows were refused.
+        columns: The column names.
+        truncated: Whether the file ends in the middle of a row: the process was killed while it wrote.
+    """
+
+    blocks: tuple[Block, ...]
+    dropped: tuple[DroppedRow, ...]
+    dropped_count: int
+    columns: tuple[str, ...]
+    truncated: bool
+
+
+def read_memory_block(path: Path) -> BlockTrace:
+    """Read a ``memory_block.csv``.
+
+    A file that holds only column names is valid: the tracker leaves the blocks of the CPU pool out.
+
+    Raises:
+        TraceError: The file cannot be read, or is not the tracker's.
+    """
+    try:
+        with path.open("rb") as file:
+            return _read(file, path)
+    except OSError as error:
+        hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), hint, path=path) from error
+
+
+class _BadRowError(Exception):
+    """A row cannot be read; the reason is a message for the user."""
+
+    def __init__(self, reason: Message) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the columns are."""
+
+    names: tuple[str, ...]
+    trailing_comma: bool
+    index: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Pools:
+    """Texts and stacks that rows share: a trace repeats some hundred of them a hundred thousand times."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    frames: dict[str, Frame | None] = field(default_factory=dict)
+    stacks: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Refused:
+    """The refused rows so far."""
+
+    count: int = 0
+    rows: list[DroppedRow] = field(default_factory=list)
+
+    def add(self, line: int, reason: Message) -> None:
+        self.count += 1
+        if len(self.rows) < DROPPED_KEPT:
+            self.rows.append(DroppedRow(line, reason))
+
+
+def _read(file: BinaryIO, path: Path) -> BlockTrace:
+    lines = _lines(file)
+    layout: _Layout | None = None
+    blocks: list[Block] = []
+    refused, pools, truncated = _Refused(), _Pools(), False
+    for number, text, complete in lines:
+        if layout is None:
+            layout = _layout_of(text, path, number)
+            continue
+        if text is None:
+            refused.add(number, msg("trace.row.long", limit=_MAX_LINE))
+            continue
+        truncated = not complete
+        try:
+            blocks.append(_block(number, _cells(text, layout, complete=complete), layout, pools))
+        except _BadRowError as error:
+            refused.add(number, error.reason)
+    if layout is None:
+        raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
+    return BlockTrace(tuple(blocks), tuple(refused.rows), refused.count, layout.names, truncated)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
+    """Number, text (None if too long) and completeness of every line that is not blank."""
+    number = 0
+    while raw := file.readline(_MAX_LINE):
+        number += 1
+        complete = raw.endswith(b"\n")
+        if not complete and len(raw) == _MAX_LINE:
+            while (rest := file.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
+            yield number, None, True
+        elif raw.strip():
+            yield number, raw.rstrip(b"\r\n").decode("utf-8", errors="replace"), complete
+
+
+def _layout_of(text: str | None, path: Path, number: int) -> _Layout:
+    cells = (text or "").removeprefix("\ufeff").split(",")
+    trailing_comma = cells[-1] == ""
+    while cells and not cells[-1]:
+        cells.pop()
+    names = tuple(cells)
+    missing = [name for name in _REQUIRED if name not in names]
+    if missing:
+        message = msg("trace.not-tracker", missing=", ".join(missing))
+        raise TraceError(message, msg("trace.not-tracker.hint"), path=path, line=number)
+    index = {name: position for position, name in enumerate(names)}
+    if len(index) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TraceError(msg("trace.column-twice", column=twice), path=path, line=number)
+    return _Layout(names, trailing_comma, index)
+
+
+def _cells(text: str, layout: _Layout, *, complete: bool) -> list[str]:
+    """The cells of a row, one for each column."""
+    quoted = ',"File:' in text or ('"' in text and not layout.trailing_comma)
+    if quoted:
+        try:
+            cells = next(csv.reader([text], strict=True))
+        except (csv.Error, StopIteration):
+            raise _BadRowError(msg("trace.row.quotes" if complete else "trace.row.cut")) from None
+    else:
+        cells = text.split(",")
+    if layout.trailing_comma:
+        if cells[-1]:
+            # Every row of such a file ends with a comma. Without it the last cell may be half a number.
+            raise _BadRowError(_too_few(len(cells), layout, complete=complete))
+        cells.pop()
+    expected = len(layout.names)
+    if len(cells) < expected or (not complete and not layout.trailing_comma):
+        raise _BadRowError(_too_few(len(cells), layout, complete=complete))
+    return cells if len(cells) == expected else _realigned(cells, layout)
+
+
+def _too_few(found: int, layout: _Layout, *, complete: bool) -> Message:
+    return msg("trace.row.fields", found=found, expected=len(layout.names)) if complete else msg("trace.row.cut")
+
+
+def _realigned(cells: list[str], layout: _Layout) -> list[str]:
+    """The cells of a row with surplus commas, put back together.
+
+    The stack is the usual place for commas (a path may hold any character). Else they are in the C++ file name or in
+    the names; the type and the user tasks, whose looks are known, tell how many are before them.
+    """
+    index, surplus = layout.index, len(cells) - len(layout.names)
+    if any(name not in index for name in _TEXTS):
+        raise _BadRowError(msg("trace.row.commas"))
+    kind, users, stack = index["type"], index["user_tasks"], index["python_stack"]
+    kinds = [i for i in range(kind, kind + surplus + 1) if cells[i] in _KINDS and cells[i - 1].isdigit()]
+    lists = [i for i in range(users, users + surplus + 1) if cells[i].startswith("{") and _USERS.fullmatch(cells[i])]
+    if not kinds and not lists and cells[kind] == "" and cells[users] == "":
+        kinds, lists = [kind], [users]  # never bound: nothing to go by, and nothing but a stack that could hold commas
+    if len(kinds) != 1 or (not lists and cells[users]):
+        raise _BadRowError(msg("trace.row.commas"))
+    in_file, up_to_users = kinds[0] - kind, (lists[0] if lists else users) - users
+    in_names = up_to_users - in_file
+    if in_names < 0 or len(lists) > 1:
+        raise _BadRowError(msg("trace.row.commas"))
+    if in_file:
+        cells = _joined(cells, index["file_name"], in_file)
+    if in_names:
+        cells = _rejoined_names(cells, layout, in_names)
+    return _joined(cells, stack, len(cells) - len(layout.names))
+
+
+def _rejoined_names(cells: list[str], layout: _Layout, surplus: int) -> list[str]:
+    """Put task and node name back together: the node name alone has commas, or both names end alike."""
+    task, node = layout.index["task_name"], layout.index["node_name"]
+    if cells[task] == "PyNative":
+        return _joined(cells, node, surplus)
+    half = surplus // 2
+    task_name = ",".join(cells[task : task + half + 1])
+    node_name = ",".join(cells[task + half + 1 : task + 2 * half + 2])
+    if surplus % 2 or node != task + 1 or not task_name.endswith(node_name):
+        raise _BadRowError(msg("trace.row.commas"))
+    return _joined(_joined(cells, task, half), node, half)
+
+
+def _joined(cells: list[str], at: int, surplus: int) -> list[str]:
+    return [*cells[:at], ",".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
+
+
+def _block(line: int, cells: list[str], layout: _Layout, pools: _Pools) -> Block:
+    index = layout.index
+
+    def text(name: str) -> str:
+        position = index.get(name)
+        cell = "" if position is None else cells[position]
+        return pools.texts.setdefault(cell, cell)
+
+    def number(name: str) -> int | None:
+        position = index.get(name)
+        return None if position is None or not cells[position] else _number(cells[position], name)
+
+    def flag(name: str) -> bool:
+        value = number(name)
+        if value not in (None, 0, 1):
+            raise _BadRowError(msg("trace.row.number", value=value, column=name))
+        return value == 1
+
+    number("line_num")  # not kept; anything but a number shows that the cells are not where they belong
+    start, end = _lifetime(cells[index["start_time_stamp"]], cells[index["end_time_stamp"]])
+    address = cells[index["device_addr"]]
+    if not _ADDRESS.fullmatch(address):
+        raise _BadRowError(msg("trace.row.number", value=_short(address), column="device_addr"))
+    position = index.get("user_tasks")
+    users = "" if position is None else cells[position]
+    if not _USERS.fullmatch(users):
+        raise _BadRowError(msg("trace.row.users", value=_short(users)))
+    return Block(
+        line=line,
+        start=start,
+        end=end,
+        address=int(address, 16),
+        stream=number("stream_id"),
+        pool=text("pool_type"),
+        size=_number(cells[index["size"]], "size"),
+        used_after=number("actual_used_memory"),
+        footprint_after=number("actual_peak_memory"),
+        kind=text("type"),
+        producer_task=number("producer_task"),
+        task_name=text("task_name"),
+        node_name=text("node_name"),
+        graph_name=text("graph_name"),
+        last_user_task=number("last_user_task"),
+        user_text=users,
+        stack=_stack(text("python_stack"), pools),
+        persistent=flag("is_persistent"),
+        small=flag("is_small"),
+    )
+
+
+def _lifetime(first: str, last: str) -> tuple[int, int | None]:
+    if first == last == "-1":
+        return STATIC, STATIC
+    start, end = _number(first, "start_time_stamp"), _number(last, "end_time_stamp")
+    if end == NEVER_FREED:
+        return start, None
+    if end <= start:
+        raise _BadRowError(msg("trace.row.lifetime", start=start, end=end))
+    return start, end
+
+
+def _number(cell: str, column: str) -> int:
+    """A number from 0 to INT64_MAX, written in plain digits."""
+    if not (cell.isascii() and cell.isdigit() and len(cell) <= _MAX_DIGITS) or (number := int(cell)) > NEVER_FREED:
+        raise _BadRowError(msg("trace.row.number", value=_short(cell), column=column))
+    return number
+
+
+def _short(cell: str) -> str:
+    """A cell as it may be shown: no control characters, not endless."""
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in cell[:40])
+    return shown + "…" if len(cell) > len(shown) else shown
+
+
+def _stack(text: str, pools: _Pools) -> tuple[Frame, ...]:
+    """``File:<path>;Line:<n>;Function:<f>|`` repeated, outermost first; what is not a frame is left out."""
+    stack = pools.stacks.get(text)
+    if stack is None:
+        frames = (_frame(part, pools) for part in text.split("|") if part)
+        stack = pools.stacks[text] = tuple(frame for frame in frames if frame is not None)
+    return stack
+
+
+def _frame(text: str, pools: _Pools) -> Frame | None:
+    if text in pools.frames:
+        return pools.frames[text]
+    rest, _, function = text.rpartition(";Function:")
+    file, _, line = rest.rpartition(";Line:")
+    valid = file.startswith("File:") and line.isascii() and line.isdigit() and len(line) < _MAX_DIGITS
+    frame = Frame(file[len("File:") :], int(line), function) if valid else None
+    pools.frames[text] = frame
+    return frame

@@ -1,0 +1,216 @@
+"""Reads what matters out of MindSpore's log: the memory statistics printed at exit, and why a run failed.
+
+The log mixes MindSpore's own lines, Python's and the training script's; the statistics' lines carry no prefix. All of
+it is as MindSpore 2.3 to 2.10 print it (``ascend_memory_adapter.cc``, ``ascend_two_pointer_mem_adapter.cc``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+_MAX_LINE = 64 * 1024  # bytes; what is beyond is left out
+_MAX_ERROR_LINES = 12
+_MAX_ERROR_LINE = 500  # characters
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_STATISTICS = (
+    ("device", re.compile(r"\bDevice (?:MOC|HBM) memory size: (\d{1,12})M\b")),
+    ("used", re.compile(r"\bMindSpore Used memory size: (\d{1,12})M\b")),
+    ("peak", re.compile(r"\bUsed peak memory usage \(without fragments\): (\d{1,12})M\b")),
+    ("actual", re.compile(r"\bActual peak memory usage(?: \(with fragments\))?: (\d{1,12})M\b")),
+)
+_LOG_LINE = re.compile(r"\s*\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|MS_ALLOC_CONF|MS_RUNTIME_PROF)\]")
+_ERROR_LINE = re.compile(
+    r"\s*\[(?:ERROR|CRITICAL)\] ?\w*\([^)]{0,80}\):\S{0,40} \[(?P<place>[^\]]{1,300})\] (?:[\w:~()<>]{1,80}\] )?(?P<text>.*)"
+    r"|.{0,300}? - (?:ERROR|CRITICAL) - (?P<plain>.*)"  # MindFormers' logger
+)
+_TRACEBACK = "Traceback (most recent call last):"
+_FATAL = re.compile(
+    r"Fatal Python error: |terminate called |Segmentation fault|Aborted|Bus error|Killed\b|.{0,80}\(core dumped\)"
+)
+_TRACKER = re.compile(
+    r"MemoryTracker \w{1,40} failed|(?:AddMemInfo|BindDevicePtr|UseMemBlock|FreeMemBlock|AddCompileTimeMemInfo) failed"
+)
+# Without CANN, or with NumPy 2, MindSpore complains about these and goes on.
+_HARMLESS = (
+    "Dynamically load symbol",
+    "No module named 'te'",
+    'relies on whl package "te"',
+    "Cannot find opp path",
+    "compiled using NumPy 1.x",
+    "Error while accessing Python stack",
+    "Numpy init failed",
+)
+_BANNER = re.compile(r"-{20,}")
+_NOT_FOR_USERS = ("- C++ Call Stack", "- The Traceback of Net Construct Code", "- The Function Call Stack")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStatistics:
+    """What MindSpore prints about device memory at exit, in whole MiB (rounded down).
+
+    Attributes:
+        device_mib: Memory of the device; in simulation always 64 GiB.
+        used_mib: What MindSpore allows itself: ``max_device_memory``.
+        peak_mib: The largest sum of live blocks.
+        footprint_mib: The largest address range used: the peak with fragments.
+    """
+
+    device_mib: int
+    used_mib: int
+    peak_mib: int
+    footprint_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLog:
+    """What a log tells.
+
+    Attributes:
+        statistics: The last complete statistics; None if the process did not get that far.
+        last_error: The exception of the last Python traceback, or else the last error that MindSpore logged; None if
+            there is neither. A run that ends well may have logged errors too.
+        tracker_errors: How many times the memory tracker lost an allocation: rows without attribution, else harmless.
+    """
+
+    statistics: MemoryStatistics | None
+    last_error: str | None
+    tracker_errors: int
+
+
+def read_runtime_log(path: Path) -> RuntimeLog:
+    """Read a log.
+
+    Raises:
+        TraceError: The file cannot be read.
+    """
+    statistics, errors, tracker_errors = _Statistics(), _Errors(), 0
+    try:
+        with path.open("rb") as file:
+            for line in _lines(file):
+                statistics.take(line)
+                if _TRACKER.search(line):
+                    tracker_errors += 1
+                else:
+                    errors.take(line)
+    except OSError as error:
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
+    return RuntimeLog(statistics.last, errors.last(), tracker_errors)
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """The lines as text, without colours, cut to a bounded length."""
+    while raw := file.readline(_MAX_LINE):
+        end = raw
+        while len(end) == _MAX_LINE and not end.endswith(b"\n"):
+            end = file.readline(_MAX_LINE)
+        yield _ANSI.sub("", raw.decode("utf-8", errors="replace")).rstrip()
+
+
+@dataclass(slots=True)
+class _Statistics:
+    """The statistics blocks met so far. Their four lines come in a fixed order, perhaps with others in between."""
+
+    last: MemoryStatistics | None = None
+    values: dict[str, int] = field(default_factory=dict)
+
+    def take(self, line: str) -> None:
+        for name, pattern in _STATISTICS:
+            if match := pattern.search(line):
+                self._value(name, int(match[1]))
+                return
+
+    def _value(self, name: str, value: int) -> None:
+        if name == "device":
+            self.values = {}
+        elif not self.values or name in self.values:
+            # Not after a first line, or two processes wrote at once: whose number this is cannot be told.
+            self.values = {}
+            return
+        self.values[name] = value
+        if len(self.values) == len(_STATISTICS):
+            found = MemoryStatistics(*(self.values[key] for key, _ in _STATISTICS))
+            self.values = {}
+            # A pool that is already torn down prints zeros once more.
+            if self.last is None or found.peak_mib or found.footprint_mib:
+                self.last = found if found.device_mib or found.used_mib or found.peak_mib else self.last
+
+
+@dataclass(slots=True)
+class _Errors:
+    """The errors met so far: a small state machine over the lines."""
+
+    raised: str | None = None
+    logged: str | None = None
+    state: str = "outside"  # or "frames", "message"
+    lines: list[str] = field(default_factory=list)
+    ignored: bool = False
+    blank: bool = False
+
+    def take(self, line: str) -> None:
+        if _LOG_LINE.match(line) or _ERROR_LINE.match(line):
+            if self.state == "message":
+                self._close()
+            self._log_line(line)
+        elif line.startswith(_TRACEBACK):
+            self._close()
+            # Python 3.12's text of C extensions goes on in the same line; it is a stack, not an exception.
+            self.state = "frames" if line == _TRACEBACK else "outside"
+        elif _FATAL.match(line):
+            self._close()
+            self.raised = line[:_MAX_ERROR_LINE]
+        elif self.state == "frames":
+            self._frame(line)
+        elif self.state == "message":
+            self._message(line)
+        elif line.strip():
+            self.ignored = line.startswith("Exception ignored in")
+
+    def last(self) -> str | None:
+        self._close()
+        return self.raised or self.logged
+
+    def _log_line(self, line: str) -> None:
+        match = _ERROR_LINE.match(line)
+        if match is None or any(noise in line for noise in _HARMLESS):
+            return
+        if match["plain"] is not None:
+            self.logged = match["plain"][:_MAX_ERROR_LINE]
+        else:
+            self.logged = f"{match['text'][:_MAX_ERROR_LINE]} ({match['place'].rsplit('/', 1)[-1]})"
+
+    def _frame(self, line: str) -> None:
+        if line and not line[0].isspace():
+            self.state, self.blank = "message", False
+            self.lines.append(line)
+
+    def _message(self, line: str) -> None:
+        """A line after ``SomeError: ...``: MindSpore's messages go on in sections under banners of dashes."""
+        text = line.strip()
+        if text.startswith(_NOT_FOR_USERS) or (self.blank and text and not _BANNER.fullmatch(text)):
+            self._close()
+        elif not text:
+            self.blank = len(self.lines) > 0
+        else:
+            self.blank = False
+            if len(self.lines) < _MAX_ERROR_LINES and not _BANNER.fullmatch(text):
+                self.lines.append(text.removeprefix("- "))
+
+    def _close(self) -> None:
+        """The message of an exception is complete."""
+        if self.state == "message":
+            text = "\n".join(line[:_MAX_ERROR_LINE] for line in self.lines)
+            if not self.ignored and not any(noise in text for noise in _HARMLESS):
+                self.raised = text
+            self.ignored = False
+        self.state, self.lines, self.blank = "outside", [], False

@@ -1,0 +1,1 @@
+"""Tests of ms-tune; the folders mirror those of the package."""

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+
+from ms_tune.memory.phases import Origin, Phase, Phases, is_useful, origin
+from ms_tune.trace.memory_block import Frame
+from tests.trace.samples import block
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+TRAIN = Frame("/workspace/train.py", 58, "step")
+FORWARD_RUN = Frame(f"{SITE}/mindspore/ops/composite/base.py", 118, "_pynative_func_grad_forward")
+BACKWARD_RUN = Frame(f"{SITE}/mindspore/ops/composite/base.py", 151, "_pynative_func_grad_backward")
+GRAD = Frame(f"{SITE}/mindspore/graph/api.py", 1877, "grad")
+CONSTRUCT = Frame("/workspace/model.py", 17, "construct")
+CALL = Frame(f"{SITE}/mindspore/nn/cell.py", 1420, "__call__")
+ADAMW = Frame(f"{SITE}/mindspore/mint/optim/adamw.py", 189, "construct")
+TRACKER = Frame("/usr/lib/python3.11/traceback.py", 228, "extract_stack")
+STEP_CELL = Frame("/workspace/step.py", 9, "construct")
+BPROP = Frame(f"{SITE}/mindspore/common/recompute.py", 400, "bprop")
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/workspace/model.py", Origin.USER),
+        ("/home/someone/mindspore/train.py", Origin.USER),
+        ("/home/someone/mindformers/run_mindformer.py", Origin.USER),
+        ("/home/someone/mindformers/mindformers/core/optim/adamw.py", Origin.LIBRARY),
+        (f"{SITE}/mindformers/models/qwen3/modeling_qwen3.py", Origin.LIBRARY),
+        ("/usr/lib/python3/dist-packages/somewhere/a.py", Origin.LIBRARY),
+        (f"{SITE}/ms_tune/dryrun/child/run.py", Origin.LIBRARY),
+        (f"{SITE}/mindspore/nn/cell.py", Origin.FRAMEWORK),
+        ("/src/mindspore/python/mindspore/nn/cell.py", Origin.FRAMEWORK),
+        ("C:\\python\\Lib\\site-packages\\mindspore\\nn\\cell.py", Origin.FRAMEWORK),
+        ("/usr/lib/python3.11/traceback.py", Origin.NOISE),
+        ("<frozen runpy>", Origin.NOISE),
+        ("", Origin.NOISE),
+    ],
+)
+def test_whose_code_a_frame_is(file: str, expected: Origin) -> None:
+    assert origin(Frame(file, 1, "f")) is expected
+
+
+def test_useful_stacks() -> None:
+    assert is_useful((TRAIN, CONSTRUCT))
+    assert not is_useful((TRACKER,))
+    assert not is_useful(())
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        ((TRAIN, FORWARD_RUN, CALL, CONSTRUCT, CALL), Phase.FORWARD),
+        ((TRAIN, FORWARD_RUN), Phase.FORWARD),
+        ((TRAIN, BACKWARD_RUN, GRAD), Phase.BACKWARD),
+        ((TRAIN, BACKWARD_RUN, GRAD, BPROP, CALL, CONSTRUCT), Phase.FORWARD),  # recompute
+        ((TRAIN, BACKWARD_RUN, GRAD, BPROP, GRAD), Phase.BACKWARD),
+        ((TRAIN, CALL, ADAMW), Phase.UPDATE),
+        ((STEP_CELL, BACKWARD_RUN, GRAD), Phase.BACKWARD),
+        ((STEP_CELL, CALL), None),  # the training step is a cell itself
+        ((TRAIN,), None),
+        ((TRACKER,), None),
+    ],
+)
+def test_phases_of_stacks(stack: tuple[Frame, ...], expected: Phase | None) -> None:
+    first, second = block(1, stack=(TRAIN, FORWARD_RUN, CONSTRUCT)), block(2, stack=stack)
+    assert Phases([first, second], []).of(second) is expected
+
+
+def test_without_value_and_grad_a_construct_is_forward() -> None:
+    forward, backward = block(1, stack=(TRAIN, CALL, CONSTRUCT)), block(2, stack=(Frame("a.py", 1, "backward"),))
+    phases = Phases([forward, backward], [])
+    assert phases.of(forward) is Phase.FORWARD
+    assert phases.of(backward) is Phase.BACKWARD
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("Default/net-Net/blocks-CellList/0-Block/fc1-Linear/Dense-op0", Phase.FORWARD),
+        ("Default/net-Net/MeanExt-op0", Phase.FORWARD),
+        ("recompute_Default/network-Grad/net-Net/0-Block/RealDiv-op0", Phase.FORWARD),
+        ("Gradients/Default/net-Net/0-Block/fc2-Linear/Grad_Dense/MatMul-op0", Phase.BACKWARD),
+        ("Gradients/recompute_Default/net-Net/Grad_Mul/Mul-op0", Phase.BACKWARD),
+        ("Default/network-MFPipelineWithLossScaleCell/optimizer-AdamW/Mul-op289", Phase.UPDATE),
+        ("Default/network-MFPipelineWithLossScaleCell/clip_grad_norm-ClipGradNorm/Square-op0", Phase.STEP),
+        ("Default/network-MFPipelineWithLossScaleCell/Mul-op0", Phase.STEP),
+        ("Default/Cast-op0", None),
+        ("kernel_graph_0_HostDSActor", None),
+    ],
+)
+def test_phases_of_scopes(path: str, expected: Phase | None) -> None:
+    row = block(1, kind="Kernel", task_name=f"3_{path}", node_name=path, graph_name="kernel_graph0")
+    assert Phases([row], []).of(row) is expected
+
+
+def test_operators_without_scope_belong_to_what_is_before_them() -> None:
+    paths = ("Default/a-A/Dense-op0", "Default/GeluExt-op0", "Gradients/Default/a-A/MatMul-op0", "Default/Cast-op0")
+    rows = [block(i, kind="Kernel", task_name=path, node_name=path) for i, path in enumerate(paths, start=1)]
+    phases = Phases(rows, [])
+    assert [phases.around(row) for row in rows] == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD]
+
+
+def test_a_graph_of_nothing_but_the_optimizer() -> None:
+    state = block(1, kind="Weight", task_name="kernel_graph_0_DataPrepareActor", node_name="moment1.w")
+    cast = block(
+        2, kind="Kernel", task_name="0_Default/Cast-op0", node_name="Default/Cast-op0", graph_name="kernel_graph0"
+    )
+    assert Phases([state, cast], [state]).of(cast) is Phase.UPDATE
+    assert Phases([state, cast], []).of(cast) is None

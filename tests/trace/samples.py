@@ -1,0 +1,111 @@
+"""Real tracker output: small runs beside the tests, large ones in the shared fixtures where they exist."""
+
+from __future__ import annotations
+
+import atexit
+import tarfile
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ms_tune.trace.memory_block import Block, BlockTrace, Frame, read_memory_block
+
+SMALL = Path(__file__).parents[1] / "data" / "memory_tracker"
+SHARED = Path(__file__).parents[3] / "shared" / "fixtures" / "memory_tracker"
+SMALL_RUNS = ("asc2", "asc_comm", "asc_gO0", "nn_cnn_pynative", "over_limit", "v_simple")
+# Runs in the shared fixtures: the folder that holds memory_block.csv.
+SHARED_RUNS = (
+    "asc_dp8/rank_3",
+    "gpt",
+    "llama4L_pynative_launch_blocking",
+    "llama7b_pynative",
+    "mindformers_qwen3_8b_dp2tp4pp4/rank_24",
+    "mindformers_qwen3_tiny_dp2tp2pp2/rank_0",
+    "mindformers_qwen3_tiny_dp2tp2pp2/rank_4",
+)
+MIB = 1024**2
+
+_UNPACKED = tempfile.TemporaryDirectory(prefix="ms-tune-samples-")
+atexit.register(_UNPACKED.cleanup)
+
+
+def folder(run: str) -> Path:
+    """The folder of a run; skips the test where the shared fixtures are absent."""
+    if run in SMALL_RUNS:
+        return SMALL / run
+    name = run.split("/", maxsplit=1)[0]
+    if (SHARED / name).is_dir():
+        return SHARED / run
+    packed = SHARED / f"{name}.tar.xz"
+    if not packed.is_file():
+        pytest.skip(f"the shared fixture {name} is not on this machine")
+    return _unpack(packed) / run
+
+
+def log_of(run: str) -> Path | None:
+    """The log of a run, if it was kept."""
+    place = folder(run)
+    candidates = (place / "log", place / "log.txt", place.parent / "log", place.parent / f"{place.name}.log")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+@cache
+def trace_of(run: str) -> BlockTrace:
+    """The trace of a run."""
+    return read_memory_block(folder(run) / "memory_block.csv")
+
+
+@cache
+def _unpack(packed: Path) -> Path:
+    with tarfile.open(packed) as archive:
+        archive.extractall(_UNPACKED.name, filter="data")
+    return Path(_UNPACKED.name)
+
+
+def block(  # noqa: PLR0913 - a block has that many columns
+    start: int = 1,
+    end: int | None = None,
+    size: int = 512,
+    *,
+    address: int = 0x1000,
+    used_after: int | None = None,
+    footprint_after: int | None = None,
+    pool: str = "DefaultEnhancedAscendMemoryPool",
+    kind: str = "PyNativeOutput",
+    task_name: str = "PyNative",
+    node_name: str = "Add",
+    graph_name: str = "",
+    last_user_task: int | None = None,
+    user_text: str = "{}",
+    stack: tuple[Frame, ...] = (),
+    persistent: bool = False,
+) -> Block:
+    """A block with telling defaults."""
+    return Block(
+        line=2,
+        start=start,
+        end=end,
+        address=address,
+        stream=0,
+        pool=pool,
+        size=size,
+        used_after=used_after,
+        footprint_after=footprint_after,
+        kind=kind,
+        producer_task=0,
+        task_name=task_name,
+        node_name=node_name,
+        graph_name=graph_name,
+        last_user_task=last_user_task,
+        user_text=user_text,
+        stack=stack,
+        persistent=persistent,
+        small=False,
+    )
+
+
+def trace(*blocks: Block) -> BlockTrace:
+    """A trace of these blocks."""
+    return BlockTrace(blocks, (), 0, (), truncated=False)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.errors import TraceError
+from ms_tune.trace.runtime_log import MemoryStatistics, RuntimeLog, read_runtime_log
+from tests.trace.samples import SHARED_RUNS, log_of
+
+C_LINE = (
+    "[WARNING] DEVICE(11331,7fb058642e40,python):2026-11-20-23:25:04.774.524 [mindspore/ccsrc/a.cc:271] DeInitialize] "
+)
+
+
+def statistics(peak: int, actual: int, device: int = 65536, used: int = 61430) -> str:
+    return (
+        f"{C_LINE}Ascend Memory Adapter deinitialize success, statistics:\n"
+        f"Device MOC memory size: {device}M\n"
+        f"MindSpore Used memory size: {used}M\n"
+        "MindSpore memory base address: 0x7ffd89d5ddd7\n"
+        f"Used peak memory usage (without fragments): {peak}M\n"
+        f"Actual peak memory usage (with fragments): {actual}M\n\n"
+    )
+
+
+def read(tmp_path: Path, text: str) -> RuntimeLog:
+    path = tmp_path / "log"
+    path.write_text(text)
+    return read_runtime_log(path)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ("asc2", (65536, 61430, 2, 3)),
+        ("asc_comm", (65536, 61430, 2, 2)),
+        ("asc_gO0", (65536, 61430, 9, 9)),
+        ("nn_cnn_pynative", (65536, 61430, 34, 34)),
+        ("over_limit", (65536, 4096, 8192, 8192)),
+        ("v_simple", (65536, 61430, 2, 3)),
+    ],
+)
+def test_real_logs_of_good_runs(run: str, expected: tuple[int, int, int, int]) -> None:
+    path = log_of(run)
+    assert path is not None
+    # Each has harmless errors: no CANN, NumPy 2.
+    assert read_runtime_log(path) == RuntimeLog(MemoryStatistics(*expected), None, 0)
+
+
+@pytest.mark.parametrize("run", SHARED_RUNS)
+def test_shared_logs(run: str) -> None:
+    path = log_of(run)
+    if path is None:
+        pytest.skip("the log of this run was not kept")
+    log = read_runtime_log(path)
+    assert log.statistics is not None
+    assert log.last_error is None
+
+
+def test_the_last_complete_statistics_win(tmp_path: Path) -> None:
+    two = statistics(10, 20) + statistics(30, 40)
+    assert read(tmp_path, two).statistics == MemoryStatistics(65536, 61430, 30, 40)
+    cut = two + statistics(50, 60).split("Used peak")[0]
+    assert read(tmp_path, cut).statistics == MemoryStatistics(65536, 61430, 30, 40)
+
+
+def test_zeros_of_a_pool_that_is_torn_down_do_not_count(tmp_path: Path) -> None:
+    assert read(tmp_path, statistics(10, 20) + statistics(0, 0, 0, 0)).statistics == MemoryStatistics(
+        65536, 61430, 10, 20
+    )
+    assert read(tmp_path, statistics(10, 20) + statistics(0, 0)).statistics == MemoryStatistics(65536, 61430, 10, 20)
+    assert read(tmp_path, statistics(0, 0)).statistics == MemoryStatistics(65536, 61430, 0, 0)
+    assert read(tmp_path, statistics(0, 0, 0, 0)).statistics is None
+
+
+def test_older_words_colours_and_lines_in_between(tmp_path: Path) -> None:
+    text = (
+        "Device HBM memory size: 32768M\n\x1b[33msome other line\x1b[0m\nMindSpore Used memory size: 30000M\n"
+        "Total Static Memory size: 5M\n\x1b[1mUsed peak memory usage (without fragments): 7M\n"
+        "Actual peak memory usage: 9M\n"
+    )
+    assert read(tmp_path, text).statistics == MemoryStatistics(32768, 30000, 7, 9)
+
+
+def test_statistics_of_two_processes_that_got_mixed_are_not_guessed(tmp_path: Path) -> None:
+    first, second = statistics(10, 20).splitlines(), statistics(30, 40).splitlines()
+    mixed = "\n".join(line for pair in zip(first, second, strict=True) for line in pair)
+    assert read(tmp_path, mixed).statistics is None
+
+
+def test_exception_of_a_real_run(tmp_path: Path) -> None:
+    # MindSpore 2.9.0
+    text = """Traceback (most recent call last):
+  File "/workspace/boom.py", line 7, in <module>
+    print(Net()(mint.zeros((2,4))).shape)
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+RuntimeError: For 'MatMulExt' op, shape1[-1] must be equal to shape2[-2], but got 4 and 3.
+
+----------------------------------------------------
+- C++ Call Stack: (For framework developers)
+----------------------------------------------------
+mindspore/ops/infer/ops_func_impl//matmul_ext.cc:43 CheckMatMulShapes
+"""
+    expected = "RuntimeError: For 'MatMulExt' op, shape1[-1] must be equal to shape2[-2], but got 4 and 3."
+    assert read(tmp_path, text + statistics(1, 2)).last_error == expected
+    assert read(tmp_path, text[: text.index("\n\n----")]).last_error == expected
+
+
+def test_exception_whose_message_is_in_sections(tmp_path: Path) -> None:
+    text = """Traceback (most recent call last):
+  File "/workspace/train.py", line 3, in <module>
+[WARNING] ME(1:2,MainProcess):2026-11-20-23:20:08.841.000 [mindspore/context.py:4] in between
+    train()
+RuntimeError:
+----------------------------------------------------
+- Memory not enough:
+----------------------------------------------------
+Device(id:0) memory isn't enough and alloc failed, kernel name: Default/MatMul-op0, alloc size: 1073742336B.
+
+----------------------------------------------------
+- C++ Call Stack: (For framework developers)
+----------------------------------------------------
+mindspore/ccsrc/a.cc:160 Run
+step 7, loss 0.1
+"""
+    assert read(tmp_path, text).last_error == (
+        "RuntimeError:\nMemory not enough:\n"
+        "Device(id:0) memory isn't enough and alloc failed, kernel name: Default/MatMul-op0, alloc size: 1073742336B."
+    )
+
+
+def test_what_follows_an_exception_is_not_its_message(tmp_path: Path) -> None:
+    text = "Traceback (most recent call last):\n  File 'a'\nValueError: bad\n\nfinished\n"
+    assert read(tmp_path, text).last_error == "ValueError: bad"
+    chained = text + "\nDuring handling of the above exception, another exception occurred:\n\n"
+    chained += "Traceback (most recent call last):\n  File 'b'\nKeyError: 'x'\n"
+    assert read(tmp_path, chained).last_error == "KeyError: 'x'"
+
+
+def test_exceptions_that_python_ignores(tmp_path: Path) -> None:
+    text = "Exception ignored in: <function f at 0x1>\nTraceback (most recent call last):\n  File 'a'\nTypeError: x\n"
+    assert read(tmp_path, text).last_error is None
+
+
+def test_logged_errors(tmp_path: Path) -> None:
+    error = "[ERROR] GE_ADPT(123,7f03bf3d8e40,python):2026-11-20-23:20:12.489.242 [mindspore/ccsrc/b.cc:72] "
+    text = f"{error}operator()] Compile graph failed\n{error}LoadDynamicLib] Dynamically load symbol aclFoo failed\n"
+    assert read(tmp_path, text).last_error == "Compile graph failed (b.cc:72)"
+    python = "2026-11-21 00:03:32,224 - mindformers/output/log[mindformers/a.py:31] - ERROR - no such model\n"
+    assert read(tmp_path, text + python).last_error == "no such model"
+    assert read(
+        tmp_path, python + "Traceback (most recent call last):\n  File 'a'\nOSError: y\n" + text
+    ).last_error == ("OSError: y")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Fatal Python error: Segmentation fault",
+        "Segmentation fault (core dumped)",
+        "terminate called after throwing an instance of 'std::runtime_error'",
+    ],
+)
+def test_crashes(tmp_path: Path, line: str) -> None:
+    assert read(tmp_path, f"step 1\n{line}\n").last_error == line
+
+
+def test_errors_of_the_tracker_are_counted_only(tmp_path: Path) -> None:
+    head = "[ERROR] PRE_ACT(1,7f,python):2026-11-20-23:20:12.489.242 [mindspore/ccsrc/mem_tracker.cc:72] "
+    text = (
+        f"{head}AddMemInfo] MemoryTracker AddMemInfo failed, task_name:PyNative not found\n"
+        f"{head}BindDevicePtr] BindDevicePtr failed, mem_info is nullptr\n"
+        f"{head}FreeMemBlock] FreeMemBlock failed, device_addr:0x12 not found\n"
+    )
+    assert read(tmp_path, text) == RuntimeLog(None, None, 3)
+
+
+def test_endless_lines_and_messages_are_bounded(tmp_path: Path) -> None:
+    text = "x" * 300_000 + "\nTraceback (most recent call last):\n  File 'a'\nValueError: " + "y" * 300_000 + "\n"
+    text += "more\n" * 1000
+    error = read(tmp_path, text).last_error
+    assert error is not None
+    assert error.startswith("ValueError: yyy")
+    assert len(error) < 1000
+
+
+def test_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(TraceError):
+        read_runtime_log(tmp_path / "absent")
+
+
+_LINES = st.sampled_from(
+    [
+        *statistics(10, 20).encode().splitlines(keepends=True),
+        b"Traceback (most recent call last):\n",
+        b"  File 'a'\n",
+        b"ValueError: x\n",
+        b"\n",
+        b"-" * 40 + b"\n",
+        b"- C++ Call Stack: (For framework developers)\n",
+        b"[ERROR] A(1,2,p):2026 [a.cc:1] f] text\n",
+        b"Exception ignored in: f\n",
+        b"Killed\n",
+        b"\xff\x00\x1b[31m",
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_LINES | st.binary(max_size=20), max_size=30))
+def test_any_log_is_read(lines: list[bytes]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "log")
+        path.write_bytes(b"".join(lines))
+        log = read_runtime_log(path)
+    assert log.last_error is None or log.last_error
