@@ -1,0 +1,259 @@
+"""A config file as its author wrote it: the text, the values, and where each of them stands.
+
+The values are those of PyYAML's safe loader, because MindFormers reads its configs with it (``yaml.safe_load`` in
+``mindformers/tools/register/config.py``, MindFormers 1.9): YAML 1.1, the last of two equal keys wins, merge keys.
+A config is data: nothing in it is ever executed, and a file that would blow up when expanded is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import yaml
+
+from ms_tune.config.yaml_nodes import LOADER, Builder, Document, Entry, Node, Plain, Span, find_aliases
+from ms_tune.errors import ConfigError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = [
+    "MAX_BYTES",
+    "MISSING",
+    "Duplicate",
+    "KeyPath",
+    "Plain",
+    "Position",
+    "SourceFile",
+    "Span",
+    "load_source",
+    "parse_source",
+]
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+MAX_BYTES = 4 * 1024**2
+
+MISSING = object()
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LINE_BREAK = re.compile("\r\n|\r|\n")
+# Faults of PyYAML's that have words in both languages.
+_PROBLEMS = (
+    ("undefined alias", "config.undefined-alias"),
+    ("duplicate anchor", "config.duplicate-anchor"),
+    ("could not determine a constructor", "config.unknown-tag"),
+    ("mapping values are not allowed", "config.unexpected-colon"),
+    ("could not find expected ':'", "config.missing-colon"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where one key path stands in the text.
+
+    Args:
+        key: The key, or None for a list item and for the whole document.
+        value: The value here; for an alias, the alias itself (``*dp``).
+        definition: Where the value is spelled out; differs from ``value`` for an alias only.
+        uses: The aliases that lead here from outside, outermost first: a value inside an aliased mapping stands in
+            the text once and is used at each of them.
+        plain: The scalar's own words, if it is one without quotes.
+    """
+
+    key: Span | None
+    value: Span
+    definition: Span
+    uses: tuple[Span, ...]
+    plain: Plain | None
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A key that stands twice in one mapping; the value of ``first`` is lost."""
+
+    path: KeyPath
+    first: Span
+    again: Span
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One config: where it came from, its text (without a byte order mark), its values and their positions."""
+
+    path: Path
+    text: str
+    data: dict[Any, Any]
+    duplicates: tuple[Duplicate, ...]
+    _root: Node = field(repr=False, compare=False)
+
+    def get(self, path: KeyPath, default: object = None) -> object:
+        """The value at a key path."""
+        value: Any = self.data
+        for item in path:
+            in_list = isinstance(value, list) and isinstance(item, int) and 0 <= item < len(value)
+            if not in_list and not (isinstance(value, dict) and item in value):
+                return default
+            value = value[item]
+        return value
+
+    def position(self, path: KeyPath) -> Position | None:
+        """Where a key path stands, or None if the text has no such place."""
+        entry = Entry(None, self._root, None)
+        uses: list[Span] = []
+        for item in path:
+            if entry.alias is not None:
+                uses.append(entry.alias)
+            found = entry.node.entries.get(item)
+            if found is None:
+                return None
+            entry = found
+        return Position(entry.key, entry.alias or entry.node.span, entry.node.span, tuple(uses), entry.node.plain)
+
+    def nearest(self, path: KeyPath) -> Position:
+        """Where a key path stands, or else the innermost place around it that is in the text."""
+        for length in range(len(path), 0, -1):
+            position = self.position(path[:length])
+            if position is not None:
+                return position
+        return Position(None, self._root.span, self._root.span, (), None)
+
+    def written(self) -> Iterator[tuple[KeyPath, Position]]:
+        """Every place that has a text of its own, in the order of the text; aliases and merged keys are not followed."""
+        yield from _written(self._root, ())
+
+    def line(self, number: int) -> str:
+        """The text of a line, without its line break."""
+        return self._lines[number - 1]
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return _LINE_BREAK.split(self.text)
+
+
+def load_source(path: Path) -> SourceFile:
+    """Read a config.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not one YAML mapping of a sane size.
+    """
+    if path.is_dir():
+        raise ConfigError(msg("config.folder"), path=path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(msg("config.not-found"), path=path) from None
+    except OSError as error:
+        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError(msg("config.too-big", limit=MAX_BYTES // 1024**2), path=path)
+    if b"\0" in content:
+        raise ConfigError(msg("config.binary"), path=path)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        lines = Document(content[: error.start].decode(), path)
+        lines.fail(msg("config.not-utf8"), len(lines.text), msg("config.not-utf8.hint"))
+    return parse_source(text, path)
+
+
+def parse_source(text: str, path: Path) -> SourceFile:
+    """A config from its text; ``path`` is what errors and findings call it.
+
+    Raises:
+        ConfigError: The text is not one YAML mapping of a sane size.
+    """
+    text = text.removeprefix("\ufeff")
+    lines = Document(text, path)
+    unprintable = _UNPRINTABLE.search(text)
+    if unprintable:
+        lines.fail(msg("config.unprintable", code=f"U+{ord(unprintable[0]):04X}"), unprintable.start())
+    loader = LOADER(text)
+    try:
+        aliases = find_aliases(lines)
+        top = loader.get_single_node()
+        if not isinstance(top, yaml.MappingNode):
+            lines.fail(msg("config.not-mapping" if top else "config.empty"), top.start_mark.index if top else None)
+        root = Builder(lines, aliases, loader).build(top, None)
+        data = _construct(loader, top, lines)
+    except yaml.YAMLError as error:
+        _fail_yaml(error, lines)
+    finally:
+        loader.dispose()
+    return SourceFile(path, text, data, tuple(_duplicates(root, (), set())), root)
+
+
+def _construct(loader: Any, top: yaml.MappingNode, lines: Document) -> dict[Any, Any]:  # noqa: ANN401 - two loader classes
+    """The values, made by PyYAML itself."""
+    try:
+        data: dict[Any, Any] = loader.construct_document(top)
+    except (ValueError, OverflowError, IndexError, KeyError, TypeError) as error:
+        # PyYAML lets the exception of int(), float() or date() through, without a place: `2024-13-01`, `!!int x`.
+        bad = next((node for node in _scalars(top, set()) if not _constructible(node)), None)
+        if bad is not None:
+            lines.fail(msg("config.bad-value", value=str(bad.value)[:40]), bad.start_mark.index)
+        lines.fail(msg("config.syntax", problem=str(error)))
+    return data
+
+
+def _constructible(node: yaml.ScalarNode) -> bool:
+    try:
+        yaml.SafeLoader("").construct_object(node)
+    except (ValueError, OverflowError, IndexError, KeyError, TypeError):
+        return False
+    return True
+
+
+def _scalars(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            for part in pair:
+                yield from _scalars(part, seen)
+    else:
+        for child in node.value:
+            yield from _scalars(child, seen)
+
+
+def _duplicates(node: Node, path: KeyPath, seen: set[int]) -> Iterator[Duplicate]:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    for key, first, again in node.duplicates:
+        yield Duplicate((*path, key), first, again)
+    for key, entry in node.entries.items():
+        yield from _duplicates(entry.node, (*path, key), seen)
+
+
+def _written(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, Position]]:
+    for key, entry in node.entries.items():
+        if entry.alias is None:
+            here = (*path, key)
+            yield here, Position(entry.key, entry.node.span, entry.node.span, (), entry.node.plain)
+            yield from _written(entry.node, here)
+
+
+def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
+    """PyYAML's complaint in our words, or else in its own."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    offset = min(mark.index, len(lines.text)) if mark else None
+    problem = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
+    if offset is not None and ("\t" in lines.text[offset : offset + 1] or " tab " in problem):
+        lines.fail(msg("config.tab"), offset, msg("config.tab.hint"))
+    for words, text_id in _PROBLEMS:
+        if words in problem:
+            name = (
+                lines.text[offset:].split(None, 1)[0][:60] if offset is not None and lines.text[offset:].strip() else ""
+            )
+            lines.fail(msg(text_id, name=name), offset)
+    lines.fail(msg("config.syntax", problem=problem or str(error)), offset)

@@ -1,0 +1,17 @@
+"""The example configs that the MindFormers wheel brings along, where it is installed."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+
+# Another environment's site-packages may be named, so that the tests need not run in one with MindSpore.
+SITE_PACKAGES = Path(os.environ.get("MS_TUNE_SITE_PACKAGES") or sysconfig.get_path("purelib"))
+
+
+def wheel_configs() -> list[Path]:
+    """The configs, or nothing if MindFormers is not installed."""
+    if not list(SITE_PACKAGES.glob("mindformers-*.dist-info")):
+        return []
+    return sorted((SITE_PACKAGES / "configs").rglob("*.yaml"))
