@@ -1,0 +1,171 @@
+"""What the arithmetic of a recompute plan ends in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ms_tune.texts import Message
+
+ENDLESS_LOOP = "endless-loop"
+
+
+class Severity(str, Enum):
+    """How much a problem matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something about the config that its author should know."""
+
+    id: str
+    severity: Severity
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Where the framework does not go on.
+
+    Args:
+        exception: The class of what it raises, or :data:`ENDLESS_LOOP` when it never comes back.
+        text: The exception's own text.
+        layer: The layer it was about to set, if it got that far.
+    """
+
+    exception: str
+    text: str
+    layer: int | None = None
+
+
+class FrameworkStop(Exception):  # noqa: N818 - it stands for an exception of the framework, and is none of ours
+    """Carries what the framework raises from the rule that knows it to whoever reports it.
+
+    Args:
+        exception: The class of what it raises, or :data:`ENDLESS_LOOP`.
+        text: The exception's own text.
+        why: What the text leaves unsaid.
+    """
+
+    def __init__(self, exception: str, text: str, why: Message | None) -> None:
+        super().__init__(f"{exception}: {text}")
+        self.exception = exception
+        self.text = text
+        self.why = why
+
+
+def stop(exception: str, text: str, why: Message | None = None) -> NoReturn:
+    """The framework raises this exception here."""
+    raise FrameworkStop(exception, text, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The place of one layer: its chunk and column in the framework's tables, its rank inside that cell, its stage."""
+
+    chunk: int
+    column: int
+    rank: int
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How many layers each cell holds, and which.
+
+    Args:
+        counts: Layers of each cell: chunks x stages, in the framework's order. With ``zero_bubble_v`` the second
+            chunk runs backwards, so the first column of its row is the last stage.
+        ends: Running sums of ``counts``, in the same shape.
+        cells: The place of every layer.
+        offset: The offset that was used, in the shape of ``counts``.
+    """
+
+    counts: tuple[tuple[int, ...], ...]
+    ends: tuple[tuple[int, ...], ...]
+    cells: tuple[Cell, ...]
+    offset: tuple[tuple[int, ...], ...]
+
+    @property
+    def slots(self) -> int:
+        """Layers that the cells hold together; more than there are layers when the offset is spread twice."""
+        return sum(map(sum, self.counts))
+
+    def column_total(self, column: int) -> int:
+        """Layers of one column over all chunks."""
+        return sum(row[column] for row in self.counts)
+
+
+Rows = list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Formative:
+    """The values in the framework's own form: layers of each (chunk, stage), plain or for each pattern.
+
+    Rows may be shorter than there are stages, and rows may be missing: a config can say so, and the framework goes
+    on until it sets a layer that needs them.
+    """
+
+    layer_recompute: Sequence[Sequence[int]]
+    select_recompute: Mapping[object, Sequence[Sequence[int]]]
+    select_comm_recompute: Mapping[object, Sequence[Sequence[int]]]
+    select_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
+    select_comm_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
+
+
+class Effect(str, Enum):
+    """The strongest kind of recompute that reaches a layer."""
+
+    FULL = "full"
+    SELECT = "select"
+    COMM = "comm"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """What one layer recomputes.
+
+    The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
+    for the model to say.
+    """
+
+    layer: int
+    stage: int
+    chunk: int
+    recompute: Effect
+    select_patterns: tuple[str, ...] = ()
+    comm_patterns: tuple[str, ...] = ()
+    select_excludes: tuple[str, ...] = ()
+    comm_excludes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputePlan:
+    """The outcome.
+
+    Args:
+        placement: None when the framework refuses the placement.
+        formative: None when the framework raises, whether it does so while it reads the values or when it sets a
+            layer.
+        layers: One entry a layer, in order; empty when ``formative`` is None.
+        problems: Everything worth saying, the framework's own failure first.
+        log: What the framework logs while it formats the values, up to where it raises if it does.
+        failure: Where the framework stops, if it does.
+    """
+
+    placement: Placement | None
+    formative: Formative | None
+    layers: tuple[LayerPlan, ...]
+    problems: tuple[Problem, ...]
+    log: tuple[str, ...]
+    failure: Failure | None = None

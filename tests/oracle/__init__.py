@@ -1,0 +1,1 @@
+"""ms-tune against the frameworks' own code."""

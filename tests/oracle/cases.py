@@ -1,0 +1,172 @@
+"""Random recompute settings, sound and otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.layers import KEYS, RecomputeInputs, RecomputeValues
+
+if TYPE_CHECKING:
+    from random import Random
+
+_PATTERNS = (
+    r"feed_forward\.mul",
+    r"feed_forward\.w1\.activation\.silu",
+    r"feed_forward\.w3\.matmul",
+    r"attention_norm\.norm",
+    r"ffn_norm\.norm",
+    r".*\.norm",
+    r".*\.mul",
+    r"feed_forward\..*",
+    r"feed_forward.mul",
+    r"mlp\.(mul|silu)",
+    "attention",
+    "",
+    r"mlp\.",
+)
+_BAD_PATTERNS = ("feed_forward(", r"mlp\.[a-")
+_ODD: tuple[Any, ...] = (None, 1.0, 2.5, "1", "x", {"a": 1}, [], [[1]], 2, 0, -1)
+_OFFSETS: tuple[Any, ...] = (
+    "auto",
+    None,
+    "1",
+    1.0,
+    -1,
+    5,
+    [0.9, 1.2],
+    [[1], [1, 2]],
+    [],
+    [[]],
+    {},
+    [None],
+    ["x"],
+    [[[0]]],
+    2**31,
+    [2**33 + 1],
+)
+
+
+def random_case(random: Random) -> RecomputeInputs:
+    """One case; about two thirds of them get through the framework."""
+    sound = random.random() < 0.6
+    legacy = random.random() < 0.6
+    stages = random.choice((1, 1, 2, 2, 3, 4, 4, 5, 8, 16))
+    chunks: int | None = random.choice((1, 1, 2, 2, 2, 3, 4))
+    interleave = random.random() < 0.75
+    scheduler = "1f1b"
+    if interleave and chunks == 2 and legacy and random.random() < 0.25:
+        scheduler = "zero_bubble_v"
+    if not sound and random.random() < 0.02:
+        chunks = random.choice((0, -1, None))
+    real_chunks = chunks if interleave and chunks and chunks > 0 else 1
+    layers = random.randrange(1, 4 * stages * real_chunks + 8)
+    stage_num = random.choice((0, 0, 0, stages)) if legacy and scheduler == "1f1b" else 0
+    return RecomputeInputs(
+        layers=layers,
+        stages=stages,
+        offset=_offset(random, layers, stages, real_chunks, sound=sound),
+        interleave=interleave,
+        interleave_num=chunks,
+        scheduler=scheduler,
+        legacy=legacy,
+        stage_num=stage_num,
+        start_stage=random.randrange(4) if stage_num else 0,
+        mtp_layers=int(not legacy and random.random() < 0.4),
+        values=_values(random, stages, real_chunks, sound=sound),
+    )
+
+
+def _offset(random: Random, layers: int, stages: int, chunks: int, *, sound: bool) -> Any:  # noqa: ANN401 - sound or not
+    chance = 1 if sound else random.random()
+    if chance < 0.05:
+        return random.choice(_OFFSETS)
+    rest = layers % (stages * chunks)
+    if chance < 0.15:
+        return random.choice((0, rest))
+    flat: list[Any] = [0] * (stages if chunks == 1 and random.random() < 0.7 else stages * chunks)
+    if chance < 0.20:
+        flat = [0] * stages
+    for _ in range(rest):
+        flat[random.randrange(len(flat))] += 1
+    for _ in range(random.choice((0, 0, 0, 1) if sound else (0, 1, 3))):
+        flat[random.randrange(len(flat))] += 1
+        flat[random.randrange(len(flat))] -= 1
+    if 0.2 < chance < 0.24:
+        flat[random.randrange(len(flat))] += random.choice((-1, 1, 0.5))
+    if 0.24 < chance < 0.26:
+        flat.append(0)
+    if len(flat) == stages and random.random() < 0.8:
+        return flat
+    return [flat[start : start + stages] for start in range(0, len(flat), stages)]
+
+
+def _values(random: Random, stages: int, chunks: int, *, sound: bool) -> RecomputeValues:
+    shared = [_row(random, stages, sound=sound) for _ in range(chunks)]  # what a YAML alias would lead to
+    values: dict[str, Any] = {}
+    for key in KEYS:
+        if key.endswith("exclude") and random.random() < 0.6:
+            values[key] = False
+        elif key != "recompute" and random.random() < 0.4:
+            names = random.sample(_PATTERNS if sound else (*_PATTERNS, *_BAD_PATTERNS), random.randrange(4))
+            values[key] = {name: _value(random, stages, chunks, shared, sound=sound) for name in names}
+            if not sound and random.random() < 0.03:
+                values[key][random.choice((1, None, True))] = True
+        else:
+            values[key] = _value(random, stages, chunks, shared, sound=sound)
+    return RecomputeValues(**values)
+
+
+def _value(random: Random, stages: int, chunks: int, shared: list[Any], *, sound: bool) -> Any:  # noqa: ANN401 - sound or not
+    chance = random.random()
+    if chance < 0.35:
+        return random.random() < 0.4
+    if chance < 0.40:
+        return random.sample(_PATTERNS, random.randrange(4))
+    if chance < 0.42 and not sound:
+        return random.choice(_ODD)
+    if chance < 0.66:
+        size = stages if sound else random.choice((stages, stages, stages, max(stages - 1, 0), stages + 1))
+        return _row(random, size, sound=sound)
+    if chance < 0.70:
+        return shared
+    rows: list[Any] = [_row(random, stages, sound=sound) for _ in range(chunks)]
+    if not sound:
+        _spoil(random, rows, stages, shared)
+    return rows
+
+
+def _spoil(random: Random, rows: list[Any], stages: int, shared: list[Any]) -> None:
+    """Now and then a row too many, too few, too long, too short, or no row at all."""
+    chance = random.random()
+    if chance < 0.06:
+        rows[random.randrange(len(rows))] = random.random() < 0.5
+    elif chance < 0.08:
+        rows.append(random.choice(([], _row(random, stages, sound=True), [False] * stages, False, True)))
+    elif chance < 0.10:
+        rows.pop()
+    elif chance < 0.12:
+        rows[random.randrange(len(rows))] = _row(random, random.choice((max(stages - 1, 0), stages + 1)), sound=True)
+    elif chance < 0.14:
+        rows[random.randrange(len(rows))] = random.choice(_ODD)
+    elif chance < 0.16:
+        rows[random.randrange(len(rows))] = shared[0]
+    elif chance < 0.17:
+        rows[random.randrange(len(rows))] = tuple(_row(random, stages, sound=True))
+
+
+def _row(random: Random, size: int, *, sound: bool) -> list[Any]:
+    row: list[Any] = [random.choice((0, 0, 0, 1, 1, 2, 3)) for _ in range(size)]
+    if sound:
+        # One layer fits almost everywhere; more may not, and rows that must be cut do not always go well.
+        row = [min(count, random.choice((1, 1, 1, 3))) for count in row]
+    for position in range(size):
+        chance = random.random()
+        if chance < 0.01:
+            row[position] = random.random() < 0.5
+        elif not sound and chance < 0.02:
+            row[position] = random.choice((99, 10**12))
+        elif not sound and chance < 0.023:
+            row[position] = random.choice((*_ODD, -1, -3, -1))
+    if row and not sound and random.random() < 0.01:
+        row[random.randrange(size)] = random.choice((-1, -7))
+    return row

@@ -1,0 +1,172 @@
+"""ms-tune against the source of the MindFormers that is installed."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.config.dialects.mindformers import read_recompute
+from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.source import load_source
+from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.layers import KEYS, Effect, RecomputeInputs, RecomputeValues, normalize
+from ms_tune.render.normalize_json import plan_json
+from ms_tune.texts import Language, render
+from tests.oracle import layer_setting
+from tests.oracle.cases import random_case
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.layers import LayerPlan, RecomputePlan
+    from tests.oracle.layer_setting import Outcome
+
+_MISSING = layer_setting.why_missing()
+pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
+
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "6000"))
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+
+
+@pytest.fixture(scope="module")
+def oracle() -> layer_setting.Oracle:
+    return layer_setting.Oracle()
+
+
+def ask(oracle: layer_setting.Oracle, inputs: RecomputeInputs) -> tuple[RecomputePlan, Outcome]:
+    before = repr(inputs.values)
+    plan = normalize(inputs)
+    assert repr(inputs.values) == before  # nobody's config is written into
+    # One call of deepcopy, so that lists that are one object stay one.
+    values = dict(zip(KEYS, copy.deepcopy(tuple(inputs.values.get(key) for key in KEYS)), strict=True))
+    return plan, oracle.ask(inputs, values)
+
+
+def layer_view(layer: LayerPlan) -> dict[str, Any]:
+    return {
+        "layer": layer.layer,
+        "stage": layer.stage,
+        "chunk": layer.chunk,
+        "full": layer.recompute is Effect.FULL,
+        "select": list(layer.select_patterns),
+        "comm": list(layer.comm_patterns),
+        "select_exclude": list(layer.select_excludes),
+        "comm_exclude": list(layer.comm_excludes),
+    }
+
+
+def assert_same(plan: RecomputePlan, outcome: Outcome) -> None:
+    assert list(plan.log) == outcome.log
+    if outcome.exception is None:
+        assert plan.failure is None
+        shown = plan_json(plan, "", "", Language.EN)
+        assert shown["placement"] == outcome.counts
+        assert shown["formative"] == outcome.formative
+        assert [layer_view(layer) for layer in plan.layers] == outcome.layers
+        return
+    assert plan.formative is None
+    assert plan.failure is not None
+    assert plan.failure.exception == outcome.exception
+    assert plan.failure.layer == outcome.layer
+    if outcome.exception != "regex.error":  # its words are those of the module regex, which ms-tune does not need
+        assert plan.failure.text == outcome.text
+        assert outcome.text in render(plan.problems[0].message, Language.ZH)
+
+
+def test_random_cases(oracle: layer_setting.Oracle, capsys: pytest.CaptureFixture[str]) -> None:
+    random = Random(SEED)  # noqa: S311 - the same cases every time
+    seen: Counter[str] = Counter()
+    for number in range(CASES):
+        inputs = random_case(random)
+        plan, outcome = ask(oracle, inputs)
+        seen[outcome.exception or "fine"] += 1
+        try:
+            assert_same(plan, outcome)
+        except AssertionError:
+            print(f"case {number}: {inputs}")  # noqa: T201 - the report of a failed test
+            raise
+    with capsys.disabled():
+        print(f"\n{CASES} random cases: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
+    assert seen["fine"] > CASES // 3
+    assert {"ValueError", "IndexError", "TypeError", "endless-loop"} <= seen.keys()
+
+
+@pytest.mark.parametrize("path", layer_setting.configs() if _MISSING is None else [], ids=lambda path: path.name)
+def test_configs_of_mindformers(path: Path, oracle: layer_setting.Oracle) -> None:
+    source = load_source(path)
+    if recognise(source.data).dialect is not Dialect.MINDFORMERS:
+        pytest.skip("another dialect")
+    try:
+        inputs = read_recompute(source)
+    except ConfigError as error:
+        assert "how many layers" in str(error)  # noqa: PT017 - the other outcome is as good
+        pytest.skip("no layer count")
+    except UnsupportedError:
+        pytest.fail("all of these are served")
+    plan, outcome = ask(oracle, inputs)
+    assert_same(plan, outcome)
+
+
+def table_inputs(**values: object) -> RecomputeInputs:
+    offset = [[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
+    return RecomputeInputs(
+        layers=48, stages=5, offset=offset, interleave=True, interleave_num=2, values=RecomputeValues(**values)
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [True],
+        ["1", "1"],
+        [[1, 2, 3, 4, 5]],
+        [[9] * 5, [9] * 5],
+        [[True] * 5, False],
+        [[-1] * 5, [0] * 5],
+        [1, 2, 3, 4, 5, 6],
+        [-1],
+        {},
+        {"a": [0] * 6},
+        {"a": ["x"]},
+        {1: True},
+        "x",
+        3,
+        None,
+        [(1, 2), [1]],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("key", KEYS)
+def test_every_form_of_every_value(key: str, value: object, oracle: layer_setting.Oracle) -> None:
+    for legacy in (True, False):
+        inputs = table_inputs(**{key: value})
+        changed = RecomputeInputs(
+            layers=48,
+            stages=5,
+            offset=inputs.offset,
+            interleave=True,
+            interleave_num=2,
+            legacy=legacy,
+            mtp_layers=1,
+            values=inputs.values,
+        )
+        assert_same(*ask(oracle, changed))
+
+
+def test_long_rows_are_printed_as_numpy_does(oracle: layer_setting.Oracle) -> None:
+    for stages in (16, 20, 21, 22, 23, 24, 25, 40, 64):
+        for offset in (0, [0] * (stages + 1), [[0] * stages] * 3, [[1] * (stages - 1) + [1 - stages]] * 2):
+            inputs = RecomputeInputs(
+                layers=stages * 24,
+                stages=stages,
+                offset=offset,
+                interleave=True,
+                interleave_num=2,
+                values=RecomputeValues(recompute=[True, [0]]),
+            )
+            assert_same(*ask(oracle, inputs))
