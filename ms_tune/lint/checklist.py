@@ -1,0 +1,219 @@
+"""Checklists: the checks of the linter, as data.
+
+A checklist is a YAML file (``checklists/schema.json`` tells its form). The built-in ones are checked against that
+schema by a test; a user's own is checked when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import MISSING, load_source
+from ms_tune.config.yaml_nodes import LOADER
+from ms_tune.errors import ConfigError
+from ms_tune.lint.finding import Category, Severity
+from ms_tune.resources import data_folder
+from ms_tune.texts import Text, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from ms_tune.config.source import KeyPath
+
+ANY = "*"  # an item of a path pattern that stands for every key or index
+
+_FOLDER = "checklists"
+_SHARED = "common"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a value has to be.
+
+    Args:
+        kind: ``equals``, ``one-of``, ``not-one-of``, ``forbidden``, ``required`` or ``schema``.
+        operand: The value, the values, or the JSON Schema; nothing for ``forbidden`` and ``required``.
+    """
+
+    kind: str
+    operand: Any
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A check is only made if the value at a path (or the framework's default for it) is like this."""
+
+    path: KeyPath
+    condition: Condition
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A declared check: every value that a path pattern finds has to meet the condition."""
+
+    paths: tuple[KeyPath, ...]
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A check in code: a function of a module of :mod:`ms_tune.lint.checks`, and what to pass to it."""
+
+    module: str
+    name: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where a check's claim can be read in the framework's own source."""
+
+    framework: str
+    version: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One entry of a checklist.
+
+    Args:
+        id: ``MST101``; stays the same for ever.
+        name: ``duplicate-key``: what is wrong, not what to do.
+        title: The name as a sentence.
+        why: What happens if it is left as it is.
+        help: How to mend it.
+        messages: What to say about one finding; ``default``, and others if the check tells cases apart.
+        severity: How bad it is.
+        category: What kind of trouble it is.
+        dialects: The dialects it is about.
+        versions: The framework versions it is about, such as ``>=1.7``; None for all.
+        when: All of these must hold for the check to be made.
+        whole: Whether it must be skipped for a config that takes part of its keys from a ``base_config``.
+        test: How to tell.
+        evidence: Where the claim can be read.
+        bad: A config that violates it.
+        good: The same config, mended.
+        also: Other checks that the two examples cannot avoid.
+    """
+
+    id: str
+    name: str
+    title: Text
+    why: Text
+    help: Text
+    messages: Mapping[str, Text]
+    severity: Severity
+    category: Category
+    dialects: frozenset[Dialect]
+    versions: str | None
+    when: tuple[When, ...]
+    whole: bool
+    test: Expectation | Function
+    evidence: tuple[Evidence, ...]
+    bad: str
+    good: str
+    also: frozenset[str]
+
+
+@cache
+def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
+    """The checks that ms-tune brings along: those for a dialect, or all."""
+    names = [_file_stem(one) for one in Dialect if dialect in (None, one)]
+    folder = data_folder(_FOLDER)
+    checks = (check for name in (_SHARED, *names) for check in _read(folder / f"{name}.yaml"))
+    return tuple(check for check in checks if dialect is None or dialect in check.dialects)
+
+
+def load_checklist(path: Path) -> tuple[Check, ...]:
+    """A user's own checklist.
+
+    Raises:
+        ConfigError: The file is not a checklist.
+    """
+    import jsonschema  # noqa: PLC0415 - slow to import, and the built-in checklists do without
+
+    source = load_source(path)
+    schema = json.loads((data_folder(_FOLDER) / "schema.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(schema)
+    error = jsonschema.exceptions.best_match(validator.iter_errors(source.data))
+    if error is not None:
+        span = source.nearest(tuple(error.absolute_path)).value
+        raise ConfigError(
+            msg("lint.checklist.invalid", problem=error.message), path=path, line=span.line, column=span.column
+        )
+    return tuple(_checks(source.data))
+
+
+def parse_path(path: object) -> KeyPath:
+    """A key path, or a pattern of one, from ``a.b.*`` or ``[a, b, "*"]``."""
+    return tuple(path) if isinstance(path, list) else tuple(str(path).split("."))
+
+
+def _file_stem(dialect: Dialect) -> str:
+    return dialect.value.replace("-", "_")
+
+
+def _read(path: Path) -> Iterable[Check]:
+    # Without positions, which nobody asks for here: half of the start-up time of `ms-tune lint`.
+    return _checks(yaml.load(path.read_bytes(), Loader=LOADER))  # noqa: S506 - it is a safe loader
+
+
+def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
+    for entry in data["checks"]:
+        yield _check(entry, data["dialects"])
+
+
+def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
+    messages = entry.get("messages") or {"default": entry["message"]}
+    return Check(
+        id=entry["id"],
+        name=entry["name"],
+        title=_text(entry["title"]),
+        why=_text(entry["why"]),
+        help=_text(entry["help"]),
+        messages={name: _text(text) for name, text in messages.items()},
+        severity=Severity(entry["severity"]),
+        category=Category(entry["category"]),
+        dialects=frozenset(map(Dialect, entry.get("dialects", dialects))),
+        versions=entry.get("versions"),
+        when=tuple(map(_when, entry.get("when", ()))),
+        whole=entry.get("whole", False),
+        test=_test(entry["test"]),
+        evidence=tuple(Evidence(**item) for item in entry["evidence"]),
+        bad=entry["bad"],
+        good=entry["good"],
+        also=frozenset(entry.get("also", ())),
+    )
+
+
+def _text(value: Mapping[str, str]) -> Text:
+    return Text(value["en"], value["zh"])
+
+
+def _when(value: Mapping[str, Any]) -> When:
+    return When(parse_path(value["path"]), _condition(value), value.get("default", MISSING))
+
+
+def _test(value: Mapping[str, Any]) -> Expectation | Function:
+    if "function" in value:
+        module, _, name = value["function"].partition(".")
+        return Function(module, name, value.get("options", {}))
+    paths = value["paths"] if "paths" in value else [value["path"]]
+    return Expectation(tuple(map(parse_path, paths)), _condition(value))
+
+
+def _condition(value: Mapping[str, Any]) -> Condition:
+    kind = next(kind for kind in CONDITIONS if kind in value)
+    return Condition(kind, value[kind])
+
+
+CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")

@@ -1,0 +1,123 @@
+"""Checks of how the layers are split over pipeline stages.
+
+The arithmetic is :mod:`ms_tune.layers.placement`; here its inputs are read, and left alone where the config does not
+tell them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ms_tune.layers.inputs import RecomputeInputs
+from ms_tune.layers.placement import place
+from ms_tune.layers.result import FrameworkStop
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.layers.result import Placement
+    from ms_tune.lint.context import Context
+
+_MODEL = "model.model_config"
+# One setting under three names (mindformers/parallel_core/transformer_config_utils.py, MindFormers 1.9).
+_LAYERS = ("num_layers", "num_hidden_layers", "n_layer")
+# Layers behind the others that some legacy models count in (models/deepseek3 of the research folder, 1.5 to 1.9).
+_EXTRA = ("mtp_depth", "num_nextn_predict_layers")
+
+
+def impossible_split(context: Context) -> Iterator[Violation]:
+    """An offset that MindFormers refuses (``LayerSetting._check_inputs``, 1.8 to 2.1)."""
+    inputs, path = _inputs(context)
+    if inputs is None:
+        return
+    refused = [stop for stop in map(_refusal, _readings(context, inputs)) if stop]
+    if refused and len(refused) == len(_readings(context, inputs)):
+        related = () if path == _offset_path() else ((path, "layers"),)
+        yield Violation(
+            _offset_path() if context.get(".".join(map(str, _offset_path()))) is not None else path,
+            params=_params(inputs, error=str(refused[0])),
+            related=related,
+        )
+
+
+def miscounted_split(context: Context) -> Iterator[Violation]:
+    """An offset that MindFormers accepts and then counts more than once.
+
+    The sum is compared before a number, or a list with several chunks, is spread over all cells (1.6 to 2.1).
+    """
+    inputs, path = _inputs(context)
+    if inputs is None:
+        return
+    placements = [_placement(reading) for reading in _readings(context, inputs)]
+    if placements and all(placement and placement.slots != inputs.layers for placement in placements):
+        slots = next(placement.slots for placement in placements if placement)
+        yield Violation(_offset_path(), params=_params(inputs, slots=slots), related=((path, "layers"),))
+
+
+def _inputs(context: Context) -> tuple[RecomputeInputs | None, KeyPath]:
+    """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
+    counts = {name: context.integer(f"{_MODEL}.{name}") for name in _LAYERS}
+    given = [name for name, count in counts.items() if count is not None]
+    if len(given) != 1 or context.get("use_parallel") is False:
+        return None, ()
+    if context.get(f"{_MODEL}.stage_num", 0) != 0 or context.get(f"{_MODEL}.start_stage", 0) != 0:
+        return None, ()  # a part of a multi-modal model
+    legacy = context.get("use_legacy", default=True) is not False
+    offset = context.get(f"{_MODEL}.offset")
+    stages = context.integer("parallel_config.pipeline_stage", 1)
+    interleave = context.get("parallel.pipeline_config.pipeline_interleave") is True
+    chunks = context.integer(f"{_MODEL}.pp_interleave_num", 1 if legacy else None)
+    if stages is None or stages < 1 or (legacy and offset is None) or (interleave and (chunks is None or chunks < 1)):
+        return None, ()  # some legacy models know no offset
+    layers = counts[given[0]] or 0
+    inputs = RecomputeInputs(
+        layers=layers,
+        stages=stages,
+        offset=0 if offset is None else offset,
+        interleave=interleave,
+        interleave_num=chunks,
+        scheduler=str(context.get("parallel.pipeline_config.pipeline_scheduler", "1f1b")),
+        legacy=legacy,
+    )
+    return inputs, (*_MODEL.split("."), given[0])
+
+
+def _readings(context: Context, inputs: RecomputeInputs) -> list[RecomputeInputs]:
+    """The config as different models read it: a finding is one only if it is one for all of them."""
+    extra = sum(context.integer(f"{_MODEL}.{name}") or 0 for name in _EXTRA) if inputs.legacy else 0
+    return [inputs, replace(inputs, layers=inputs.layers + extra)] if extra else [inputs]
+
+
+def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
+    try:
+        place(inputs)
+    except FrameworkStop as stop:
+        return stop
+    return None
+
+
+def _placement(inputs: RecomputeInputs) -> Placement | None:
+    try:
+        return place(inputs)
+    except FrameworkStop:
+        return None
+
+
+def _offset_path() -> KeyPath:
+    return (*_MODEL.split("."), "offset")
+
+
+def _params(inputs: RecomputeInputs, **more: object) -> dict[str, object]:
+    chunks = inputs.interleave_num if inputs.interleave else 1
+    cells = inputs.stages * (chunks or 1)
+    return {
+        "layers": inputs.layers,
+        "stages": inputs.stages,
+        "chunks": chunks,
+        "offset": inputs.offset,
+        "rest": inputs.layers % cells,
+        **more,
+    }

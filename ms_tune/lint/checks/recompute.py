@@ -1,0 +1,105 @@
+"""Checks of the recompute values (``LayerSetting`` and ``check_rules`` of MindFormers; MindSpeed-Core-MS r0.1.0)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.lint.context import Context
+
+_SECTION = "recompute_config"
+_COUNTS = ("recompute", "select_recompute", "select_comm_recompute")
+_EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
+# A dot between two plain characters, which a regular expression would write as `\.`.
+_PLAIN_DOT = re.compile(r"(?<=\w)\.(?=\w)")
+
+
+def too_long(context: Context) -> Iterator[Violation]:
+    """More numbers than pipeline stages.
+
+    ``check_rules._rule_recompute`` refuses it for the value itself; inside a dict ``LayerSetting`` fails with an
+    IndexError (MindFormers 1.7 to 2.1).
+    """
+    stages = context.integer("parallel_config.pipeline_stage", 1) or 1
+    for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
+        checked = len(path) > 2 or path[-1] in _COUNTS  # noqa: PLR2004 - section and key: the value itself
+        if checked and len(counts) > stages:
+            yield Violation(
+                path,
+                params={"length": len(counts), "stages": stages},
+                related=((("parallel_config", "pipeline_stage"), "stages"),),
+            )
+
+
+def negative(context: Context) -> Iterator[Violation]:
+    """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
+    for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
+        for index, count in enumerate(counts):
+            if count < 0:
+                yield Violation((*path, index))
+
+
+def texts(context: Context) -> Iterator[Violation]:
+    """A list of texts for ``recompute``: taken as patterns, which stands for every layer."""
+    value = context.get(f"{_SECTION}.recompute")
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        yield Violation((_SECTION, "recompute"))
+
+
+def plain_dot(context: Context) -> Iterator[Violation]:
+    r"""A pattern with a plain dot: patterns are split at ``\.``, so it is one name that no cell has."""
+    for key in (*_COUNTS[1:], *_EXCLUDES):
+        value = context.get(f"{_SECTION}.{key}")
+        for index, pattern in enumerate(value if isinstance(value, (list, dict)) else ()):
+            if isinstance(pattern, str) and _PLAIN_DOT.search(pattern.replace(r"\.", " ")):
+                item = pattern if isinstance(value, dict) else index
+                mended = _PLAIN_DOT.sub(r"\\.", pattern)
+                yield Violation((_SECTION, key, item), params={"pattern": pattern, "mended": mended}, at_key=True)
+
+
+def sequence_pipeline(context: Context) -> Iterator[Violation]:
+    """Full recompute with ``seq_split_num``; any value that is not false or empty counts as full."""
+    splits = context.integer("parallel_config.seq_split_num", 1) or 1
+    stages = context.integer("parallel_config.pipeline_stage", 1) or 1
+    if splits > 1 and stages > 1 and context.get(f"{_SECTION}.recompute"):
+        yield Violation((_SECTION, "recompute"), related=((("parallel_config", "seq_split_num"), "splits"),))
+
+
+def not_a_list(context: Context) -> Iterator[Violation]:
+    """MindSpeed-Core-MS takes lists only; what is empty or false counts as no layers."""
+    for key in _COUNTS:
+        value = context.get(f"parallel_config.{_SECTION}.{key}")
+        if value and not isinstance(value, list):
+            yield Violation(("parallel_config", _SECTION, key))
+
+
+def communication_without_sequence_parallel(context: Context) -> Iterator[Violation]:
+    """Communication recompute drops the gathered input of a linear layer; only sequence parallel gathers one."""
+    tensor = context.integer("parallel_config.tensor_model_parallel_size", 1)
+    if context.get("parallel_config.sequence_parallel") is True and tensor != 1:
+        return
+    value = context.get(f"parallel_config.{_SECTION}.select_comm_recompute")
+    if isinstance(value, list) and any(any(row) if isinstance(row, list) else row for row in value):
+        name = "tensor-parallel" if context.get("parallel_config.sequence_parallel") is True else "default"
+        yield Violation(("parallel_config", _SECTION, "select_comm_recompute"), name)
+
+
+def _lists(context: Context, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
+    """The lists of plain numbers, given directly or for a pattern. In swap mode lists hold layer ids: not these."""
+    if context.get("swap_config.swap") is True:
+        return
+    for key in keys:
+        value = context.get(f"{_SECTION}.{key}")
+        path = (_SECTION, key)
+        found: list[tuple[KeyPath, object]] = [(path, value)]
+        if isinstance(value, dict) and key != "recompute":
+            found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
+        for here, counts in found:
+            if isinstance(counts, list) and counts and all(isinstance(count, int) for count in counts):
+                yield here, counts

@@ -1,0 +1,69 @@
+"""Checks of what YAML makes of the text: keys that vanish, numbers that are none."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.lint.context import Context
+
+_SCIENTIFIC = re.compile(r"(?P<sign>[-+]?)(?P<digits>\d+\.?\d*|\.\d+)[eE](?P<exponent_sign>[-+]?)(?P<exponent>\d+)")
+_OCTAL = re.compile(r"[-+]?0[0-7_]+")
+_SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
+
+
+def duplicate_key(context: Context) -> Iterator[Violation]:
+    """A key that stands twice: PyYAML keeps the last value and says nothing."""
+    for duplicate in context.source.duplicates:
+        yield Violation(duplicate.path, span=duplicate.again, related_spans=((duplicate.first, "first"),))
+
+
+def number_as_text(context: Context) -> Iterator[Violation]:
+    """``1e-5``: a float of YAML 1.1 needs a point and a signed exponent (PyYAML 6, ``yaml/resolver.py``)."""
+    for path, position in context.source.written():
+        plain = position.plain
+        match = _SCIENTIFIC.fullmatch(plain.raw) if plain and plain.kind == "str" else None
+        if match:
+            digits = match["digits"] if "." in match["digits"] else f"{match['digits']}."
+            number = f"{match['sign']}{digits}e{match['exponent_sign'] or '+'}{match['exponent']}"
+            yield Violation(path, params={"number": number})
+
+
+def number_in_other_base(context: Context) -> Iterator[Violation]:
+    """``010`` is 8 and ``12:30`` is 750 (PyYAML 6, ``construct_yaml_int`` in ``yaml/constructor.py``)."""
+    for path, position in context.source.written():
+        plain = position.plain
+        if plain is None or plain.kind not in ("int", "float"):
+            continue
+        octal = _OCTAL.fullmatch(plain.raw) and int(plain.raw, 8) != int(plain.raw)
+        if octal or _SEXAGESIMAL.fullmatch(plain.raw):
+            yield Violation(path, params={"number": context.source.get(path)})
+
+
+def none_as_text(context: Context) -> Iterator[Violation]:
+    """``None``: null is spelled ``null`` or ``~`` in YAML. Some keys do take the word None; the checklist names them."""
+    words = context.names("except")
+    for path, position in context.source.written():
+        plain = position.plain
+        if plain and plain.kind == "str" and plain.raw == "None" and str(path[-1]) not in words:
+            yield Violation(path)
+
+
+def nesting(context: Context) -> Iterator[Violation]:
+    """Mappings in mappings; what is inside a list is not counted (``get_yaml_ast_depth`` of MindFormers)."""
+    limit = context.options["limit"]
+    path = _deepest(context.source.data, ())
+    if isinstance(limit, int) and len(path) > limit:
+        yield Violation(path, params={"depth": len(path), "limit": limit}, at_key=True)
+
+
+def _deepest(value: object, path: KeyPath) -> KeyPath:
+    if not isinstance(value, dict):
+        return path
+    return max((_deepest(inner, (*path, key)) for key, inner in value.items()), key=len, default=path)

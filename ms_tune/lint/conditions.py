@@ -1,0 +1,82 @@
+"""Declared checks: path patterns, and what a value has to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.config.source import MISSING
+from ms_tune.lint.checklist import ANY
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.lint.checklist import Condition, Expectation, When
+
+
+def violations(source: SourceFile, test: Expectation) -> Iterator[Violation]:
+    """The values that do not meet a declared check."""
+    for pattern in test.paths:
+        if test.condition.kind == "required":
+            yield from _absent(source, pattern)
+            continue
+        for path, value in find(source.data, pattern):
+            if not meets(value, test.condition):
+                yield Violation(path, at_key=test.condition.kind == "forbidden")
+
+
+def applies(source: SourceFile, when: When) -> bool:
+    """Whether a precondition holds. A null is a missing value, as it is for the frameworks."""
+    value = source.get(when.path, MISSING)
+    if value is None or value is MISSING:
+        value = when.default
+    return meets(value, when.condition)
+
+
+def meets(value: object, condition: Condition) -> bool:
+    """Whether a value (or :data:`MISSING`) is what it has to be."""
+    kind, operand = condition.kind, condition.operand
+    if kind in ("forbidden", "required"):
+        return (value is MISSING) is (kind == "forbidden") or operand is False
+    if kind == "equals":
+        return same(value, operand)
+    if kind == "one-of":
+        return any(same(value, item) for item in operand)
+    if kind == "not-one-of":
+        return not any(same(value, item) for item in operand)
+    import jsonschema  # noqa: PLC0415 - slow to import, and only needed for a schema
+
+    validator = jsonschema.Draft202012Validator(operand)
+    return value is MISSING or bool(validator.is_valid(value))
+
+
+def same(one: object, other: object) -> bool:
+    """Equality that tells ``true`` from ``1``."""
+    return isinstance(one, bool) is isinstance(other, bool) and one == other
+
+
+def find(data: object, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every key path that a pattern stands for, with its value."""
+    if not pattern:
+        yield path, data
+        return
+    head, rest = pattern[0], pattern[1:]
+    for item, value in _children(data):
+        if head in (ANY, item):
+            yield from find(value, rest, (*path, item))
+
+
+def _children(data: object) -> Iterator[tuple[str | int, object]]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield (key if isinstance(key, (str, int)) else str(key)), value
+    elif isinstance(data, list):
+        yield from enumerate(data)
+
+
+def _absent(source: SourceFile, pattern: KeyPath) -> Iterator[Violation]:
+    """Where a required key is missing; a mapping that is not there at all requires nothing."""
+    for path, value in find(source.data, pattern[:-1]):
+        if isinstance(value, dict) and pattern[-1] not in value:
+            yield Violation((*path, pattern[-1]), at_key=True)

@@ -1,0 +1,74 @@
+"""What a check that needs code is given, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ms_tune.config.source import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.config.dialects.recognise import Dialect
+    from ms_tune.config.source import KeyPath, SourceFile, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One config in front of one check.
+
+    Args:
+        source: The config.
+        dialect: Its dialect.
+        options: What the checklist passes to the check's function.
+    """
+
+    source: SourceFile
+    dialect: Dialect
+    options: Mapping[str, object]
+
+    def get(self, dotted: str, default: object = None) -> object:
+        """The value at ``a.b.c``; a null counts as missing, as it does for the frameworks."""
+        value = self.source.get(tuple(dotted.split(".")), MISSING)
+        return default if value is MISSING or value is None else value
+
+    def integer(self, dotted: str, default: int | None = None) -> int | None:
+        """The whole number at ``a.b.c``; the default if there is none or it is something else."""
+        value = self.get(dotted)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+    def mapping(self, dotted: str) -> Mapping[object, object]:
+        """The mapping at ``a.b.c``, or an empty one."""
+        value = self.get(dotted)
+        return value if isinstance(value, dict) else {}
+
+    def names(self, option: str) -> frozenset[str]:
+        """An option that is a list of names."""
+        value = self.options[option]
+        if not isinstance(value, list):
+            raise TypeError(option)
+        return frozenset(map(str, value))
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A check's answer: not this.
+
+    Args:
+        path: The key path at fault.
+        message: Which of the check's messages says so.
+        params: The message's parameters, beside ``key``, ``path`` and ``value``.
+        at_key: Whether to point at the key; else at the value.
+        span: The place, if it is not where ``path`` stands.
+        related: Other key paths that matter, each with the message that says why.
+        related_spans: The same for places without a path of their own.
+    """
+
+    path: KeyPath
+    message: str = "default"
+    params: Mapping[str, object] = field(default_factory=dict)
+    at_key: bool = False
+    span: Span | None = None
+    related: tuple[tuple[KeyPath, str], ...] = ()
+    related_spans: tuple[tuple[Span, str], ...] = ()

@@ -1,0 +1,130 @@
+"""Runs checks over a config."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from ms_tune.lint.checklist import Function
+from ms_tune.lint.conditions import applies, violations
+from ms_tune.lint.context import Context
+from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording
+from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
+from ms_tune.texts import Language, lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ms_tune.config.dialects.recognise import Dialect
+    from ms_tune.config.source import SourceFile, Span
+    from ms_tune.lint.checklist import Check
+    from ms_tune.lint.context import Violation
+
+    CheckFunction = Callable[[Context], Iterable[Violation]]
+
+_SHOWN = 60  # characters of a value in a message
+
+
+def lint(
+    source: SourceFile, dialect: Dialect, checks: Iterable[Check], version: str | None = None
+) -> tuple[Finding, ...]:
+    """The findings in a config, in the order of its text.
+
+    Args:
+        source: The config.
+        dialect: The dialect to read it as.
+        checks: The checks to make; those of other dialects and versions are left out.
+        version: The framework version to check for; by default the newest that the checks were verified with.
+    """
+    target = version or DEFAULT_VERSIONS[dialect]
+    found: list[Finding] = []
+    for check in checks:
+        if dialect not in check.dialects or not matches(target, check.versions):
+            continue
+        try:
+            found += _run(check, source, dialect)
+        except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
+            found.append(_broken(check, source, error))
+    return tuple(sorted(found, key=lambda finding: (finding.span.start, finding.id)))
+
+
+def _run(check: Check, source: SourceFile, dialect: Dialect) -> Iterator[Finding]:
+    if check.whole and "base_config" in source.data:
+        return
+    if not all(applies(source, when) for when in check.when):
+        return
+    if isinstance(check.test, Function):
+        module = import_module(f"ms_tune.lint.checks.{check.test.module}")
+        function = cast("CheckFunction", getattr(module, check.test.name))
+        answers = function(Context(source, dialect, check.test.options))
+    else:
+        answers = violations(source, check.test)
+    for violation in answers:
+        yield _finding(check, source, violation)
+
+
+def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
+    position = source.nearest(violation.path)
+    span = position.value
+    if violation.span is not None:
+        span = violation.span
+    elif (violation.at_key or span.start == span.end) and position.key is not None:
+        span = position.key
+    params = {
+        "key": str(violation.path[-1]) if violation.path else "",
+        "path": dotted(violation.path),
+        "value": _shown(source, position.definition),
+        **{name: str(value) for name, value in violation.params.items()},
+    }
+    places = [
+        (other.key or other.value, text)
+        for other, text in ((source.nearest(path), text) for path, text in violation.related)
+    ]
+    if position.value != position.definition and violation.span is None:
+        places.append((position.definition, "definition"))
+    related = [
+        Related(place, Wording(check.messages[text] if text in check.messages else lookup(f"lint.{text}"), params))
+        for place, text in (*places, *violation.related_spans)
+    ]
+    finding = Finding(
+        id=check.id,
+        name=check.name,
+        severity=check.severity,
+        category=check.category,
+        path=violation.path,
+        span=span,
+        message=Wording(check.messages[violation.message], params),
+        help=Wording(check.help, params),
+        related=tuple(related),
+    )
+    for wording in (finding.message, Wording(check.help, params), *(one.message for one in related)):
+        # A text with a parameter that is not there must show up here, as a broken check, and not when it is printed.
+        for language in Language:
+            wording.say(language)
+    return finding
+
+
+def _broken(check: Check, source: SourceFile, error: Exception) -> Finding:
+    params = {"id": check.id, "name": check.name, "error": f"{type(error).__name__}: {error}"}
+    return Finding(
+        id="MST001",
+        name="internal-error",
+        severity=Severity.WARNING,
+        category=Category.CORRECTNESS,
+        path=(),
+        span=source.nearest(()).value,
+        message=Wording(lookup("lint.internal-error"), params),
+    )
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """A key path for people: ``parallel.dataset_strategy[0]``."""
+    words = ""
+    for item in path:
+        words += f"[{item}]" if isinstance(item, int) else f".{item}" if words else item
+    return words
+
+
+def _shown(source: SourceFile, span: Span) -> str:
+    text = " ".join(source.text[span.start : span.end].split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

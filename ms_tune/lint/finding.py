@@ -1,0 +1,88 @@
+"""What the linter found: one violated check at one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ms_tune.texts import Language
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.config.source import KeyPath, Span
+    from ms_tune.texts import Text
+
+
+class Severity(str, Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"  # the run will fail, or train something else than the config says
+    WARNING = "warning"  # it runs, and something in it is not what its author meant
+    INFO = "info"  # worth knowing
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return list(Severity).index(self)
+
+
+class Category(str, Enum):
+    """What kind of trouble a check is about."""
+
+    CORRECTNESS = "correctness"
+    IGNORED_SETTING = "ignored-setting"
+    PERFORMANCE = "performance"
+    MEMORY = "memory"
+    DEBUG_LEFT_ON = "debug-left-on"
+    DEPRECATED = "deprecated"
+    STYLE = "style"
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """A text of a checklist with its parameters: what :class:`~ms_tune.texts.Message` is for the built-in texts."""
+
+    text: Text
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    def say(self, language: Language) -> str:
+        """The sentence in a language."""
+        template = self.text.en if language is Language.EN else self.text.zh
+        return template.format_map(self.params)
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Another place that a finding is about, and what it has to do with it."""
+
+    span: Span
+    message: Wording
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violated check.
+
+    Args:
+        id: ``MST101``.
+        name: ``duplicate-key``.
+        severity: How bad it is.
+        category: What kind of trouble it is.
+        path: The key path that is at fault.
+        span: Where to look first.
+        message: What is wrong here.
+        help: What to do about it.
+        related: Other places that matter.
+    """
+
+    id: str
+    name: str
+    severity: Severity
+    category: Category
+    path: KeyPath
+    span: Span
+    message: Wording
+    help: Wording | None = None
+    related: tuple[Related, ...] = ()

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """\
+run_mode: train
+parallel_config:
+  pipeline_stage: 2  # 两个阶段
+recompute_config:
+  {"名": 1, recompute: [1, 1, 1]}
+context:
+  save_graphs: True
+"""
+
+
+@pytest.fixture(autouse=True)
+def english(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "clean.yaml").write_text("trainer: {type: A}\n", encoding="utf-8")
+    (tmp_path / "info.yaml").write_text("trainer: {type: A}\nauto_tune: False\n", encoding="utf-8")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["lint", *arguments])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+ENGLISH = """\
+error[unexpected-training-key] MST204: recompute_config does not take the key '名'
+ --> config.yaml:5:4
+  |
+5 |   {"名": 1, recompute: [1, 1, 1]}
+  |    ^^^^
+  |
+  = help: correct the key, or remove it
+
+error[recompute-list-too-long] MST401: 3 numbers for 2 pipeline stages
+ --> config.yaml:5:23
+  |
+3 |   pipeline_stage: 2  # 两个阶段
+  |   -------------- the number of stages
+...
+5 |   {"名": 1, recompute: [1, 1, 1]}
+  |                        ^^^^^^^^^
+  |
+  = help: write one number for each stage; for interleaves write one list for each
+
+warning[save-graphs-on] MST505: 'save_graphs' is on: every compile writes its graphs to disk
+ --> config.yaml:7:16
+  |
+7 |   save_graphs: True
+  |                ^^^^
+  |
+  = help: set it to False after debugging
+
+errors: 2, warnings: 1, infos: 0, files: 1 · checked for MindFormers 1.9
+"""
+
+
+def test_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "config.yaml") == (1, ENGLISH, "")
+
+
+def test_text_in_chinese(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--lang", "zh", "config.yaml")
+    assert code == 1
+    assert out.startswith("错误[unexpected-training-key] MST204: recompute_config 不接受键“名”\n")
+    assert "3 |   pipeline_stage: 2  # 两个阶段\n  |   -------------- 流水线阶段数\n" in out
+    assert out.endswith("1 个文件：2 个错误，1 个警告，0 个提示 · 按 MindFormers 1.9 检查\n")
+
+
+def test_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    _, out, _ = run(capsys, "config.yaml")
+    assert "\033[1;31merror[recompute-list-too-long]\033[0m" in out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run(capsys, "config.yaml")[1] == ENGLISH
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--json", "config.yaml")
+    report = json.loads(out)
+    assert code == 1
+    assert list(report) == ["version", "findings", "summary"]
+    assert report["version"] == 1
+    assert report["summary"] == {"files": 1, "unreadable": 0, "errors": 2, "warnings": 1, "infos": 0}
+    assert report["findings"][1] == {
+        "id": "MST401",
+        "name": "recompute-list-too-long",
+        "severity": "error",
+        "file": "config.yaml",
+        "line": 5,
+        "column": 23,
+        "end_line": 5,
+        "end_column": 32,
+        "key_path": ["recompute_config", "recompute"],
+        "message": "3 numbers for 2 pipeline stages",
+        "related": [
+            {
+                "file": "config.yaml",
+                "line": 3,
+                "column": 3,
+                "end_line": 3,
+                "end_column": 17,
+                "message": "the number of stages",
+            }
+        ],
+        "fix": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["clean.yaml"], 0),
+        (["info.yaml"], 0),
+        (["--fail-on", "info", "info.yaml"], 1),
+        (["--fail-on", "error", "config.yaml"], 1),
+        (["--fail-on", "error", "info.yaml"], 0),
+        (["clean.yaml", "config.yaml"], 1),
+        (["clean.yaml", "missing.yaml"], 2),
+        (["--fail-on", "bad", "clean.yaml"], 2),
+        (["--framework-version", "new", "clean.yaml"], 2),
+        ([], 2),
+    ],
+)
+def test_exit_codes(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int) -> None:
+    assert run(capsys, *arguments)[0] == code
+
+
+def test_clean(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "clean.yaml", "clean.yaml") == (0, "no findings, files: 2 · checked for MindFormers 1.9\n", "")
+
+
+def test_one_bad_file_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "missing.yaml", "config.yaml")
+    assert code == 2
+    assert err == "missing.yaml: error: no such file\n"
+    assert out == ENGLISH.replace("files: 1 ·", "files: 1 · files not checked: 1 ·")
+    code, out, _ = run(capsys, "--json", "missing.yaml")
+    assert json.loads(out)["summary"]["unreadable"] == 1
+
+
+def test_dialects(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text("a: 1e-5\n")
+    code, out, err = run(capsys, "some.yaml")
+    assert (code, out) == (2, "")
+    assert "does not look like a training config" in err
+    assert "--dialect mindformers|mindformers-pynative|mindspeed-ms" in err
+    code, out, _ = run(capsys, "--dialect", "mindspeed-ms", "some.yaml")
+    assert code == 1
+    assert "write 1.e-5" in out
+    assert out.endswith("checked for MindSpeed-Core-MS 0.1\n")
+    file.write_text("training_config: {}\nmodel_config: {}\ntrainer: {}\n")
+    assert "taken for 'mindspeed-ms'" in run(capsys, "some.yaml")[2]
+    file.write_text("training_config: {}\ntrainer: {}\n")
+    assert "keys of several frameworks" in run(capsys, "some.yaml")[2]
+
+
+OWN = """\
+dialects: [mindformers]
+checks:
+  - id: OUR001
+    name: our-folder
+    severity: info
+    category: style
+    title: {en: The output folder, zh: 输出目录}
+    why: {en: We collect it there., zh: 统一从该目录收集。}
+    message: {en: "output_dir is {value}", zh: "output_dir 为 {value}"}
+    help: {en: write /results, zh: 请写成 /results}
+    evidence: [{framework: MindFormers, version: "1.9", file: ours}]
+    bad: "output_dir: ./output"
+    good: "output_dir: /results"
+    test: {path: output_dir, equals: /results}
+"""
+
+
+def test_own_checklist(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text(OWN, encoding="utf-8")
+    (tmp_path / "some.yaml").write_text("trainer: {}\noutput_dir: ./output\n")
+    code, out, _ = run(capsys, "--checklist", "ours.yaml", "--fail-on", "info", "some.yaml")
+    assert code == 1
+    assert out.startswith("info[our-folder] OUR001: output_dir is ./output\n --> some.yaml:2:13\n")
+    assert run(capsys, "some.yaml")[0] == 0
+    code, _, err = run(capsys, "--checklist", "some.yaml", "some.yaml")
+    assert code == 2
+    assert err.startswith("some.yaml:1:1: error: is not a valid checklist: ")
+
+
+def test_base_config_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text("base_config: b.yaml\ntrainer: {}\n")
+    code, _, err = run(capsys, "some.yaml")
+    assert code == 0
+    assert err.startswith("warning: some.yaml: base_config is not followed")
+
+
+def test_long_lines_tabs_and_many_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text(
+        "trainer: {type: A, text: '" + "x" * 500 + "', value: 1e-5}\ncontext:\n  save_graphs:\n    - a\n    - b\n"
+        "recompute_config:\t# \x85\n  recompute: True\n"
+    )
+    code, out, _ = run(capsys, "some.yaml")
+    assert code == 1
+    lines = out.splitlines()
+    assert all(len(line) < 200 for line in lines)
+    position = next(index for index, line in enumerate(lines) if "1e-5" in line and "|" in line)
+    assert lines[position].index("1e-5") == lines[position + 1].index("^^^^")
+    assert "4 |     - a\n  |     ^^^\n" in out
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for language, words in (("en", "examples:"), ("zh", "退出码：")):
+        with pytest.raises(SystemExit) as stopped:
+            run(capsys, "--lang", language, "--help")
+        assert stopped.value.code == 0
+        assert words in capsys.readouterr().out

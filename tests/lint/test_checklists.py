@@ -1,0 +1,96 @@
+"""The built-in checklists: their form, their texts, and their examples."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import parse_source
+from ms_tune.lint.checklist import Check, built_in, load_checklist
+from ms_tune.lint.engine import lint
+from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
+from ms_tune.resources import data_folder
+from ms_tune.texts import Language
+from tests.config.corpus import SITE_PACKAGES, wheel_configs
+
+CHECKS = built_in()
+CASES = [
+    pytest.param(check, dialect, id=f"{check.id}-{dialect.value}") for check in CHECKS for dialect in check.dialects
+]
+
+
+def ids(config: str, check: Check, dialect: Dialect) -> list[str]:
+    versions = (DEFAULT_VERSIONS[dialect], "1.9", "1.8", "1.6")
+    version = next(version for version in versions if matches(version, check.versions))
+    findings = lint(parse_source(config, Path("config.yaml")), dialect, built_in(dialect), version)
+    for finding in findings:
+        for language in Language:
+            for wording in (finding.message, finding.help, *(related.message for related in finding.related)):
+                assert wording is None or not re.search("[{}]{2}", wording.say(language))
+    return [finding.id for finding in findings if finding.id not in check.also]
+
+
+@pytest.mark.parametrize(("check", "dialect"), CASES)
+def test_bad_example_is_found_and_good_example_is_clean(check: Check, dialect: Dialect) -> None:
+    assert ids(check.bad, check, dialect) == [check.id]
+    assert ids(check.good, check, dialect) == []
+
+
+@pytest.mark.parametrize("path", sorted(data_folder("checklists").glob("*.yaml")), ids=lambda path: path.stem)
+def test_checklists_meet_the_schema(path: Path) -> None:
+    assert load_checklist(path)
+
+
+def test_the_example_of_the_documentation_is_a_checklist(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "own.yaml").write_text(example, encoding="utf-8")
+    (check,) = load_checklist(tmp_path / "own.yaml")
+    for config, count in ((check.bad, 1), (check.good, 0)):
+        assert len(lint(parse_source(config, Path("a.yaml")), Dialect.MINDFORMERS, [check])) == count
+
+
+def test_every_checklist_is_read() -> None:
+    written = sum(len(load_checklist(path)) for path in data_folder("checklists").glob("*.yaml"))
+    assert len(CHECKS) == written
+    for dialect in Dialect:
+        assert built_in(dialect) == tuple(check for check in CHECKS if dialect in check.dialects)
+
+
+def test_ids_and_names_are_unique() -> None:
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert all(re.fullmatch(r"MST[1-9]\d\d", check.id) for check in CHECKS)  # MST0xx: the linter itself
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_texts_say_the_same_in_both_languages(check: Check) -> None:
+    def parameters(text: str) -> set[str]:
+        return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+    for text in (check.help, *check.messages.values()):
+        assert parameters(text.en) == parameters(text.zh)
+    for text in (check.title, check.why, check.help, *check.messages.values()):
+        assert re.search("[一-鿿]", text.zh)
+        assert text.en.isascii()
+        # Full-width punctuation between Chinese characters.
+        assert not re.search("[一-鿿][,;:?!()]|[,;?!][一-鿿]", text.zh), text.zh
+
+
+@pytest.mark.skipif(not wheel_configs(), reason="mindformers is not installed")
+def test_evidence_can_be_read_in_the_installed_framework() -> None:
+    installed = {
+        ("MindFormers", path.name.split("-")[1].removesuffix(".dist-info")): path.parent
+        for path in SITE_PACKAGES.glob("mindformers-*.dist-info")
+    } | {
+        ("MindSpore", path.name.split("-")[1].removesuffix(".dist-info")): path.parent
+        for path in SITE_PACKAGES.glob("mindspore-*.dist-info")
+    }
+    for check in CHECKS:
+        for evidence in check.evidence:
+            folder = installed.get((evidence.framework, evidence.version))
+            assert folder is None or (folder / evidence.file).is_file(), (check.id, evidence.file)
