@@ -1,0 +1,126 @@
+"""Builds a folder once and keeps it, safe when several processes want it at the same moment or one is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import StandInBuildError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MARKER = "complete.json"  # written last: relative file name -> size in bytes
+_BUILDING = ".building-"
+
+
+def cache_root() -> Path:
+    """Where ms-tune may keep what it built, created if need be.
+
+    ``MS_TUNE_CACHE``, else ``$XDG_CACHE_HOME/ms-tune``, else ``~/.cache/ms-tune``; where that cannot be written, a
+    folder of this user's own in the system's temporary folder.
+
+    Raises:
+        StandInBuildError: None of them can be written.
+    """
+    chosen = os.environ.get("MS_TUNE_CACHE")
+    if chosen:
+        candidates = [Path(chosen)]
+    else:
+        home_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - "~" may stay
+        candidates = [Path(home_cache) / "ms-tune", Path(tempfile.gettempdir()) / f"ms-tune-{os.getuid()}"]
+    for folder in candidates:
+        if folder.is_absolute() and _is_ours_to_write(folder):
+            return folder
+    tried = ", ".join(map(str, candidates))
+    raise StandInBuildError(msg("dryrun.cache.unwritable", folders=tried), msg("dryrun.cache.unwritable.hint"))
+
+
+def _is_ours_to_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+        # In a shared temporary folder another user may have made this name first; libraries from it would be theirs.
+        if not stat.S_ISDIR(folder.stat().st_mode) or status.st_uid != os.getuid():
+            return False
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return False
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable[[], None]) -> Path:
+    """The folder, built by ``build`` if it is not there yet.
+
+    The build happens in a folder beside and is renamed into place when it is complete, under a lock that the kernel
+    drops when its holder dies; so a reader sees the whole folder or none, and a killed build leaves only a stray
+    folder that the next build removes.
+
+    Args:
+        folder: The place; its parent is created.
+        build: Fills the empty folder that it is given.
+        on_wait: Called once if another process is building the same folder.
+    """
+    if is_complete(folder):
+        return folder
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _lock(folder.with_name(f".{folder.name}.lock"), on_wait):
+        if is_complete(folder):
+            return folder
+        prefix = f"{_BUILDING}{folder.name}-"
+        for stray in folder.parent.glob(f"{prefix}*"):
+            shutil.rmtree(stray, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+        try:
+            build(fresh)
+            files = [path for path in fresh.rglob("*") if path.is_file() and not path.is_symlink()]
+            sizes = {str(path.relative_to(fresh)): path.stat().st_size for path in files}
+            (fresh / _MARKER).write_text(json.dumps(sizes), encoding="utf-8")
+            if folder.exists():  # damaged: is_complete said no
+                shutil.rmtree(folder)
+            _rename_unless_done(fresh, folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the folder holds everything that its build put there."""
+    try:
+        sizes = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
+        return isinstance(sizes, dict) and all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _rename_unless_done(fresh: Path, folder: Path) -> None:
+    try:
+        fresh.rename(folder)
+    except OSError as error:
+        # On a file system without locks a second builder may have been faster; its result is as good as ours.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_complete(folder):
+            raise
+
+
+@contextlib.contextmanager
+def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    with path.open("w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:  # no locks on this file system; see _rename_unless_done
+            pass
+        yield

@@ -1,0 +1,80 @@
+"""Finds a C compiler and runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import StandInBuildError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FLAGS = (
+    *("-std=c11", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"),
+    *("-nostdlib", "-fno-builtin"),  # nothing but what the file itself defines
+    "-w",  # functions named like built-ins, thousands of them, are the purpose
+)
+_TIMEOUT_SECONDS = 300
+_SHOWN_ERROR_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A way to call a C compiler.
+
+    Attributes:
+        name: How it is shown to the user.
+        command: The program and its leading arguments.
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+
+def find_compilers() -> tuple[Compiler, ...]:
+    """Every C compiler at hand, the system's first; the ``ziglang`` wheel serves machines that have none."""
+    found = [Compiler(name, (path,)) for name in ("cc", "gcc", "clang") if (path := shutil.which(name))]
+    if importlib.util.find_spec("ziglang") is not None:
+        zig = (sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu")
+        found.append(Compiler("zig cc", zig))
+    return tuple(found)
+
+
+def compile_library(source: Path, output: Path, environment: dict[str, str]) -> Compiler:
+    """Compile one C file into a shared library with the first compiler that can.
+
+    Returns:
+        The compiler that did it.
+
+    Raises:
+        StandInBuildError: There is no compiler, or none of them could.
+    """
+    compilers = find_compilers()
+    if not compilers:
+        raise StandInBuildError(msg("dryrun.build.no-compiler"), msg("dryrun.build.no-compiler.hint"))
+    # The zig wheel keeps caches of its own; a home that cannot be written must not stop it.
+    scratch = str(source.parent)
+    environment = {**environment, "ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch, "TMPDIR": scratch}
+    complaints = []
+    for compiler in compilers:
+        command = [*compiler.command, *_FLAGS, "-o", str(output), str(source)]
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            complaints.append(f"{compiler.name}: {error}")
+            continue
+        if done.returncode == 0 and output.is_file():
+            return compiler
+        lines = " / ".join(done.stderr.strip().splitlines()[:_SHOWN_ERROR_LINES])
+        complaints.append(f"{compiler.name}: {lines or f'exit code {done.returncode}'}")
+    raise StandInBuildError(
+        msg("dryrun.build.failed", detail="; ".join(complaints)), msg("dryrun.build.no-compiler.hint")
+    )

@@ -1,0 +1,186 @@
+"""Hands out the environment in which MindSpore's Ascend back end loads: a real CANN if there is one, else stand-ins."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.cann_sim.cache import cache_root, cached_folder, is_complete
+from ms_tune.dryrun.cann_sim.compiler import compile_library
+from ms_tune.dryrun.cann_sim.inventory import take_inventory
+from ms_tune.dryrun.cann_sim.source import header_text, source_text
+from ms_tune.errors import MissingExtraError, StandInBuildError, UnsupportedError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ms_tune.texts import Message
+
+SUPPORTED_SERIES = ("2.7", "2.8", "2.9", "2.10")
+_REAL_LIBRARY = Path("lib64") / "libascendcl.so"
+_DEFAULT_HOMES = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann")
+_STAND_IN = "libstandin.so"
+# MindSpore takes the path of the library that defines aclrtMalloc, cuts it behind its last "cann" (2.7.2 and later) or
+# "latest" (2.7.0), and expects CANN's folders there. This path ends in both words, and both cuts lead to the same
+# folder, so that a "cann" further up, as in a user's name, does no harm.
+_LIBRARIES = Path("latest") / "lib64"
+# MindSpore imports hccl.sys_version when communication is initialised. There must be no package `te` beside it:
+# where it imports, mindspore.ops imports te.tik too, and fails.
+_PYTHON_PACKAGES = Path("opp/built-in/op_impl/ai_core/tbe")
+_FALLBACK_VERSION = "8.5.0"
+
+
+class Backend(str, Enum):
+    """What MindSpore's Ascend back end is loaded with."""
+
+    CANN = "cann"
+    STAND_IN = "cann-stand-in"
+
+
+@dataclass(frozen=True, slots=True)
+class MindSpore:
+    """The installed MindSpore: its version and its package folder."""
+
+    version: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Cann:
+    """A CANN, real or stand-in, with its home folder (what ``ASCEND_HOME_PATH`` names)."""
+
+    backend: Backend
+    home: Path
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a child process in which the Ascend back end loads."""
+        if self.backend is Backend.STAND_IN:
+            additions = {"LD_LIBRARY_PATH": [self.home / _LIBRARIES], "PYTHONPATH": [self.home / _PYTHON_PACKAGES]}
+        else:
+            additions = {"LD_LIBRARY_PATH": [self.home / "lib64"]}
+        paths = {
+            name: os.pathsep.join([*map(str, folders), *filter(None, [base.get(name)])])
+            for name, folders in additions.items()
+        }
+        homes = {"ASCEND_HOME_PATH": str(self.home), "ASCEND_OPP_PATH": str(self.home / "opp")}
+        return {**base, **homes, **paths}
+
+
+def find_mindspore() -> MindSpore:
+    """The MindSpore of this interpreter, found without importing it.
+
+    Raises:
+        MissingExtraError: MindSpore is not installed.
+    """
+    spec = importlib.util.find_spec("mindspore")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(msg("dryrun.no-mindspore"))
+    return MindSpore(importlib.metadata.version("mindspore"), Path(next(iter(spec.submodule_search_locations))))
+
+
+def find_real_cann() -> Cann | None:
+    """The CANN of this machine, or None: ``ASCEND_HOME_PATH``, the library path, then the default folders."""
+    named = os.environ.get("ASCEND_HOME_PATH") or os.environ.get("ASCEND_TOOLKIT_HOME")
+    library_path = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    from_library_path = [Path(folder).parent for folder in library_path if folder.rstrip("/").endswith("lib64")]
+    for home in [*([Path(named)] if named else []), *from_library_path, *map(Path, _DEFAULT_HOMES)]:
+        if (home / _REAL_LIBRARY).is_file() and not (home / "lib64" / _STAND_IN).exists():
+            return Cann(Backend.CANN, home)
+    return None
+
+
+def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -> Cann:
+    """A CANN for this MindSpore: the machine's own, or stand-ins, built on first use (about ten seconds).
+
+    Raises:
+        UnsupportedError: There is no CANN, and stand-ins are not served on this machine or for this version.
+        StandInBuildError: The stand-ins could not be built.
+    """
+    real = find_real_cann()
+    if real is not None:
+        return real
+    check_supported(mindspore)
+    folder = _stand_in_folder(mindspore)
+    if not is_complete(folder):
+        on_progress(msg("dryrun.build.start", version=mindspore.version))
+    cached_folder(folder, lambda fresh: _build(mindspore, fresh), on_wait=lambda: on_progress(msg("dryrun.build.wait")))
+    return Cann(Backend.STAND_IN, folder / "cann")
+
+
+def stand_ins_built(mindspore: MindSpore) -> Path | None:
+    """The folder of this MindSpore's stand-ins if they are built already."""
+    folder = _stand_in_folder(mindspore)
+    return folder if is_complete(folder) else None
+
+
+def check_supported(mindspore: MindSpore) -> None:
+    """Raise :class:`UnsupportedError` unless stand-ins are known to work here for this MindSpore."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        raise UnsupportedError(
+            msg("dryrun.platform", system=platform.system(), machine=platform.machine()), msg("dryrun.platform.hint")
+        )
+    series = ".".join(mindspore.version.split(".")[:2])
+    if series not in SUPPORTED_SERIES:
+        raise UnsupportedError(
+            msg("dryrun.version", version=mindspore.version, supported=", ".join(SUPPORTED_SERIES)),
+            msg("dryrun.version.hint"),
+        )
+
+
+def _stand_in_folder(mindspore: MindSpore) -> Path:
+    """Named by MindSpore's version and by a hash of its files and of our own sources.
+
+    A wheel's RECORD lists the SHA-256 of every installed file, so hashing RECORD hashes the content without reading
+    hundreds of megabytes again.
+    """
+    record = importlib.metadata.distribution("mindspore").read_text("RECORD") or mindspore.version
+    sources = header_text() + "".join(path.read_text("utf-8") for path in sorted(Path(__file__).parent.glob("*.py")))
+    digest = hashlib.sha256((record + sources).encode()).hexdigest()[:16]
+    return cache_root() / "stand-in" / f"{mindspore.version}-{digest}"
+
+
+def _build(mindspore: MindSpore, folder: Path) -> None:
+    """Fill an empty folder with a ``cann`` that has every library, Python package and file MindSpore looks for."""
+    try:
+        inventory = take_inventory(mindspore.folder)
+    except FileNotFoundError as error:
+        raise StandInBuildError(msg("dryrun.build.no-plugin", path=error.args[0])) from error
+    home = folder / "cann"
+    libraries = home / "lib64"
+    libraries.mkdir(parents=True)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    source = scratch / "standin.c"
+    source.write_text(source_text(inventory.symbols), encoding="utf-8")
+    compiler = compile_library(source, libraries / _STAND_IN, dict(os.environ))
+    (folder / "compiler.txt").write_text(compiler.name, encoding="utf-8")
+    for name in inventory.libraries:
+        # One file under every name: the dynamic linker loads it once.
+        (libraries / name).symlink_to(_STAND_IN)
+    version = _cann_version(mindspore.folder)
+    package = home / _PYTHON_PACKAGES / "hccl"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "sys_version.py").write_text(f"__sys_version__ = {version!r}\n", encoding="utf-8")
+    (home / "compiler").mkdir()
+    (home / "compiler" / "version.info").write_text(f"Version={version}\n", encoding="utf-8")
+    (home / "opp_kernel").mkdir()  # 2.7.0 checks that it exists
+    (home / "latest").symlink_to(".")
+    shutil.rmtree(scratch)
+
+
+def _cann_version(mindspore: Path) -> str:
+    """The CANN version that the wheel's own custom operators were built for; MindSpore compares and warns."""
+    info = mindspore / "lib" / "plugin" / "ascend" / "custom_ascendc_910b" / "version.info"
+    match = re.search(r"=\s*(\d+(?:\.\d+)+)", info.read_text("utf-8", "replace")) if info.is_file() else None
+    return match[1] if match else _FALLBACK_VERSION

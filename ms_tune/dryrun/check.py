@@ -1,0 +1,83 @@
+"""What ``dryrun`` finds on this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.cann_sim.compiler import find_compilers
+from ms_tune.dryrun.cann_sim.environment import (
+    Backend,
+    check_supported,
+    find_mindspore,
+    find_real_cann,
+    stand_ins_built,
+)
+from ms_tune.errors import MsTuneError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.texts import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """This machine, as far as dryrun cares.
+
+    Attributes:
+        problem: Why dryrun cannot run here, if so.
+        hint: What to do about it.
+        backend: What the Ascend back end would be loaded with.
+        cann: Home of the real CANN, or the folder of stand-ins that are built already.
+        compilers: Names of the C compilers at hand.
+    """
+
+    problem: Message | None
+    hint: Message | None
+    python: str
+    machine: str
+    cores: int
+    mindspore: str | None
+    mindformers: str | None
+    numpy: str | None
+    backend: Backend | None
+    cann: Path | None
+    compilers: tuple[str, ...]
+
+
+def check_machine() -> Check:
+    """Look at this machine without changing anything on it."""
+    problem = hint = cann = backend = None
+    try:
+        mindspore = find_mindspore()
+        real = find_real_cann()
+        if real is None:
+            check_supported(mindspore)
+        backend = Backend.CANN if real else Backend.STAND_IN
+        cann = real.home if real else stand_ins_built(mindspore)
+    except MsTuneError as error:
+        problem, hint = error.message, error.hint
+    return Check(
+        problem=problem,
+        hint=hint,
+        python=platform.python_version(),
+        machine=f"{platform.system()} {platform.machine()}",
+        cores=len(os.sched_getaffinity(0)),
+        mindspore=_version("mindspore"),
+        mindformers=_version("mindformers"),
+        numpy=_version("numpy"),
+        backend=backend,
+        cann=cann,
+        compilers=tuple(compiler.name for compiler in find_compilers()),
+    )
+
+
+def _version(package: str) -> str | None:
+    if importlib.util.find_spec(package) is None:
+        return None
+    return importlib.metadata.version(package)

@@ -1,0 +1,25 @@
+"""The simulated training process."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(job_file: str) -> None:
+    """Run the job that the file describes: ``{"kind": "reference" | "mindformers", ...}``."""
+    # A training process must not outlive the ms-tune that started it, even if that is killed outright (prctl(2)).
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    job = json.loads(Path(job_file).read_text(encoding="utf-8"))
+    module = {"reference": "reference", "mindformers": "mindformers"}[job["kind"]]
+    import_module(f"ms_tune.dryrun.child.{module}").run(job)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

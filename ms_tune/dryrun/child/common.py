@@ -1,0 +1,41 @@
+"""What every kind of job does: say where it is, make initialisation cheap, list the long-lived tensors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mindspore.common.initializer import Initializer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mindspore import Tensor
+
+
+def report(phase: str, step: int = 0, steps: int = 0) -> None:
+    """Tell the parent process what is going on; it reads the file now and then."""
+    Path("progress").write_text(json.dumps({"phase": phase, "step": step, "steps": steps}), encoding="utf-8")
+
+
+def make_initialisation_cheap() -> None:
+    """Leave parameters uninitialised: in simulation nobody reads a value, and random numbers cost minutes.
+
+    Shapes and number formats stay as they are. MindSpore allocates the host array before it calls the initializer
+    (``Tensor.init_data``); untouched, its pages cost no memory.
+    """
+
+    def leave_as_it_is(_self: Initializer, _array: object) -> None:
+        return None
+
+    Initializer.__call__ = leave_as_it_is
+
+
+def write_tensor_list(tensors: Mapping[str, Iterable[Tensor]]) -> None:
+    """Write ``tensors.json``: name, device address and bytes of the tensors that live for the whole run."""
+    listed = {
+        category: [{"name": tensor.name, "address": tensor.data_ptr(), "bytes": tensor.nbytes} for tensor in members]
+        for category, members in tensors.items()
+    }
+    Path("tensors.json").write_text(json.dumps({"version": 1, **listed}), encoding="utf-8")

@@ -1,0 +1,68 @@
+"""Trains a MindFormers model (static graph) on a small synthetic data set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mindspore
+import numpy as np
+from mindformers import MindFormerConfig, build_context
+from mindformers.trainer import Trainer
+from mindspore import Callback
+from mindspore.dataset import GeneratorDataset
+
+from ms_tune.dryrun.child.common import make_initialisation_cheap, report
+from ms_tune.dryrun.job import MindFormersJob, mindformers_job_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mindspore.train import RunContext
+    from numpy.typing import NDArray
+
+
+class _StepReport(Callback):
+    """Tells the parent process which step runs."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def on_train_step_begin(self, run_context: RunContext) -> None:
+        """Report the step that begins."""
+        step = run_context.original_args().cur_step_num
+        # The first step compiles the graph before it runs, which takes most of the time.
+        report("step" if step > 1 else "compile", step, self.steps)
+
+
+def run(job_data: Mapping[str, object]) -> None:
+    """Build the model from the rewritten config and train it."""
+    job = mindformers_job_from_json(job_data)
+    report("build")
+    make_initialisation_cheap()
+    config = MindFormerConfig(job.config_file)
+    build_context(config)
+    mindspore.runtime.dispatch_threads_num(job.threads)
+    trainer = Trainer(task="text_generation", args=config, train_dataset=_data_set(job))
+    trainer.config.train_dataset.input_columns = list(job.columns)
+    trainer.config.train_dataset.construct_args_key = list(job.columns)
+    trainer.callbacks = [_StepReport(job.batches)]
+    trainer.train()
+    report("write")
+
+
+def _data_set(job: MindFormersJob) -> GeneratorDataset:
+    length = job.seq_length
+    columns = {
+        "input_ids": np.zeros(length, np.int32),
+        "labels": np.zeros(length, np.int32),
+        "loss_mask": np.ones(length, np.float32),
+        "position_ids": np.arange(length, dtype=np.int32),
+    }
+    sample = tuple(columns[name] for name in job.columns)
+
+    def samples() -> Iterator[tuple[NDArray[Any], ...]]:
+        for _ in range(job.batches * job.batch_size):
+            yield sample
+
+    return GeneratorDataset(samples, column_names=list(job.columns), shuffle=False).batch(job.batch_size)

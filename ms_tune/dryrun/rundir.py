@@ -1,0 +1,80 @@
+"""The folder in which a run is kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune import __version__
+from ms_tune.dryrun.cann_sim.cache import cache_root
+from ms_tune.errors import UsageError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RUNS = "ms-tune-runs"
+# Recorded in the manifest; anything else of the environment may hold secrets and is left out.
+_RECORDED = re.compile(r"(?:MS|ASCEND|GLOG|HCCL)_\w+|RANK_(?:ID|SIZE)|DEVICE_ID|LD_LIBRARY_PATH|PYTHONPATH|LD_PRELOAD")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
+
+
+def create_run_folder(wanted: Path | None, name: str) -> Path:
+    """A new, empty folder for a run.
+
+    Args:
+        wanted: The folder that the user names; it must be empty or absent. None: a new folder under ``ms-tune-runs`` in
+            the working folder, or in ms-tune's cache folder where the working folder cannot be written.
+        name: What the run is called, such as the config's name.
+
+    Raises:
+        UsageError: The folder holds something already, or cannot be created.
+    """
+    if wanted is not None:
+        try:
+            wanted.mkdir(parents=True, exist_ok=True)
+            occupied = any(wanted.iterdir())
+        except OSError as error:
+            raise UsageError(msg("dryrun.folder.unwritable", folder=wanted, detail=error.strerror)) from error
+        if occupied:
+            raise UsageError(msg("dryrun.folder.occupied", folder=wanted), msg("dryrun.folder.occupied.hint"))
+        return wanted.resolve()
+    parent = Path.cwd() / RUNS
+    try:
+        parent.mkdir(exist_ok=True)
+        return _new_folder(parent, name)
+    except OSError:
+        parent = cache_root() / RUNS
+        parent.mkdir(exist_ok=True)
+        return _new_folder(parent, name)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", Path(name).stem).strip("-")[:40] or "run"
+    # mkdtemp adds letters of its own, so that two runs of the same second do not meet.
+    folder = Path(tempfile.mkdtemp(prefix=f"{stamp}-{slug}-", dir=parent))
+    folder.chmod(0o755)
+    return folder
+
+
+def write_json(path: Path, value: Mapping[str, object]) -> None:
+    """Write a JSON file so that a reader sees the old file or the new one, never a part."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    fresh.replace(path)
+
+
+def manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[str, object]) -> dict[str, object]:
+    """What one needs to repeat the run."""
+    recorded = {
+        name: value
+        for name, value in sorted(environment.items())
+        if _RECORDED.fullmatch(name) and not _SECRET.search(name)
+    }
+    return {"version": 1, "ms_tune": __version__, "command": command, "environment": recorded, **extra}
