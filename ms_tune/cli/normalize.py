@@ -29,7 +29,12 @@ _PROGRAM = "ms-tune normalize-recompute"
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(prog=_PROGRAM, language=language, description=msg("normalize.description"))
+    parser = Parser(
+        prog=_PROGRAM,
+        language=language,
+        description=msg("normalize.description"),
+        epilog=msg("normalize.examples"),
+    )
     parser.add_common_arguments()
     parser.add_argument("--as-log", action="store_true", help=parser.tr("normalize.help.as-log"))
     parser.add_argument("file", metavar="FILE", type=Path, help=parser.tr("normalize.help.file"))

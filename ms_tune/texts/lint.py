@@ -5,8 +5,8 @@ from ms_tune.texts import Text
 TEXTS = {
     "lint.summary": Text("check a config against the tuning checklist", "按调优检查清单检查配置"),
     "lint.description": Text(
-        "Checks training configs of MindFormers and MindSpeed-Core-MS: settings that stop the run, that are silently "
-        "ignored, or that slow it down.",
+        "Checks training configs of MindFormers and MindSpeed-Core-MS: settings that stop the run, that are\n"
+        "silently ignored, or that slow it down.",
         "检查 MindFormers 与 MindSpeed-Core-MS 的训练配置：会导致训练中断的、被静默忽略的、拖慢训练的设置。",
     ),
     "lint.examples": Text(

@@ -7,11 +7,21 @@ TEXTS = {
         "show what each layer will recompute, exactly as the framework does it", "按框架的真实规则展示每一层的重计算"
     ),
     "normalize.description": Text(
-        "Shows where each layer of a training config goes and what it will recompute, by the rules of MindFormers "
-        "1.8 to 2.1 (static graph), with every trap met on the way. Nothing is run.\n\n"
+        "Shows where each layer of a training config goes and what it will recompute, by the rules of\n"
+        "MindFormers 1.8 to 2.1 (static graph), with every trap met on the way. Nothing is run.\n\n"
         "Exit code: 0 nothing to complain about, 1 an error or a warning, 2 the config cannot be read.",
         "按 MindFormers 1.8 至 2.1（静态图）的真实规则，展示训练配置中每一层所在的位置、会做哪些重计算，并指出其中的陷阱。不会运行任何训练。\n\n"
         "退出码：0 没有问题；1 存在错误或警告；2 配置无法读取。",
+    ),
+    "normalize.examples": Text(
+        "examples:\n"
+        "  ms-tune normalize-recompute pretrain.yaml            what each layer does\n"
+        "  ms-tune normalize-recompute --as-log pretrain.yaml   the lines that MindFormers will log\n"
+        "  ms-tune normalize-recompute --json pretrain.yaml     for scripts",
+        "示例：\n"
+        "  ms-tune normalize-recompute pretrain.yaml            每一层做什么\n"
+        "  ms-tune normalize-recompute --as-log pretrain.yaml   MindFormers 将输出的日志行\n"
+        "  ms-tune normalize-recompute --json pretrain.yaml     供脚本使用",
     ),
     "normalize.help.file": Text("the training config (YAML)", "训练配置文件（YAML）"),
     "normalize.help.as-log": Text(

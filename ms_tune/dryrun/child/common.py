@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def report(phase: str, step: int = 0, steps: int = 0) -> None:
     """Tell the parent process what is going on; it reads the file now and then."""
-    Path("progress").write_text(json.dumps({"phase": phase, "step": step, "steps": steps}), encoding="utf-8")
+    fresh = Path(".progress")
+    fresh.write_text(json.dumps({"phase": phase, "step": step, "steps": steps}), encoding="utf-8")
+    fresh.replace("progress")
 
 
 def make_initialisation_cheap() -> None:

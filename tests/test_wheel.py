@@ -1,0 +1,90 @@
+"""The wheel is whole: built, installed elsewhere, it runs without the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+CONFIG = """\
+runner_config: {epochs: 1, batch_size: 1}
+use_legacy: False
+parallel_config: {data_parallel: 1, model_parallel: 1, pipeline_stage: 2, micro_batch_num: 2}
+recompute_config: {recompute: [1, 2]}
+model: {model_config: {num_hidden_layers: 4, offset: 0}}
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(folder), str(CHECKOUT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("ms_tune-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(installed), "LC_ALL": "C.UTF-8"}
+    command = [sys.executable, "-m", "ms_tune", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_holds_the_data_files(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    data = [
+        f"ms_tune/_data/{path.relative_to(CHECKOUT)}"
+        for folder in ("checklists", "yaml_templates")
+        for path in (CHECKOUT / folder).rglob("*")
+        if path.is_file()
+    ]
+    assert len(data) > 1
+    assert names >= {*data, "ms_tune/py.typed", "ms_tune/dryrun/cann_sim/stand_in.h"}
+    assert not [name for name in names if name.startswith(("tests/", "docs/"))]
+
+
+def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-c", "import ms_tune; print(ms_tune.__file__)"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).is_relative_to(installed)
+
+
+def test_lint_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
+    done = run(installed, tmp_path, "lint", "--json", "train.yaml")
+    assert done.returncode in (0, 1), done.stderr
+    assert json.loads(done.stdout)["version"] == 1
+
+
+def test_normalize_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
+    done = run(installed, tmp_path, "normalize-recompute", "--json", "train.yaml")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["formative"]["layer_recompute"] == [[1, 2]]
+
+
+@pytest.mark.mindspore
+def test_dryrun_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("elftools", reason="the dryrun extra is not installed")
+    if not any((Path(folder) / "mindspore").is_dir() for folder in sys.path):
+        pytest.skip("mindspore is not installed")
+    done = run(installed, tmp_path, "dryrun", "--layers", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["verdict"] == "fits"
+    assert Path(result["trace"]).is_relative_to(tmp_path)
