@@ -10,8 +10,11 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.cann_sim.environment import Cann
 
-# Left over from a real launch, these would make the process look for a scheduler, another rank or a device.
-_REAL_LAUNCH = re.compile(r"MS_(?:ROLE|SCHED_\w+|WORKER_NUM|NODE_ID|CLUSTER_\w+)|RANK_TABLE_FILE|RANK_TABLE|OMPI_\w+")
+# Left over from a real launch, these would make the process look for a scheduler, another rank or a device; and a
+# module's own log level may hide the statistics that MindSpore logs as a warning.
+_DROPPED = re.compile(
+    r"MS_(?:ROLE|SCHED_\w+|WORKER_NUM|NODE_ID|CLUSTER_\w+|SUBMODULE_LOG_v)|RANK_TABLE_FILE|RANK_TABLE|OMPI_\w+"
+)
 
 # Of MindSpore itself; where the user has set one, ours must win.
 _SIMULATION = {
@@ -27,7 +30,7 @@ _SIMULATION = {
 
 def simulation_environment(base: Mapping[str, str], cann: Cann, rank: int, world_size: int) -> dict[str, str]:
     """The environment in which MindSpore simulates one rank of a job and writes what its allocator did."""
-    kept = {name: value for name, value in base.items() if not _REAL_LAUNCH.fullmatch(name)}
+    kept = {name: value for name, value in base.items() if not _DROPPED.fullmatch(name)}
     ranks = {"RANK_ID": str(rank), "RANK_SIZE": str(world_size)}
     return {**cann.environment(kept), **_SIMULATION, **ranks, "PYTHONUNBUFFERED": "1"}
 

@@ -75,6 +75,7 @@ class PreparedRun:
         max_device_memory: The config's own limit in bytes, if it names one.
         changes: What is not run as the config says.
         not_included: What the figures leave out.
+        warnings: What the user should know about the config itself.
     """
 
     job: ReferenceJob | MindFormersJob
@@ -93,3 +94,4 @@ class PreparedRun:
     max_device_memory: int | None
     changes: tuple[Change, ...]
     not_included: tuple[Message, ...]
+    warnings: tuple[Message, ...]

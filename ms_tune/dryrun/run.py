@@ -184,7 +184,7 @@ def _judge(
         verdict=Verdict.FITS if fits else Verdict.DOES_NOT_FIT,
         seconds=seconds,
         not_included=_not_included(machine.cann, run),
-        warnings=(*agreement, *_warnings(fragmented=fits and peak.footprint_bytes > limit.bytes)),
+        warnings=(*run.warnings, *agreement, *_warnings(fragmented=fits and peak.footprint_bytes > limit.bytes)),
     )
 
 

@@ -125,10 +125,6 @@ TEXTS = {
         "it runs mindformers (static graph) and mindspeed-ms (dynamic graph)",
         "目前支持 mindformers（静态图）和 mindspeed-ms（动态图）",
     ),
-    "dryrun.devices": Text(
-        "{devices} devices cannot be split into copies of a model that takes {size}",
-        "{devices} 个设备无法按每份模型 {size} 个设备划分",
-    ),
     "dryrun.devices-fixed": Text(
         "--devices {devices} contradicts the config, whose parallel sizes multiply to {size}",
         "--devices {devices} 与配置矛盾：各并行维度之积为 {size}",
@@ -226,6 +222,11 @@ TEXTS = {
     "dryrun.warning.fragmentation": Text(
         "the peak fits, but with fragments the pool outgrows the device: set MS_ALLOC_CONF=enable_vmm:True",
         "峰值放得下，但计入碎片后内存池会超出设备：请设置 MS_ALLOC_CONF=enable_vmm:True",
+    ),
+    "dryrun.warning.no-effect": Text(
+        "{key} has no effect in MindSpeed-Core-MS for this model (FlashAttention, SwiGLU, no sequence parallelism), and "
+        "none is simulated",
+        "对该模型（FlashAttention、SwiGLU、未开启序列并行），MindSpeed-Core-MS 中的 {key} 不起作用，仿真中也不做",
     ),
     "dryrun.warning.overridden": Text(
         "set otherwise for the simulated run: {names}", "仿真运行中被改写的环境变量：{names}"

@@ -18,6 +18,13 @@ TEXTS = {
         "'{key}' must be a list of one whole number from zero up (one pipeline stage), but is {value}",
         "'{key}' 必须是只含一个非负整数的列表（单个流水线阶段），实际为 {value}",
     ),
+    "model.not-names": Text(
+        "'{key}' must be a list of names, but is {value}", "'{key}' 必须是名称列表，实际为 {value}"
+    ),
+    "model.recompute-sum": Text(
+        "recompute and {key} together name {count} layers, but there are {layers}; MindSpeed-Core-MS stops with a ValueError",
+        "recompute 与 {key} 合计 {count} 层，而模型只有 {layers} 层；MindSpeed-Core-MS 会报 ValueError 退出",
+    ),
     "model.not-one-of": Text(
         "'{key}' is {value}, but must be one of {choices}", "'{key}' 为 {value}，必须是 {choices} 之一"
     ),

@@ -48,11 +48,12 @@ def cache_root() -> Path:
 def _is_ours_to_write(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.lstat()
-        # In a shared temporary folder another user may have made this name first; libraries from it would be theirs.
-        if not stat.S_ISDIR(folder.stat().st_mode) or status.st_uid != os.getuid():
+        status = folder.stat()
+        # In a shared temporary folder another user may have made this name first, as a folder or as a link to one of
+        # ours; libraries that are loaded from it would be theirs to choose.
+        if {status.st_uid, folder.lstat().st_uid} != {os.getuid()}:
             return False
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if not stat.S_ISDIR(status.st_mode) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return False
         with tempfile.TemporaryFile(dir=folder):
             return True
@@ -84,8 +85,7 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
         fresh = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
         try:
             build(fresh)
-            files = [path for path in fresh.rglob("*") if path.is_file() and not path.is_symlink()]
-            sizes = {str(path.relative_to(fresh)): path.stat().st_size for path in files}
+            sizes = {str(path.relative_to(fresh)): path.stat().st_size for path in fresh.rglob("*") if path.is_file()}
             (fresh / _MARKER).write_text(json.dumps(sizes), encoding="utf-8")
             if folder.exists():  # damaged: is_complete said no
                 shutil.rmtree(folder)

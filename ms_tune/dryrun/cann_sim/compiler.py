@@ -65,15 +65,13 @@ def compile_library(source: Path, output: Path, environment: dict[str, str]) -> 
     for compiler in compilers:
         command = [*compiler.command, *_FLAGS, "-o", str(output), str(source)]
         try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
-            )
+            done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             complaints.append(f"{compiler.name}: {error}")
             continue
         if done.returncode == 0 and output.is_file():
             return compiler
-        lines = " / ".join(done.stderr.strip().splitlines()[:_SHOWN_ERROR_LINES])
+        lines = " / ".join(done.stderr.decode(errors="replace").strip().splitlines()[:_SHOWN_ERROR_LINES])
         complaints.append(f"{compiler.name}: {lines or f'exit code {done.returncode}'}")
     raise StandInBuildError(
         msg("dryrun.build.failed", detail="; ".join(complaints)), msg("dryrun.build.no-compiler.hint")

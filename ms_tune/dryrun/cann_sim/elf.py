@@ -91,6 +91,6 @@ def _names_beginning_with(prefix: bytes, data: bytes) -> Iterator[str]:
     start = data.find(prefix)
     while start >= 0:
         match = _C_NAME.match(data, start)
-        if match and data[start - 1 : start] == b"\0":
+        if match and (start == 0 or data[start - 1] == 0):
             yield match[1].decode("ascii")
         start = data.find(prefix, start + len(prefix))

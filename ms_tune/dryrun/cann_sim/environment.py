@@ -85,7 +85,11 @@ def find_mindspore() -> MindSpore:
     spec = importlib.util.find_spec("mindspore")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(msg("dryrun.no-mindspore"))
-    return MindSpore(importlib.metadata.version("mindspore"), Path(next(iter(spec.submodule_search_locations))))
+    try:
+        version = importlib.metadata.version("mindspore")
+    except importlib.metadata.PackageNotFoundError:  # a folder of that name, perhaps a checkout, and no installation
+        raise MissingExtraError(msg("dryrun.no-mindspore")) from None
+    return MindSpore(version, Path(next(iter(spec.submodule_search_locations))))
 
 
 def find_real_cann() -> Cann | None:
@@ -113,7 +117,15 @@ def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -
     folder = _stand_in_folder(mindspore)
     if not is_complete(folder):
         on_progress(msg("dryrun.build.start", version=mindspore.version))
-    cached_folder(folder, lambda fresh: _build(mindspore, fresh), on_wait=lambda: on_progress(msg("dryrun.build.wait")))
+    try:
+        cached_folder(
+            folder, lambda fresh: _build(mindspore, fresh), on_wait=lambda: on_progress(msg("dryrun.build.wait"))
+        )
+    except OSError as error:
+        raise StandInBuildError(
+            msg("dryrun.build.write", folder=folder.parent, detail=error.strerror or error),
+            msg("dryrun.cache.unwritable.hint"),
+        ) from error
     return Cann(Backend.STAND_IN, folder / "cann")
 
 

@@ -23,6 +23,8 @@ _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"_ZN2ge(?:{_PIMPL}|8Operator)aSE\w*", "RETURNS_SELF({name})"),
         (r"_ZN2ge8Operator(?:7SetAttr|8SetInput|15AddControlInput)E\w*", "RETURNS_SELF({name})"),
         (r"_ZN2ge5Graph(?:9SetInputs|10SetOutputs)E\w*", "RETURNS_SELF({name})"),
+        # Look-ups with a status that fill a reference; their names look like those of the next group.
+        (r"_ZNK2ge\d+\w*?Desc\w*?E\w*RNS_10TensorDescE", "RETURNS_FAILURE({name})"),
         # Objects returned by value.
         (r"_ZN2ge15OperatorFactory14CreateOperatorE\w*", "MAKES_OPERATOR({name})"),
         (r"_ZNK2ge(?:8Operator(?:7GetName|9GetOpType)|5Graph7GetName)Ev", "MAKES_EMPTY_STRING({name})"),

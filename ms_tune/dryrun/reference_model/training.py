@@ -94,10 +94,12 @@ class Trainer:
     def _reduce(self, index: int, gradient: Tensor) -> Tensor:
         """The gradient of one weight over all ranks, as the optimizer wants it: shape, part, number format."""
         if self.parts > 1:
-            gradient = gradient.reshape(-1)
-            part = mint.empty((gradient.size // self.parts,), dtype=gradient.dtype)
-            distributed.reduce_scatter_tensor(part, gradient)
-            gradient = part
+            whole = gradient.reshape(-1)
+            part = mint.empty((whole.size // self.parts,), dtype=whole.dtype)
+            distributed.reduce_scatter_tensor(part, whole)
+            # As core/distributed/param_and_grad_buffer.py: the result goes back into this rank's part of the buffer.
+            gradient = whole[: part.size]
+            gradient.copy_(part)
         elif self.data_parallel > 1:
             distributed.all_reduce(gradient)
         target = self.main[index] if self.main else self.weights[index]

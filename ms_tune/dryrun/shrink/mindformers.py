@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _CONFIG_FILE = "config.yaml"
 _COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
+_SECTIONS = (
+    *("model", "model.model_config", "parallel_config", "parallel", "parallel.pipeline_config", "context"),
+    *("context.ascend_config", "runner_config", "recompute_config", "swap_config", "train_dataset"),
+)
 _LAYER_KEYS = ("num_hidden_layers", "num_layers")
 # With fewer threads MindSpore cannot build graphs that contain conditions ("Can not build a sub graph which contains
 # ConditionSwitch"): by default it takes a share of the machine's cores, which is too small on a laptop.
@@ -31,9 +35,13 @@ _DISPATCH_THREADS = 8
 class _Editor:
     """A copy of the config that remembers what was changed."""
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        self.data = copy.deepcopy(data)
+    def __init__(self, source: SourceFile) -> None:
+        self.data: dict[str, Any] = copy.deepcopy(source.data)
         self.changes: list[Change] = []
+        self._path = source.path
+        for section in _SECTIONS:
+            if not isinstance(self.get(section, {}), dict):
+                raise ConfigError(msg("model.section-not-a-mapping", key=section), path=source.path)
 
     def get(self, path: str, default: object = None) -> Any:  # noqa: ANN401 - YAML values have any type
         node: Any = self.data
@@ -47,7 +55,9 @@ class _Editor:
         *parents, last = path.split(".")
         node = self.data
         for part in parents:
-            node = node.setdefault(part, {})
+            if node.get(part) is None:
+                node[part] = {}
+            node = node[part]
         before = node.get(last)
         if before != value or last not in node:
             node[last] = value
@@ -61,20 +71,27 @@ class _Editor:
         if last in node:
             self.changes.append(Change(path, node.pop(last), None))
 
-    def count(self, path: str, default: int, source: SourceFile) -> int:
+    def count(self, path: str, default: int) -> int:
         """A whole number above zero."""
         value = self.get(path, default)
         if type(value) is not int or value <= 0:
-            raise ConfigError(msg("model.not-positive", key=path, value=repr(value)), path=source.path)
+            raise ConfigError(msg("model.not-positive", key=path, value=repr(value)), path=self._path)
         return value
+
+    def names(self, path: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of names."""
+        value = self.get(path, list(default))
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ConfigError(msg("model.not-names", key=path, value=repr(value)), path=self._path)
+        return tuple(value)
 
 
 def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
     """A run of the config's own model in MindFormers, with so many layers in every pipeline stage."""
-    editor = _Editor(source.data)
+    editor = _Editor(source)
     if editor.get("run_mode", "train") not in ("train", "finetune"):
         raise UnsupportedError(msg("dryrun.run-mode", mode=editor.get("run_mode")), msg("dryrun.run-mode.hint"))
-    stages, world_size = _sizes(editor, source, devices)
+    stages, world_size = _sizes(editor, devices)
     if request.stage >= stages:
         raise UsageError(msg("dryrun.stage", stage=request.stage, stages=stages))
     columns = _columns(editor)
@@ -83,8 +100,8 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         config_file=_CONFIG_FILE,
         columns=columns,
         batches=STEPS,
-        batch_size=_batch_size(editor, source),
-        seq_length=editor.count("model.model_config.seq_length", 4096, source),
+        batch_size=_batch_size(editor),
+        seq_length=editor.count("model.model_config.seq_length", 4096),
         threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
     )
     limit = _memory_limit(editor, source)
@@ -106,16 +123,17 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         max_device_memory=limit,
         changes=tuple(editor.changes),
         not_included=(msg("dryrun.not-included.other-stages"),) if stages > 1 else (),
+        warnings=(),
     )
 
 
-def _sizes(editor: _Editor, source: SourceFile, devices: int | None) -> tuple[int, int]:
+def _sizes(editor: _Editor, devices: int | None) -> tuple[int, int]:
     """Pipeline stages, and ranks of the whole job."""
-    stages = editor.count("parallel_config.pipeline_stage", 1, source)
+    stages = editor.count("parallel_config.pipeline_stage", 1)
     keys = ("data_parallel", "model_parallel", "context_parallel")
     world_size = stages
     for key in keys:
-        world_size *= editor.count(f"parallel_config.{key}", 1, source)
+        world_size *= editor.count(f"parallel_config.{key}", 1)
     if not editor.get("use_parallel", default=False):
         stages = world_size = 1
     if devices is not None and devices != world_size:
@@ -128,13 +146,13 @@ def _shrink(editor: _Editor, source: SourceFile, layers: int | None, stages: int
     path = next((f"model.model_config.{key}" for key in _LAYER_KEYS if editor.get(f"model.model_config.{key}")), None)
     if path is None:
         raise ConfigError(msg("dryrun.no-layer-count"), msg("dryrun.no-layer-count.hint"), path=source.path)
-    full = editor.count(path, 1, source)
+    full = editor.count(path, 1)
     if layers is None:
         return full // stages
     if editor.get("swap_config.swap") is True and not swap_is_dropped(source):
         raise UnsupportedError(msg("dryrun.swap"), msg("dryrun.swap.hint"))
     editor.set(path, layers * stages)
-    chunks = editor.get("model.model_config.pp_interleave_num", 1) or 1
+    chunks = editor.count("model.model_config.pp_interleave_num", 1)
     if editor.get("parallel.pipeline_config.pipeline_interleave") and layers % chunks:
         raise UsageError(msg("dryrun.layers-interleave", layers=layers, chunks=chunks))
     if editor.get("model.model_config.offset"):
@@ -161,24 +179,22 @@ def _clamped(value: object, stage: int, chunk: int) -> object:
 
 
 def _columns(editor: _Editor) -> tuple[str, ...]:
-    names = editor.get("train_dataset.input_columns", ["input_ids", "labels"])
+    names = editor.names("train_dataset.input_columns", ("input_ids", "labels"))
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown:
-        raise UnsupportedError(
-            msg("dryrun.columns", columns=", ".join(map(str, unknown)), known=", ".join(_COLUMNS)), None
-        )
-    return tuple(names)
+        raise UnsupportedError(msg("dryrun.columns", columns=", ".join(unknown), known=", ".join(_COLUMNS)))
+    return names
 
 
-def _batch_size(editor: _Editor, source: SourceFile) -> int:
+def _batch_size(editor: _Editor) -> int:
     """Samples that one rank reads for one step (mindformers/trainer/utils.py: the data set holds all micro-batches)."""
-    size = editor.count("runner_config.batch_size", 1, source)
+    size = editor.count("runner_config.batch_size", 1)
     if editor.get("use_parallel", default=False):
-        size *= editor.count("micro_batch_interleave_num", 1, source)
+        size *= editor.count("micro_batch_interleave_num", 1)
         if editor.get("parallel_config.pipeline_stage", 1) > 1:
-            size *= editor.count("parallel_config.micro_batch_num", 1, source)
+            size *= editor.count("parallel_config.micro_batch_num", 1)
         if editor.get("parallel.full_batch", default=False):
-            size *= editor.count("parallel_config.data_parallel", 1, source)
+            size *= editor.count("parallel_config.data_parallel", 1)
     return size
 
 

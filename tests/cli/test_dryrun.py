@@ -1,0 +1,355 @@
+"""``ms-tune dryrun`` from its arguments to its output, with a script in the place of the training process."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+import yaml
+
+from ms_tune.cli.main import main
+from ms_tune.dryrun import check, run
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
+from ms_tune.dryrun.device import CHIPS
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.errors import MissingExtraError
+from ms_tune.memory.attribution import Category
+from ms_tune.texts import msg
+from tests.dryrun import fakes
+from tests.dryrun.configs import MINDFORMERS
+from tests.dryrun.fakes import GIB, good_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNSET = ("LC_ALL", "LC_MESSAGES", "LANG", "FORCE_COLOR", "NO_COLOR", "MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "COLUMNS")
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in UNSET:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    Path("config.yaml").write_text(yaml.safe_dump(MINDFORMERS), encoding="utf-8")
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    return lambda code: fakes.install(monkeypatch, tmp_path, code, mindformers=True)
+
+
+def ms_tune(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["dryrun", *arguments])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+class TestArguments:
+    @pytest.fixture
+    def request_of(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DryrunRequest]:
+        """The request that a command line makes."""
+        seen: list[DryrunRequest] = []
+
+        def stop(request: DryrunRequest, _: object) -> NoReturn:
+            seen.append(request)
+            raise KeyboardInterrupt
+
+        def ask(*arguments: str) -> DryrunRequest:
+            assert main(["dryrun", *arguments]) == 130
+            return seen[-1]
+
+        monkeypatch.setattr(run, "dryrun", stop)
+        return ask
+
+    def test_without_any_the_packaged_model_runs_whole(self, request_of: Callable[..., DryrunRequest]) -> None:
+        assert request_of() == DryrunRequest()
+
+    def test_all_of_them_reach_the_run(self, request_of: Callable[..., DryrunRequest]) -> None:
+        arguments = "--layers 4 --stage 3 --devices 16 --device-memory 32GB --run-dir out --timeout 60 config.yaml"
+        assert request_of(*arguments.split()) == DryrunRequest(
+            config=Path("config.yaml"),
+            layers=4,
+            stage=3,
+            devices=16,
+            device_bytes=32 * GIB,
+            run_folder=Path("out"),
+            timeout=60,
+        )
+
+    @pytest.mark.parametrize("chip", CHIPS)
+    def test_a_chip_stands_for_its_memory(self, request_of: Callable[..., DryrunRequest], chip: str) -> None:
+        assert request_of("--chip", chip).device_bytes == CHIPS[chip]
+
+    def test_stage_0_may_be_named(self, request_of: Callable[..., DryrunRequest]) -> None:
+        assert request_of("--stage", "0").stage == 0
+
+
+JSON_KEYS = {
+    *(
+        "version",
+        "run",
+        "trace",
+        "backend",
+        "simulation_level",
+        "mindspore",
+        "mindformers",
+        "config",
+        "dialect",
+        "model",
+    ),
+    *(
+        "world_size",
+        "rank",
+        "stage",
+        "stages",
+        "layers",
+        "peak_bytes",
+        "footprint_bytes",
+        "limit_bytes",
+        "device_bytes",
+    ),
+    *("verdict", "categories_at_peak", "largest", "changes", "not_included", "warnings", "seconds"),
+}
+
+
+class TestJson:
+    def test_standard_output_is_one_object_and_nothing_else(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child(3 * GIB, 4 * GIB))
+        code, out, err = ms_tune(capsys, "--layers", "4", "--json")
+        result = json.loads(out)
+        assert code == 0
+        assert set(result) == JSON_KEYS
+        assert (result["version"], result["simulation_level"], result["backend"]) == (1, 1, "cann-stand-in")
+        assert (result["peak_bytes"], result["footprint_bytes"], result["verdict"]) == (3 * GIB, 4 * GIB, "fits")
+        assert list(result["categories_at_peak"]) == [category.value for category in Category]
+        assert sum(result["categories_at_peak"].values()) == 3 * GIB
+        assert set(result["largest"][0]) == {"bytes", "count", "operator", "category", "where", "name"}
+        assert (Path(result["run"]) / "manifest.json").is_file()
+        assert "simulating" in err
+
+    def test_its_sentences_are_in_the_users_language(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child())
+        result = json.loads(ms_tune(capsys, "--json", "--lang", "zh")[1])
+        assert result["model"] == "ms-tune 参考模型"
+        assert all(re.search("[\u4e00-\u9fff]", sentence) for sentence in result["not_included"])
+
+    def test_changes_of_a_mindformers_config_are_listed(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child())
+        result = json.loads(ms_tune(capsys, "--json", "--layers", "2", "--stage", "1", "config.yaml")[1])
+        assert {"key": "model.model_config.num_hidden_layers", "before": 64, "after": 8} in result["changes"]
+        assert (result["stage"], result["stages"], result["rank"], result["world_size"]) == (1, 4, 8, 32)
+        assert (result["mindformers"], result["dialect"]) == ("1.9.0", "mindformers")
+
+
+class TestText:
+    def test_the_verdict_and_its_figures_are_shown(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child(3 * GIB, 4 * GIB))
+        code, out, err = ms_tune(capsys, "--layers", "4")
+        assert code == 0
+        assert re.search(r"^peak +3\.00 GiB$", out, re.MULTILINE)
+        assert re.search(r"^footprint +4\.00 GiB ", out, re.MULTILINE)
+        assert re.search(r"^usable memory +59\.99 GiB .*64\.00 GiB", out, re.MULTILINE)
+        assert re.search(r"^verdict +fits, 56\.99 GiB to spare$", out, re.MULTILINE)
+        assert "4 layer(s), stage 0 of 1, rank 0 of 8; ms-tune's reference transformer" in out
+        assert "stand-in CANN, simulation level 1" in out
+        assert "any comparison with a real NPU: none was made" in out
+        assert "next: ms-tune dryrun --layers 4 config.yaml" in out
+        assert "warning" not in err
+
+    def test_chinese_shows_the_same_figures(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child(3 * GIB, 4 * GIB))
+        english = ms_tune(capsys, "--layers", "4")[1]
+        chinese = ms_tune(capsys, "--layers", "4", "--lang", "zh")[1]
+        assert re.search(r"^结论 +放得下，还余 56\.99 GiB$", chinese, re.MULTILINE)
+        size = re.compile(r"[\d.]+ GiB")
+        assert size.findall(chinese) == size.findall(english)
+        assert "peak" not in chinese
+
+    def test_every_shown_share_is_of_the_peak(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child())
+        shares = [float(share) for share in re.findall(r"([\d.]+)%", ms_tune(capsys)[1])]
+        assert len(shares) == len(Category)
+        assert sum(shares) == pytest.approx(100, abs=0.3)
+
+    @pytest.mark.parametrize(
+        ("arguments", "peak", "hint"),
+        [
+            (("--layers", "2", "config.yaml"), GIB, "ms-tune dryrun config.yaml"),
+            (("--layers", "2", "--stage", "3", "config.yaml"), GIB, "ms-tune dryrun --stage 3 config.yaml"),
+            (("config.yaml",), GIB, "ms-tune lint config.yaml"),
+            (("config.yaml",), 62 * GIB, "ms-tune normalize-recompute config.yaml"),
+            ((), GIB, "ms-tune dryrun --layers 4 config.yaml"),
+        ],
+    )
+    def test_the_next_command_is_told(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        child: Callable[[str], None],
+        arguments: tuple[str, ...],
+        peak: int,
+        hint: str,
+    ) -> None:
+        child(good_child(peak, peak))
+        assert ms_tune(capsys, *arguments)[1].splitlines()[-1] == f"next: {hint}"
+
+    def test_changes_are_shown(self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]) -> None:
+        child(good_child())
+        out = ms_tune(capsys, "--layers", "2", "config.yaml")[1]
+        assert "  model.model_config.num_hidden_layers: 64 → 8\n" in out
+        assert "  train_dataset: left out\n" in out
+
+    def test_a_long_config_value_does_not_fill_the_screen(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        config = {**MINDFORMERS, "callbacks": [{"type": "CheckpointMonitor", "prefix": "x" * 500}]}
+        Path("config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        child(good_child())
+        out = ms_tune(capsys, "--layers", "2", "config.yaml")[1]
+        assert "callbacks" in out
+        assert max(map(len, out.splitlines())) < 160
+
+    def test_markup_in_a_trace_is_shown_as_it_is(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child().replace("PyNative,Zeros", "PyNative,[bold]Zeros"))
+        assert "[bold]Zeros" in ms_tune(capsys)[1]
+
+
+class TestExitCodes:
+    @pytest.mark.parametrize("form", [(), ("--json",)])
+    def test_what_does_not_fit_is_1(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None], form: tuple[str, ...]
+    ) -> None:
+        child(good_child(9 * GIB, 9 * GIB))
+        code, out, _ = ms_tune(capsys, "--device-memory", "8GB", *form)
+        assert code == 1
+        assert ("does-not-fit" if form else "does not fit, 1.51 GiB too much") in out
+
+    def test_a_run_that_failed_is_2_with_its_last_error(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child("raise RuntimeError('no such operator')")
+        code, out, err = ms_tune(capsys, "--json")
+        assert (code, out) == (2, "")
+        assert "error: the simulated run ended with exit code 1: RuntimeError: no such operator" in err
+        assert "log.txt" in err
+        assert "Traceback" not in err
+
+    def test_without_mindspore_it_is_2_and_says_what_to_install(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def missing() -> NoReturn:
+            raise MissingExtraError(msg("dryrun.no-mindspore"))
+
+        monkeypatch.setattr(run, "find_mindspore", missing)
+        code, out, err = ms_tune(capsys, "--lang", "zh")
+        assert (code, out) == (2, "")
+        assert err.startswith("错误: dryrun 需要 MindSpore")
+        assert "pip install 'ms-tune[dryrun]'" in err
+
+    def test_a_config_that_is_not_there_is_2(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child())
+        code, _, err = ms_tune(capsys, "nowhere.yaml")
+        assert code == 2
+        assert err.startswith("nowhere.yaml: error: ")
+        assert not Path("ms-tune-runs").exists()
+
+    def test_warnings_go_to_standard_error_and_change_nothing(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm:True")
+        child(good_child())
+        code, out, err = ms_tune(capsys, "--json")
+        assert code == 0
+        assert json.loads(out)["warnings"] == ["set otherwise for the simulated run: MS_ALLOC_CONF"]
+        assert "warning: set otherwise for the simulated run: MS_ALLOC_CONF" in err
+
+    def test_each_phase_is_told_once_where_there_is_no_terminal(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child("import time; time.sleep(0.5)\n" + good_child())
+        err = ms_tune(capsys)[2]
+        assert len([line for line in err.splitlines() if "starting MindSpore" in line]) == 1
+        assert "\r" not in err
+        assert "\033" not in err
+
+
+class TestCheck:
+    @pytest.fixture
+    def ready(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+        monkeypatch.setattr(check, "find_mindspore", lambda: MindSpore("2.9.0", tmp_path))
+        monkeypatch.setattr(check, "find_real_cann", lambda: None)
+        monkeypatch.setattr(check, "check_supported", lambda _: None)
+        monkeypatch.setattr(check, "stand_ins_built", lambda _: tmp_path / "stand-in")
+        monkeypatch.setattr(check, "_version", {"mindspore": "2.9.0", "numpy": "1.26.4"}.get)
+        return tmp_path
+
+    def json(self, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+        code, out, _ = ms_tune(capsys, "--check", "--json")
+        read = json.loads(out)
+        assert isinstance(read, dict)
+        return code, read
+
+    def test_a_machine_that_is_ready_is_0(self, capsys: pytest.CaptureFixture[str], ready: Path) -> None:
+        code, read = self.json(capsys)
+        assert code == 0
+        assert (read["ready"], read["problem"], read["backend"]) == (True, None, "cann-stand-in")
+        assert (read["mindspore"], read["mindformers"], read["cann"]) == ("2.9.0", None, str(ready / "stand-in"))
+
+    def test_a_real_cann_is_named(
+        self, capsys: pytest.CaptureFixture[str], ready: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(check, "find_real_cann", lambda: Cann(Backend.CANN, ready / "Ascend"))
+        code, read = self.json(capsys)
+        assert (code, read["backend"], read["cann"]) == (0, "cann", str(ready / "Ascend"))
+
+    @pytest.mark.usefixtures("ready")
+    def test_a_machine_that_is_not_ready_is_2_and_says_why(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def missing() -> NoReturn:
+            raise MissingExtraError(msg("dryrun.no-mindspore"))
+
+        monkeypatch.setattr(check, "find_mindspore", missing)
+        code, read = self.json(capsys)
+        assert (code, read["ready"], read["backend"]) == (2, False, None)
+        assert "ms-tune[dryrun]" in read["problem"]
+        code, out, _ = ms_tune(capsys, "--check")
+        assert code == 2
+        assert "dryrun cannot run here: dryrun needs MindSpore" in out
+
+    @pytest.mark.usefixtures("ready")
+    @pytest.mark.parametrize(("language", "last"), [("en", "dryrun can run here"), ("zh", "dryrun 可以在本机运行")])
+    def test_it_is_shown_a_line_a_fact(self, capsys: pytest.CaptureFixture[str], language: str, last: str) -> None:
+        code, out, err = ms_tune(capsys, "--check", "--lang", language)
+        lines = out.splitlines()
+        assert (code, err) == (0, "")
+        assert len(lines) == 9
+        assert "MindSpore: 2.9.0" in lines
+        assert lines[-1] == last
+
+    def test_it_builds_nothing_and_leaves_nothing(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path / "cache"))
+        ms_tune(capsys, "--check", "--json")
+        assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+        assert not Path("ms-tune-runs").exists()

@@ -1,0 +1,118 @@
+"""What several tests of this room share: the installed MindSpore's inventory and a few real runs.
+
+A real run takes seconds to minutes, so each is made once for all tests that look at it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ms_tune.dryrun.cann_sim.environment import find_mindspore
+from ms_tune.dryrun.cann_sim.inventory import Inventory, take_inventory
+
+_QWEN3 = "configs/qwen3/pretrain_qwen3_32b_4k.yaml"
+# Of the machine that the tests run on; a run must not depend on them.
+_UNSET = (
+    "LC_ALL",
+    "LC_MESSAGES",
+    "LANG",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLUMNS",
+    "RANK_ID",
+    "RANK_SIZE",
+    "MS_ALLOC_CONF",
+)
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """A finished ``ms-tune dryrun``: its exit code, both streams, and the folder that it kept."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    @cached_property
+    def json(self) -> dict[str, Any]:
+        """What it printed, with ``--json``."""
+        read = json.loads(self.out)
+        assert isinstance(read, dict)
+        return read
+
+    @property
+    def log(self) -> str:
+        """All that the simulated process printed."""
+        (path,) = self.folder.glob("rank_*/log.txt")
+        return path.read_text("utf-8", errors="replace")
+
+
+@pytest.fixture(scope="session")
+def installed_inventory() -> Inventory:
+    """What the installed MindSpore lacks; it takes a second or two."""
+    return take_inventory(find_mindspore().folder)
+
+
+@pytest.fixture(scope="session")
+def stray_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder in whose path the words that MindSpore cuts paths at turn up again and again."""
+    return tmp_path_factory.mktemp("cannery") / "latest" / "scann" / "latest-cann-cache"
+
+
+def _run(folder: Path, cache: Path, *arguments: str) -> RealRun:
+    environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
+    environment |= {"MS_TUNE_CACHE": str(cache), "PYTHONPATH": str(Path(__file__).parents[2])}
+    kept = folder / "kept"
+    done = subprocess.run(
+        [sys.executable, "-m", "ms_tune", "dryrun", "--run-dir", str(kept), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    return RealRun(done.returncode, done.stdout, done.stderr, kept)
+
+
+@pytest.fixture(scope="session")
+def packaged_run(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path) -> RealRun:
+    """Four layers of the packaged Llama-2-7B, as JSON; the first run, so that it builds the stand-ins."""
+    return _run(tmp_path_factory.mktemp("packaged"), stray_cache, "--layers", "4", "--json")
+
+
+@pytest.fixture(scope="session")
+def small_device_run(
+    tmp_path_factory: pytest.TempPathFactory,
+    stray_cache: Path,
+    packaged_run: RealRun,  # noqa: ARG001 - which builds the stand-ins
+) -> RealRun:
+    """The same on a device of 8 GB, as Chinese text."""
+    arguments = ("--layers", "4", "--device-memory", "8GB", "--lang", "zh")
+    return _run(tmp_path_factory.mktemp("small"), stray_cache, *arguments)
+
+
+@pytest.fixture(scope="session")
+def qwen3_config() -> Path:
+    """MindFormers' own config of Qwen3-32B, from its wheel."""
+    files = metadata.files("mindformers") or []
+    found = next((file for file in files if file.as_posix().endswith(_QWEN3)), None)
+    if found is None or not Path(str(found.locate())).is_file():
+        pytest.skip(f"the installed MindFormers does not bring {_QWEN3}")
+    return Path(str(found.locate()))
+
+
+@pytest.fixture(scope="session")
+def qwen3_run(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path, qwen3_config: Path) -> RealRun:
+    """Qwen3-32B with one layer in every pipeline stage, stage 0, as JSON."""
+    return _run(tmp_path_factory.mktemp("qwen3"), stray_cache, "--layers", "1", "--json", str(qwen3_config))

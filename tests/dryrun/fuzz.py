@@ -1,0 +1,39 @@
+"""Wrong values in the place of right ones."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 70),
+    st.sampled_from([0.5, float("inf"), "", "auto", "4", "58GB", "1e-5", 10**30]),
+    st.lists(st.none() | st.integers(-1, 3) | st.text(max_size=2), max_size=3),
+    st.dictionaries(st.sampled_from(["a", "num_experts", "use_lora"]), st.none() | st.integers(0, 3), max_size=2),
+)
+
+
+def paths(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every place in a config, the whole of it left out."""
+    if path:
+        yield path
+    items: Any = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield from paths(value, (*path, key))
+
+
+def replaced(config: dict[str, Any], path: tuple[str | int, ...], value: object) -> dict[str, Any]:
+    """A copy with another value at one place."""
+    made = copy.deepcopy(config)
+    node: Any = made
+    for part in path[:-1]:
+        node = node[part]
+    node[path[-1]] = value
+    return made

@@ -1,0 +1,161 @@
+"""Which stand-in each missing function gets, and the C file made of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.dryrun.cann_sim import source
+from ms_tune.dryrun.cann_sim.elf import read_shared_library
+from ms_tune.dryrun.cann_sim.source import header_text, source_text, stand_in_for
+from tests.dryrun.machine import (
+    C_COMPILER,
+    needs_c_compiler,
+    needs_elftools,
+    needs_mindspore,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.dryrun.cann_sim.inventory import Inventory
+
+# Real names, from the plug-ins of MindSpore 2.7.2, 2.9.0 and 2.10.0, at least one a family.
+EXPECTED = {
+    "_ZNK2ge8Operator15TryGetInputDescEPKcRNS_10TensorDescE": "RETURNS_FAILURE({})",
+    "_ZN2ge5ShapeC1ERKSt6vectorIlSaIlEE": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge5ShapeC1Ev": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge10TensorDescC1ENS_5ShapeENS_6FormatENS_8DataTypeE": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge10TensorDescC1EOS0_": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge6TensorC1ERKNS_10TensorDescEPKhm": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge12AscendStringC1EPKc": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge5GraphC1ERKSs": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge11GraphBufferC1Ev": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge8OperatorC1ERKSsS2_": "MAKES_OPERATOR({})",
+    "_ZN2ge8OperatorC2EPKc": "MAKES_OPERATOR({})",
+    "_ZN2ge10TensorDescaSEOS0_": "RETURNS_SELF({})",
+    "_ZN2ge8Operator7SetAttrEPKcRKNS_6TensorE": "RETURNS_SELF({})",
+    "_ZN2ge8Operator8SetInputERKSsRKS0_": "RETURNS_SELF({})",
+    "_ZN2ge8Operator15AddControlInputERKS0_": "RETURNS_SELF({})",
+    "_ZN2ge5Graph9SetInputsERKSt6vectorINS_8OperatorESaIS2_EE": "RETURNS_SELF({})",
+    "_ZN2ge5Graph10SetOutputsERKSt6vectorINS_8OperatorESaIS2_EE": "RETURNS_SELF({})",
+    "_ZN2ge15OperatorFactory14CreateOperatorEPKcS2_": "MAKES_OPERATOR({})",
+    "_ZN2ge15OperatorFactory14CreateOperatorERKSsS2_": "MAKES_OPERATOR({})",
+    "_ZNK2ge8Operator7GetNameEv": "MAKES_EMPTY_STRING({})",
+    "_ZNK2ge8Operator9GetOpTypeEv": "MAKES_EMPTY_STRING({})",
+    "_ZNK2ge5Graph7GetNameEv": "MAKES_EMPTY_STRING({})",
+    "_ZNK2ge10TensorDesc8GetShapeEv": "MAKES_EMPTY({}, 2)",
+    "_ZNK2ge10TensorDesc14GetOriginShapeEv": "MAKES_EMPTY({}, 2)",
+    "_ZNK2ge6Tensor13GetTensorDescEv": "MAKES_EMPTY({}, 2)",
+    "_ZNK2ge8Operator12GetInputDescERKSs": "MAKES_EMPTY({}, 2)",
+    "_ZNK2ge8Operator19GetOutputDescByNameEPKc": "MAKES_EMPTY({}, 2)",
+    "_ZNK2ge8Operator19GetInferenceContextEv": "MAKES_EMPTY({}, 2)",
+    "_ZN2ge7Session23GetCompiledGraphSummaryEj": "MAKES_EMPTY({}, 2)",
+    "_ZNK2ge5Shape7GetDimsEv": "MAKES_EMPTY({}, 3)",
+    "_ZNK2ge5Graph13GetDirectNodeEv": "MAKES_EMPTY({}, 3)",
+    "_ZNK2ge5GNode17GetInControlNodesEv": "MAKES_EMPTY({}, 3)",
+    "_ZNK2ge5GNode28GetOutDataNodesAndPortIndexsEi": "MAKES_EMPTY({}, 3)",
+    "_ZNK2ge8Operator7GetAttrEPKcRl": "RETURNS_FAILURE({})",
+    "_ZNK2ge8Operator7GetAttrERKSsRSs": "RETURNS_FAILURE({})",
+    "_ZNK2ge12AscendString9GetStringEv": "RETURNS_EMPTY_TEXT({})",
+    "_ZN2ge13StatusFactory8InstanceEv": "RETURNS_REGISTRY({})",
+    "aclCreateTensor": "RETURNS_HANDLE({})",
+    "aclCreateDataBuffer": "RETURNS_HANDLE({})",
+    "aclopCreateAttr": "RETURNS_HANDLE({})",
+    "acltdtCreateChannelWithCapacity": "RETURNS_HANDLE({})",
+    "aclprofCreateConfig": "RETURNS_HANDLE({})",
+    "aclrtGetSocName": "RETURNS_EMPTY_TEXT({})",
+    "aclGetRecentErrMsg": "RETURNS_EMPTY_TEXT({})",
+}
+STATUS = (
+    "aclInit",
+    "aclrtCreateStream",
+    "aclrtCreateEventWithFlag",
+    "aclnnMatmul",
+    "aclnnMatmulGetWorkspaceSize",
+    "HcclAllReduce",
+    "rtGetSocVersion",
+    "_ZN2ge10GEFinalizeEv",
+    "_ZN2ge10TensorDesc8SetShapeERKNS_5ShapeE",
+    "_ZNK2ge10TensorDesc11GetDataTypeEv",
+    "_ZN2ge23OperatorCreatorRegisterC1ERKSsRKSt8functionIFNS_8OperatorES2_EE",
+    "a_name_that_nobody_knows",
+)
+
+
+@pytest.mark.parametrize(("symbol", "macro"), EXPECTED.items())
+def test_a_function_that_must_do_more_than_return_gets_its_macro(symbol: str, macro: str) -> None:
+    assert stand_in_for(symbol) == macro.format(symbol)
+
+
+@pytest.mark.parametrize("symbol", STATUS)
+def test_every_other_function_returns_zero(symbol: str) -> None:
+    assert stand_in_for(symbol) == f"RETURNS_ZERO({symbol})"
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "_ZNK2ge8Operator15TryGetInputDescEPKcRNS_10TensorDescE",
+        "_ZNK2ge8Operator15TryGetInputDescERKSsRNS_10TensorDescE",
+        "_ZNK2ge5GNode12GetInputDescEiRNS_10TensorDescE",
+    ],
+)
+def test_a_description_given_through_a_reference_does_not_overwrite_the_asker(symbol: str) -> None:
+    # graphStatus TryGetInputDesc(const char *name, TensorDesc &desc) const: the first argument is `this`.
+    assert not stand_in_for(symbol).startswith("MAKES_")
+
+
+def test_every_family_has_a_real_name() -> None:
+    unused = [pattern.pattern for pattern, _ in source._FAMILIES if not any(map(pattern.fullmatch, EXPECTED))]
+    assert unused == []
+
+
+def test_every_macro_is_defined_in_the_header_and_used() -> None:
+    defined = set(re.findall(r"#define ([A-Z_]+)\(", header_text()))
+    used = {macro.partition("(")[0] for _, macro in source._FAMILIES} | {"RETURNS_ZERO"}
+    assert used == defined
+
+
+def test_every_symbol_is_defined_once() -> None:
+    lines = source_text(EXPECTED).removeprefix(header_text()).split()
+    assert [re.sub(r".*\(([^,)]+).*", r"\1", line) for line in lines if "(" in line] == list(EXPECTED)
+
+
+@needs_c_compiler
+@needs_elftools
+def test_the_library_exports_exactly_the_symbols(tmp_path: Path) -> None:
+    assert C_COMPILER is not None
+    symbols = [*EXPECTED, *STATUS]
+    (tmp_path / "standin.c").write_text(source_text(symbols), encoding="utf-8")
+    output = tmp_path / "libstandin.so"
+    flags = ["-shared", "-fPIC", "-fvisibility=hidden", "-nostdlib", "-fno-builtin", "-w"]
+    subprocess.run([C_COMPILER, *flags, "-o", str(output), str(tmp_path / "standin.c")], check=True)
+    library = read_shared_library(output)
+    assert library is not None
+    assert library.defined == set(symbols)
+    assert library.needed == set()
+    assert library.undefined == {"_ZNSs4_Rep20_S_empty_rep_storageE"}
+
+
+@needs_mindspore
+@needs_elftools
+@pytest.mark.mindspore
+class TestInstalledMindSpore:
+    def test_every_family_has_a_function_but_those_of_other_versions(self, installed_inventory: Inventory) -> None:
+        macros = {stand_in_for(name).partition("(")[0] for name in installed_inventory.symbols}
+        families = {macro.partition("(")[0] for _, macro in source._FAMILIES}
+        # 2.10 and later ask for StatusFactory::Instance; earlier wheels bring it with them.
+        assert families - macros <= {"RETURNS_REGISTRY"}
+
+    def test_only_functions_whose_first_argument_is_the_result_write_to_it(
+        self, installed_inventory: Inventory
+    ) -> None:
+        """A result that comes back through a non-const reference stands last, and the function returns a status."""
+        writers = [name for name in installed_inventory.symbols if stand_in_for(name).startswith("MAKES_")]
+        through_reference = [name for name in writers if re.search(r"RN?S_\d+\w+E$", name)]
+        assert writers
+        assert through_reference == []

@@ -1,0 +1,242 @@
+"""The real MindSpore in simulation, from the command line to the verdict."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.resources import data_folder
+from ms_tune.units import gib
+from tests.cli.test_dryrun import JSON_KEYS
+from tests.dryrun.machine import needs_mindformers, needs_mindspore
+
+if TYPE_CHECKING:
+    from tests.dryrun.conftest import RealRun
+
+pytestmark = [pytest.mark.mindspore, needs_mindspore]
+
+MIB = 1024**2
+GIB = 1024**3
+LAYERS = 4
+
+
+def rows(run: RealRun) -> list[dict[str, str]]:
+    """The trace, read without any code of ms-tune."""
+    (path,) = run.folder.rglob("memory_block.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def largest_use(run: RealRun) -> int:
+    return max(int(row["actual_used_memory"]) for row in rows(run))
+
+
+def swept_peak(run: RealRun) -> int:
+    """The largest sum of sizes that are alive at once."""
+    changes = []
+    for row in rows(run):
+        changes += [(int(row["start_time_stamp"]), int(row["size"])), (int(row["end_time_stamp"]), -int(row["size"]))]
+    used = peak = 0
+    for _, change in sorted(changes):
+        used += change
+        peak = max(peak, used)
+    return peak
+
+
+def logged_peak(run: RealRun) -> int:
+    """MiB."""
+    found = re.findall(r"Used peak memory usage \(without fragments\): (\d+)M", run.log)
+    assert found, run.log[-2000:]
+    return int(found[-1])
+
+
+def logged_footprint(run: RealRun) -> int:
+    """MiB."""
+    return int(re.findall(r"Actual peak memory usage \(with fragments\): (\d+)M", run.log)[-1])
+
+
+@pytest.fixture(scope="module")
+def template() -> dict[str, Any]:
+    text = (data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml").read_text("utf-8")
+    read = yaml.safe_load(text)
+    assert isinstance(read, dict)
+    return read
+
+
+@pytest.fixture(scope="module")
+def parameters(template: dict[str, Any]) -> int:
+    """Parameters of the packaged model with four layers: untied embeddings, SwiGLU, RMSNorm, no biases."""
+    model = template["model_config"]
+    hidden, wide, words = model["hidden_size"], model["ffn_hidden_size"], model["vocab_size"]
+    layer = 4 * hidden * hidden + 3 * hidden * wide + 2 * hidden
+    return int(2 * words * hidden + LAYERS * layer + hidden)
+
+
+class TestPackagedModel:
+    def test_it_ends_well_and_says_what_it_does(self, packaged_run: RealRun) -> None:
+        assert packaged_run.code == 0, packaged_run.err
+        assert set(packaged_run.json) == JSON_KEYS
+        for phase in ("starting MindSpore", "building the model", "step 1 of 2"):
+            assert phase in packaged_run.err
+
+    def test_it_ran_on_stand_ins_without_a_warning(self, packaged_run: RealRun) -> None:
+        result = packaged_run.json
+        assert (result["backend"], result["simulation_level"]) == ("cann-stand-in", 1)
+        assert result["warnings"] == []
+        assert len(result["not_included"]) >= 3
+        assert (result["world_size"], result["rank"], result["layers"]) == (8, 0, LAYERS)
+        assert result["model"] == "ms-tune's reference transformer"
+
+    def test_a_path_with_stray_words_does_no_harm(self, packaged_run: RealRun, stray_cache: Path) -> None:
+        manifest = json.loads((packaged_run.folder / "manifest.json").read_text("utf-8"))
+        home = manifest["environment"]["ASCEND_HOME_PATH"]
+        assert home.startswith(str(stray_cache))
+        assert home.count("cann") > 1
+        assert packaged_run.json["verdict"] == "fits"
+
+    def test_the_peak_is_that_of_mindspores_own_log(self, packaged_run: RealRun) -> None:
+        assert packaged_run.json["peak_bytes"] // MIB == logged_peak(packaged_run)
+        assert packaged_run.json["footprint_bytes"] // MIB == logged_footprint(packaged_run)
+
+    def test_the_peak_is_that_of_the_trace(self, packaged_run: RealRun) -> None:
+        assert packaged_run.json["peak_bytes"] == largest_use(packaged_run) == swept_peak(packaged_run)
+
+    def test_the_categories_add_up_to_the_peak(self, packaged_run: RealRun) -> None:
+        categories = packaged_run.json["categories_at_peak"]
+        assert sum(categories.values()) == packaged_run.json["peak_bytes"]
+        assert all(size >= 0 for size in categories.values())
+        assert categories["activations"] > 0
+
+    def test_weights_are_those_of_theory(self, packaged_run: RealRun, parameters: int) -> None:
+        weights = packaged_run.json["categories_at_peak"]["weights"]
+        assert weights == pytest.approx(2 * parameters, rel=0.001)  # bfloat16
+
+    def test_gradients_are_those_of_theory(self, packaged_run: RealRun, parameters: int) -> None:
+        gradients = packaged_run.json["categories_at_peak"]["gradients"]
+        assert gradients == pytest.approx(4 * parameters, rel=0.001)  # buffers of float32
+
+    def test_optimizer_state_is_that_of_theory(self, packaged_run: RealRun, parameters: int) -> None:
+        state = packaged_run.json["categories_at_peak"]["optimizer_state"]
+        # float32: a copy of the weights and two moments, an eighth of them on each rank
+        assert state == pytest.approx(12 * parameters / 8, rel=0.001)
+
+    def test_the_limit_is_what_mindspore_says_it_uses(self, packaged_run: RealRun) -> None:
+        assert packaged_run.json["limit_bytes"] == 61430 * MIB
+        assert "MindSpore Used memory size: 61430M" in packaged_run.log
+
+    def test_the_largest_holders_are_named(self, packaged_run: RealRun) -> None:
+        largest = packaged_run.json["largest"]
+        assert [holder["bytes"] for holder in largest] == sorted((h["bytes"] for h in largest), reverse=True)
+        assert all(re.search(r"\.py:\d+$", holder["where"]) for holder in largest)
+        assert largest[0]["category"] == "gradients"
+
+    def test_changes_are_told(self, packaged_run: RealRun) -> None:
+        assert {"key": "model_config.num_layers", "before": 32, "after": LAYERS} in packaged_run.json["changes"]
+
+    def test_the_run_is_kept(self, packaged_run: RealRun) -> None:
+        assert Path(packaged_run.json["run"]) == packaged_run.folder
+        assert Path(packaged_run.json["trace"]).is_file()
+        assert {"manifest.json", "changes.json", "config.yaml"} <= {path.name for path in packaged_run.folder.iterdir()}
+
+
+class TestSmallDevice:
+    def test_what_does_not_fit_is_exit_code_1(self, small_device_run: RealRun) -> None:
+        assert small_device_run.code == 1, small_device_run.err
+
+    def test_chinese_text_shows_the_figures_of_the_json(self, packaged_run: RealRun, small_device_run: RealRun) -> None:
+        result, text = packaged_run.json, small_device_run.out
+        usable = 7670 * MIB  # fifteen sixteenths of 8 GiB, less 10 MiB
+        assert re.search(rf"^峰值 +{re.escape(gib(result['peak_bytes']))}$", text, re.MULTILINE)
+        assert re.search(rf"^可用显存 +{re.escape(gib(usable))} .*8\.00 GiB", text, re.MULTILINE)
+        missing = re.escape(gib(result["peak_bytes"] - usable))
+        assert re.search(rf"^结论 +放不下，超出 {missing}$", text, re.MULTILINE)
+        for size in result["categories_at_peak"].values():
+            assert gib(size) in text
+
+    def test_progress_and_warnings_are_not_in_the_result(self, small_device_run: RealRun) -> None:
+        assert "仿真中" in small_device_run.err
+        assert "仿真中" not in small_device_run.out
+        assert "警告" not in small_device_run.err
+
+
+@pytest.fixture(scope="module")
+def model(qwen3_config: Path) -> dict[str, Any]:
+    read = yaml.safe_load(qwen3_config.read_text("utf-8"))
+    assert isinstance(read, dict)
+    return read
+
+
+@pytest.fixture(scope="module")
+def rank_parameters(model: dict[str, Any]) -> int:
+    """Parameters of one rank of stage 0 with one layer: the embedding and the layer, split over model parallel ranks."""
+    shape, ranks = model["model"]["model_config"], model["parallel_config"]["model_parallel"]
+    hidden, size = shape["hidden_size"], shape["head_dim"]
+    heads, groups = shape["num_attention_heads"], shape["num_key_value_heads"]
+    attention = hidden * size * (heads + 2 * groups) + heads * size * hidden
+    feed_forward = 3 * hidden * shape["intermediate_size"]
+    split = shape["vocab_size"] * hidden + attention + feed_forward
+    norms = 2 * hidden + 2 * size  # every rank has them whole
+    return int(split // ranks + norms)
+
+
+@needs_mindformers
+class TestMindFormers:
+    def test_the_published_config_runs(self, qwen3_run: RealRun, model: dict[str, Any]) -> None:
+        assert qwen3_run.code == 0, qwen3_run.err
+        result = qwen3_run.json
+        parallel = model["parallel_config"]
+        assert (result["stages"], result["stage"], result["rank"]) == (parallel["pipeline_stage"], 0, 0)
+        assert result["world_size"] == (
+            parallel["pipeline_stage"] * parallel["model_parallel"] * parallel["data_parallel"]
+        )
+        assert (result["layers"], result["dialect"]) == (1, "mindformers")
+        assert result["mindformers"] is not None
+        assert result["warnings"] == []
+
+    def test_the_peak_is_that_of_log_and_trace(self, qwen3_run: RealRun) -> None:
+        peak = qwen3_run.json["peak_bytes"]
+        assert peak // MIB == logged_peak(qwen3_run)
+        assert peak == largest_use(qwen3_run) == swept_peak(qwen3_run)
+        assert qwen3_run.json["footprint_bytes"] // MIB == logged_footprint(qwen3_run)
+        assert sum(qwen3_run.json["categories_at_peak"].values()) == peak
+
+    def test_what_lives_all_along_is_that_of_theory(self, qwen3_run: RealRun, rank_parameters: int) -> None:
+        # float32: weights, accumulated gradients and two moments
+        persistent = sum(int(row["size"]) for row in rows(qwen3_run) if row["type"] == "Weight")
+        assert persistent == pytest.approx(16 * rank_parameters, rel=0.001)
+
+    @pytest.mark.parametrize(
+        ("category", "size_of", "least"),
+        [("weights", 4, False), ("optimizer_state", 8, False), ("gradients", 4, True)],
+    )
+    def test_categories_are_those_of_theory(
+        self, qwen3_run: RealRun, rank_parameters: int, category: str, size_of: int, *, least: bool
+    ) -> None:
+        size = qwen3_run.json["categories_at_peak"][category]
+        expected = size_of * rank_parameters
+        if least:  # beside the accumulated gradients those of the last micro-batch are alive
+            assert size >= expected
+        else:
+            assert size == pytest.approx(expected, rel=0.001)
+
+    def test_the_configs_own_limit_counts(self, qwen3_run: RealRun, model: dict[str, Any]) -> None:
+        assert model["context"]["max_device_memory"] == "58GB"
+        assert qwen3_run.json["limit_bytes"] == 58 * GIB
+
+    def test_every_change_is_listed(self, qwen3_run: RealRun) -> None:
+        changed = {change["key"]: change["after"] for change in qwen3_run.json["changes"]}
+        assert changed["model.model_config.num_hidden_layers"] == qwen3_run.json["stages"]
+        assert changed["callbacks"] == []
+        kept = json.loads((qwen3_run.folder / "changes.json").read_text("utf-8"))
+        assert kept["changes"] == qwen3_run.json["changes"]
+
+    def test_the_published_config_is_not_touched(self, qwen3_run: RealRun, qwen3_config: Path) -> None:
+        assert (qwen3_run.folder / "config.yaml").read_text("utf-8") == qwen3_config.read_text("utf-8")
+        rewritten = yaml.safe_load((qwen3_run.folder / "rank_0" / "config.yaml").read_text("utf-8"))
+        assert rewritten["model"]["model_config"]["num_hidden_layers"] == qwen3_run.json["stages"]

@@ -1,0 +1,95 @@
+"""Which way a config is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.dryrun.job import MindFormersJob, ReferenceJob
+from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.request import DEFAULT_TEMPLATE_DEVICES, DryrunRequest
+from ms_tune.errors import ConfigError, UnsupportedError
+from tests.dryrun.configs import MINDFORMERS, MINDSPEED
+
+
+@pytest.fixture(autouse=True)
+def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(config: dict[str, Any], name: str = "config.yaml") -> Path:
+    path = Path(name)
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def test_without_a_config_the_packaged_model_runs_data_parallel() -> None:
+    run = prepare(DryrunRequest(layers=4))
+    assert run.packaged
+    assert run.config_name == "yaml_templates/mindspeed_ms/llama2_7b.yaml"
+    assert run.world_size == DEFAULT_TEMPLATE_DEVICES == 8
+    assert run.layers == 4
+    assert isinstance(run.job, ReferenceJob)
+    assert run.job.data_parallel == 8
+
+
+def test_the_packaged_model_runs_on_as_many_devices_as_asked_for() -> None:
+    assert prepare(DryrunRequest(devices=2)).world_size == 2
+
+
+def test_a_mindspeed_config_runs_the_reference_transformer() -> None:
+    run = prepare(DryrunRequest(config=write(MINDSPEED)))
+    assert run.dialect is Dialect.MINDSPEED_MS
+    assert isinstance(run.job, ReferenceJob)
+    assert run.model.id == "dryrun.model.reference"
+    assert run.world_size == 1
+    assert not run.packaged
+
+
+def test_a_mindformers_config_runs_mindformers() -> None:
+    run = prepare(DryrunRequest(config=write(MINDFORMERS)))
+    assert run.dialect is Dialect.MINDFORMERS
+    assert isinstance(run.job, MindFormersJob)
+    assert run.model.id == "dryrun.model.mindformers"
+
+
+def test_a_config_below_the_working_folder_is_named_from_there(tmp_path: Path) -> None:
+    path = write(MINDSPEED)
+    assert prepare(DryrunRequest(config=path.resolve())).config_name == "config.yaml"
+    (tmp_path / "sub").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path / "sub")
+        assert prepare(DryrunRequest(config=path.resolve() if path.exists() else tmp_path / path)).config_name == str(
+            tmp_path / "config.yaml"
+        )
+
+
+def test_the_config_is_kept_to_the_letter() -> None:
+    path = write(MINDSPEED)
+    text = "# 注释\n" + path.read_text("utf-8")
+    path.write_text(text, encoding="utf-8")
+    assert prepare(DryrunRequest(config=path)).config_text == text
+
+
+def test_a_dialect_that_is_not_run_yet_is_named() -> None:
+    config = {"training": {"steps": 1}, "parallelism": {"tp": 1}, "recompute": {}}
+    with pytest.raises(UnsupportedError) as caught:
+        prepare(DryrunRequest(config=write(config)))
+    assert caught.value.message.params == {"dialect": "mindformers-pynative"}
+    assert caught.value.hint is not None
+
+
+def test_what_is_no_training_config_is_told() -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare(DryrunRequest(config=write({"services": {"web": {"image": "nginx"}}})))
+    assert caught.value.message.id == "dryrun.not-a-config"
+    assert caught.value.location() == "config.yaml"
+
+
+def test_a_config_that_is_not_there_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
+        prepare(DryrunRequest(config=Path("nowhere.yaml")))

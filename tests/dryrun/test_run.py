@@ -1,0 +1,333 @@
+"""A run from wish to verdict, with a script in the place of the training process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.dryrun import run as room
+from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.launcher import LOG
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.result import DryrunResult, Verdict
+from ms_tune.dryrun.run import dryrun
+from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
+from ms_tune.memory.attribution import Category
+from ms_tune.units import GIB, MIB
+from tests.dryrun import fakes
+from tests.dryrun.configs import MINDFORMERS
+from tests.dryrun.fakes import DATA, good_child, statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ms_tune.texts import Message
+
+NAMES = ("MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "MS_MEMORY_STATISTIC", "MS_DEV_LAUNCH_BLOCKING", "LD_LIBRARY_PATH")
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Sets the code that runs in the place of the training process."""
+    return lambda code: fakes.install(monkeypatch, tmp_path, code)
+
+
+def simulate(**wishes: Any) -> DryrunResult:  # noqa: ANN401 - the fields of DryrunRequest
+    return dryrun(DryrunRequest(layers=4, timeout=60, **wishes), lambda _: None)
+
+
+def failure(**wishes: Any) -> RunError:  # noqa: ANN401 - as above
+    with pytest.raises(RunError) as caught:
+        simulate(**wishes)
+    assert caught.value.exit_code == ExitCode.USAGE
+    return caught.value
+
+
+class TestGoodEnd:
+    def test_the_peak_is_judged(self, child: Callable[[str], None]) -> None:
+        child(good_child(peak=3 * GIB, footprint=4 * GIB))
+        result = simulate()
+        assert result.peak.bytes == 3 * GIB
+        assert result.peak.footprint_bytes == 4 * GIB
+        assert sum(result.attribution.categories.values()) == 3 * GIB
+        assert result.verdict is Verdict.FITS
+        assert result.backend is Backend.STAND_IN
+        assert (result.mindspore, result.mindformers) == ("2.9.0", None)
+        assert result.warnings == ()
+        assert result.seconds > 0
+
+    def test_what_the_figures_leave_out_is_told(self, child: Callable[[str], None]) -> None:
+        child(good_child())
+        assert [message.id for message in simulate().not_included] == [
+            "dryrun.not-included.workspace",
+            "dryrun.not-included.communication",
+            "dryrun.not-included.never-compared",
+        ]
+
+    @pytest.mark.parametrize(("peak", "verdict"), [(0, Verdict.FITS), (512, Verdict.DOES_NOT_FIT)])
+    def test_a_peak_of_just_the_limit_fits_and_any_more_does_not(
+        self, child: Callable[[str], None], peak: int, verdict: Verdict
+    ) -> None:
+        child(good_child(61430 * MIB + peak, 62000 * MIB))
+        assert simulate().verdict is verdict
+
+    def test_a_run_that_ended_well_may_still_not_fit(self, child: Callable[[str], None]) -> None:
+        # A real trace: MindSpore allocated 8 GiB with max_device_memory 4 GiB and exited with 0.
+        child(
+            "import shutil\nfrom pathlib import Path\n"
+            f"data = Path({str(DATA / 'over_limit')!r})\n"
+            "shutil.copy(data / 'memory_block.csv', '.')\nprint((data / 'log').read_text())"
+        )
+        result = simulate(device_bytes=4 * GIB)
+        assert result.peak.bytes > 4 * GIB
+        assert result.limit.device_bytes == 4 * GIB
+        assert result.limit.bytes < 4 * GIB
+        assert result.verdict is Verdict.DOES_NOT_FIT
+
+    def test_a_trace_one_folder_down_is_found(self, child: Callable[[str], None]) -> None:
+        # Where communication was initialised, MindSpore writes to rank_0/.
+        code = good_child().replace("Path('memory_block.csv')", "Path('rank_0/memory_block.csv')")
+        child("import os; os.mkdir('rank_0')\n" + code)
+        result = simulate()
+        assert result.trace == result.folder / "rank_0" / "rank_0" / "memory_block.csv"
+
+    def test_listed_tensors_are_told_apart(self, child: Callable[[str], None]) -> None:
+        address = 0x10000000 + 2 * 2**36
+        tensors = {
+            "version": 1,
+            "weights": [{"name": "w", "address": address, "bytes": 1024}],
+            "gradients": [],
+            "optimizer_state": [],
+        }
+        child(good_child() + f"Path('tensors.json').write_text({json.dumps(tensors)!r})\n")
+        assert simulate().attribution.categories[Category.WEIGHTS] == GIB - 512
+
+
+class TestKeptFiles:
+    @pytest.fixture
+    def result(self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> DryrunResult:
+        monkeypatch.setenv("HF_TOKEN", "hunter2")
+        monkeypatch.setenv("MS_API_KEY", "hunter2")
+        monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+        monkeypatch.setenv("PYTHONPATH", "/opt/mine")
+        dump = "import json, os, sys\nprint('CHILD', json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]))\n"
+        child(
+            dump.replace("dict(os.environ)", "{k: v for k, v in os.environ.items() if v != 'hunter2'}") + good_child()
+        )
+        return simulate()
+
+    def test_the_run_is_repeatable_from_its_manifest(self, result: DryrunResult) -> None:
+        manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
+        assert manifest["command"] == [sys.executable, "-m", "ms_tune.dryrun.child", "job.json"]
+        assert manifest["environment"]["RANK_SIZE"] == "8"
+        assert manifest["environment"]["MS_SIMULATION_LEVEL"] == "1"
+        assert (manifest["mindspore"], manifest["mindformers"]) == ("2.9.0", None)
+        assert manifest["backend"] == "cann-stand-in"
+
+    def test_the_child_got_what_the_manifest_says(self, result: DryrunResult) -> None:
+        log = (result.folder / "rank_0" / LOG).read_text("utf-8")
+        line = next(line for line in log.splitlines() if line.startswith("CHILD "))
+        arguments, folder, environment = json.loads(line.removeprefix("CHILD "))
+        manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
+        assert arguments == ["-m", "ms_tune.dryrun.child", "job.json"]
+        assert folder == str(result.folder / "rank_0")
+        assert {name: environment[name] for name in manifest["environment"]} == manifest["environment"]
+        assert "MS_ROLE" not in environment
+
+    def test_the_child_finds_ms_tune_and_the_users_packages(self, result: DryrunResult) -> None:
+        manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
+        path = manifest["environment"]["PYTHONPATH"].split(":")
+        assert "/opt/mine" in path
+        assert str(Path(room.__file__).parents[2]) in path
+        assert "" not in path
+
+    def test_config_job_and_changes_are_there(self, result: DryrunResult) -> None:
+        assert (result.folder / "config.yaml").read_text("utf-8") == result.run.config_text
+        job = json.loads((result.folder / "rank_0" / "job.json").read_text("utf-8"))
+        assert job["kind"] == "reference"
+        assert job["config"]["shape"]["num_layers"] == 4
+        changes = json.loads((result.folder / "changes.json").read_text("utf-8"))
+        assert {"key": "model_config.num_layers", "before": 32, "after": 4} in changes["changes"]
+
+    def test_no_secret_is_in_any_of_them(self, result: DryrunResult) -> None:
+        for path in result.folder.rglob("*"):
+            if path.is_file():
+                assert b"hunter2" not in path.read_bytes(), path
+
+
+class TestFailures:
+    def test_the_last_error_of_a_process_that_failed_is_shown(self, child: Callable[[str], None]) -> None:
+        child("print('starting', flush=True)\nraise RuntimeError('operator MatMul got shapes (1, 2) and (3, 4)')")
+        error = failure()
+        assert error.message.params["code"] == 1
+        assert "RuntimeError: operator MatMul got shapes (1, 2) and (3, 4)" in str(error)
+        assert error.hint is not None
+        assert Path(str(error.hint.params["log"])).read_text("utf-8").startswith("starting")
+
+    def test_a_trace_does_not_make_up_for_a_failure(self, child: Callable[[str], None]) -> None:
+        child(good_child() + "raise ValueError('at the very end')")
+        assert "at the very end" in str(failure())
+
+    def test_a_process_that_failed_in_silence_is_told(self, child: Callable[[str], None]) -> None:
+        child("raise SystemExit(3)")
+        error = failure()
+        assert error.message.params["code"] == 3
+        assert "no error message" in str(error)
+
+    def test_a_process_ended_by_a_signal_is_told(self, child: Callable[[str], None]) -> None:
+        child("import os; os.kill(os.getpid(), 9)")
+        assert failure().message.params["code"] == -9
+
+    def test_exit_code_0_without_statistics_is_no_good_end(self, child: Callable[[str], None]) -> None:
+        child(good_child().replace("print(", "str("))
+        error = failure()
+        assert error.message.id == "dryrun.run.no-statistics"
+        assert error.hint is not None
+
+    def test_a_run_without_a_trace_is_told(self, child: Callable[[str], None]) -> None:
+        child(f"print({statistics()!r})")
+        error = failure()
+        assert error.message.id == "dryrun.run.no-trace"
+        assert error.message.params["count"] == 0
+
+    def test_two_traces_are_not_guessed_between(self, child: Callable[[str], None]) -> None:
+        child(good_child() + "Path('rank_0').mkdir(); Path('rank_0/memory_block.csv').write_text('x')")
+        assert failure().message.params["count"] == 2
+
+    def test_a_trace_without_a_block_is_told(self, child: Callable[[str], None]) -> None:
+        child(f"open('memory_block.csv', 'w').write({fakes.HEADER!r}); print({statistics()!r})")
+        assert failure().message.id == "dryrun.run.empty-trace"
+
+    @pytest.mark.parametrize("content", ["", "this is no trace\n"])
+    def test_a_file_that_is_no_trace_is_told(self, child: Callable[[str], None], content: str) -> None:
+        child(f"open('memory_block.csv', 'w').write({content!r}); print({statistics()!r})")
+        with pytest.raises((TraceError, RunError)) as caught:
+            simulate()
+        assert caught.value.exit_code == ExitCode.USAGE
+
+    def test_the_time_limit_is_told_with_a_way_out(self, child: Callable[[str], None]) -> None:
+        child("import time; time.sleep(600)")
+        with pytest.raises(RunError) as caught:
+            dryrun(DryrunRequest(timeout=0), lambda _: None)
+        assert caught.value.message.id == "dryrun.run.timeout"
+        assert caught.value.hint is not None
+
+    def test_a_folder_in_use_stops_the_run_before_it_starts(self, child: Callable[[str], None], tmp_path: Path) -> None:
+        child(f"open({str(tmp_path / 'started')!r}, 'w')")
+        with pytest.raises(UsageError):
+            simulate(run_folder=tmp_path)
+        assert not (tmp_path / "started").exists()
+
+    def test_a_mindformers_config_needs_mindformers(
+        self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        child(good_child())
+        Path("config.yaml").write_text(yaml.safe_dump(MINDFORMERS), encoding="utf-8")
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+        with pytest.raises(MissingExtraError, match=r"ms-tune\[dryrun\]"):
+            simulate(config=Path("config.yaml"))
+
+
+class TestWarnings:
+    def ids(self, **wishes: Any) -> list[str]:  # noqa: ANN401 - the fields of DryrunRequest
+        return [message.id for message in simulate(**wishes).warnings]
+
+    def test_a_log_that_says_otherwise_is_told(self, child: Callable[[str], None]) -> None:
+        child(good_child().replace("usage (without fragments): 1024M", "usage (without fragments): 1025M"))
+        result = simulate()
+        assert [(message.id, dict(message.params)) for message in result.warnings] == [
+            ("dryrun.warning.log-differs", {"log": 1025, "trace": 1024})
+        ]
+
+    def test_rows_whose_own_count_is_another_are_told(self, child: Callable[[str], None]) -> None:
+        child(good_child().replace(f",512,{GIB},", f",512,{GIB + 512},"))
+        assert self.ids() == ["dryrun.warning.column-differs"]
+
+    def test_a_peak_that_fits_only_without_fragments_is_told(self, child: Callable[[str], None]) -> None:
+        child(good_child(peak=50 * GIB, footprint=62 * GIB))
+        assert self.ids() == ["dryrun.warning.fragmentation"]
+
+    def test_fragments_of_what_does_not_fit_anyway_are_not(self, child: Callable[[str], None]) -> None:
+        child(good_child(peak=62 * GIB, footprint=63 * GIB))
+        assert self.ids() == []
+
+    def test_variables_of_the_user_that_were_overridden_are_told(
+        self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm:True")
+        child(good_child())
+        result = simulate()
+        assert [(message.id, dict(message.params)) for message in result.warnings] == [
+            ("dryrun.warning.overridden", {"names": "MS_ALLOC_CONF"})
+        ]
+
+
+class TestMindFormers:
+    @pytest.fixture
+    def result(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DryrunResult:
+        fakes.install(monkeypatch, tmp_path, good_child(59 * GIB, 60 * GIB), mindformers=True)
+        Path("config.yaml").write_text(yaml.safe_dump(MINDFORMERS), encoding="utf-8")
+        return simulate(config=Path("config.yaml"), stage=2)
+
+    def test_the_configs_own_memory_limit_counts(self, result: DryrunResult) -> None:
+        assert result.limit.bytes == 58 * GIB
+        assert result.verdict is Verdict.DOES_NOT_FIT
+        assert result.mindformers == "1.9.0"
+
+    def test_the_rewritten_config_lies_beside_the_job(self, result: DryrunResult) -> None:
+        rank = result.folder / "rank_16"
+        rewritten = yaml.safe_load((rank / "config.yaml").read_text("utf-8"))
+        assert rewritten["model"]["model_config"]["num_hidden_layers"] == 16
+        assert json.loads((rank / "job.json").read_text("utf-8"))["kind"] == "mindformers"
+
+    def test_the_other_stages_are_not_included(self, result: DryrunResult) -> None:
+        assert result.not_included[-1].id == "dryrun.not-included.other-stages"
+
+
+class TestProgress:
+    def test_what_the_process_says_is_passed_on(self, child: Callable[[str], None]) -> None:
+        # The process goes on to its next phase when ms-tune has told of this one.
+        child(
+            "import json, time\nfrom pathlib import Path\n"
+            "for phase in ('build', 'step', 'nonsense'):\n"
+            "    Path('progress').write_text(json.dumps({'phase': phase, 'step': 1, 'steps': 2}))\n"
+            "    while not Path(f'saw-{phase}').exists(): time.sleep(0.01)\n" + good_child()
+        )
+        heard: list[Message] = []
+
+        def hear(message: Message) -> None:
+            heard.append(message)
+            (rank,) = Path.cwd().glob("ms-tune-runs/*/rank_0")
+            try:
+                said = json.loads((rank / "progress").read_text("utf-8"))
+            except (OSError, ValueError):
+                return
+            if message.id == "dryrun.progress.start" and said["phase"] != "nonsense":
+                return
+            (rank / f"saw-{said['phase']}").touch()
+
+        dryrun(DryrunRequest(layers=4, timeout=60), hear)
+        ids = list(dict.fromkeys(message.id for message in heard))
+        assert {"dryrun.progress.build", "dryrun.progress.step", "dryrun.progress.start"} == set(ids)
+        step = next(message for message in heard if message.id == "dryrun.progress.step")
+        assert (step.params["step"], step.params["steps"]) == (1, 2)
+
+    @pytest.mark.parametrize("said", ["", "{", "[]", "null", '{"phase": 1}', '{"phase": "step", "step": "x"}'])
+    def test_a_half_written_report_is_taken_for_the_start(self, tmp_path: Path, said: str) -> None:
+        (tmp_path / "progress").write_text(said, encoding="utf-8")
+        assert room._progress(tmp_path, 3.4).params == {"step": 0, "steps": 0, "seconds": 3}
+        assert room._progress(tmp_path, 3.4).id == "dryrun.progress.start"

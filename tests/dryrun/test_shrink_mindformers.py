@@ -1,0 +1,336 @@
+"""MindFormers configs: sizes of the job, what is changed for the run, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.dryrun.job import MindFormersJob
+from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
+from ms_tune.dryrun.shrink import mindformers
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.units import GIB
+from tests.dryrun.configs import MINDFORMERS, edited, prepare_mindformers, source_of, without
+from tests.dryrun.fuzz import VALUES, paths, replaced
+
+
+def job(run: PreparedRun) -> MindFormersJob:
+    assert isinstance(run.job, MindFormersJob)
+    return run.job
+
+
+def written(run: PreparedRun) -> dict[str, Any]:
+    """The rewritten config that the child process reads."""
+    read = yaml.safe_load(run.files[job(run).config_file])
+    assert isinstance(read, dict)
+    return read
+
+
+def changes(run: PreparedRun) -> dict[str, tuple[object, object]]:
+    assert len({change.key for change in run.changes}) == len(run.changes)
+    return {change.key: (change.before, change.after) for change in run.changes}
+
+
+@pytest.fixture(scope="module")
+def run() -> PreparedRun:
+    return prepare_mindformers(MINDFORMERS, DryrunRequest(layers=2))
+
+
+def test_every_stage_gets_the_layers(run: PreparedRun) -> None:
+    assert run.layers == 2
+    assert run.shrunk
+    assert written(run)["model"]["model_config"]["num_hidden_layers"] == 8
+    assert changes(run)["model.model_config.num_hidden_layers"] == (64, 8)
+
+
+def test_the_offset_of_the_full_model_is_taken_out(run: PreparedRun) -> None:
+    assert written(run)["model"]["model_config"]["offset"] == 0
+    assert changes(run)["model.model_config.offset"] == ([1, 0, 0, -1], 0)
+
+
+def test_the_surroundings_are_taken_out_and_listed(run: PreparedRun) -> None:
+    config = written(run)
+    assert not {"train_dataset", "train_dataset_task"} & set(config)
+    assert config["callbacks"] == []
+    assert config["runner_config"]["epochs"] == 1
+    assert config["load_checkpoint"] == ""
+    assert config["auto_trans_ckpt"] is False
+    assert config["output_dir"] == "./output"
+    assert set(changes(run)) == {
+        "model.model_config.num_hidden_layers",
+        "model.model_config.offset",
+        "train_dataset",
+        "train_dataset_task",
+        "callbacks",
+        "runner_config.epochs",
+        "load_checkpoint",
+        "auto_trans_ckpt",
+        "output_dir",
+    }
+
+
+def test_what_decides_about_memory_is_left_alone(run: PreparedRun) -> None:
+    config = written(run)
+    for key in ("parallel_config", "parallel", "context", "trainer", "use_parallel"):
+        assert config[key] == MINDFORMERS[key]
+    assert config["runner_config"]["batch_size"] == 2
+
+
+def test_every_difference_between_the_two_configs_is_listed(run: PreparedRun) -> None:
+    before, after = dict(_flat(MINDFORMERS)), dict(_flat(written(run)))
+    different = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    listed = {change.key for change in run.changes}
+    assert {path for path in different if not any(f"{path}.".startswith(f"{key}.") for key in listed)} == set()
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
+    flat: list[tuple[str, object]] = []
+    for key, value in config.items():
+        inner = _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+        flat.extend(inner)
+    return flat
+
+
+def test_the_users_own_values_are_not_changed() -> None:
+    source = source_of(MINDFORMERS)
+    before = copy.deepcopy(source.data)
+    prepared = mindformers.prepare(source, "config.yaml", DryrunRequest(layers=1), None)
+    assert source.data == before == MINDFORMERS
+    assert prepared.config_text == source.text
+
+
+def test_without_a_wish_a_stage_has_its_share_of_the_layers() -> None:
+    prepared = prepare_mindformers(MINDFORMERS)
+    assert prepared.layers == 16
+    assert not prepared.shrunk
+    assert written(prepared)["model"]["model_config"]["num_hidden_layers"] == 64
+    assert written(prepared)["model"]["model_config"]["offset"] == [1, 0, 0, -1]
+
+
+def test_the_other_name_of_the_layer_count_is_known() -> None:
+    config = edited(without(MINDFORMERS, "model.model_config.num_hidden_layers"), "model.model_config.num_layers", 32)
+    prepared = prepare_mindformers(config, DryrunRequest(layers=1))
+    assert written(prepared)["model"]["model_config"]["num_layers"] == 4
+
+
+@pytest.mark.parametrize(("stage", "rank"), [(0, 0), (1, 8), (3, 24)])
+def test_the_rank_is_the_first_of_its_stage(stage: int, rank: int) -> None:
+    prepared = prepare_mindformers(MINDFORMERS, DryrunRequest(layers=1, stage=stage))
+    assert (prepared.world_size, prepared.stages) == (32, 4)
+    assert (prepared.stage, prepared.rank) == (stage, rank)
+    assert [message.id for message in prepared.not_included] == ["dryrun.not-included.other-stages"]
+
+
+def test_a_stage_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        prepare_mindformers(MINDFORMERS, DryrunRequest(stage=4))
+    assert caught.value.message.params == {"stage": 4, "stages": 4}
+
+
+@pytest.mark.parametrize("devices", [8, 31, 64])
+def test_another_number_of_devices_than_the_config_has_is_refused(devices: int) -> None:
+    with pytest.raises(UsageError) as caught:
+        prepare_mindformers(MINDFORMERS, devices=devices)
+    assert caught.value.message.params == {"devices": devices, "size": 32}
+
+
+def test_the_number_of_devices_that_the_config_has_may_be_named() -> None:
+    assert prepare_mindformers(MINDFORMERS, devices=32).world_size == 32
+
+
+def test_context_parallel_ranks_count() -> None:
+    assert prepare_mindformers(edited(MINDFORMERS, "parallel_config.context_parallel", 2)).world_size == 64
+
+
+def test_without_parallel_mode_there_is_one_rank() -> None:
+    prepared = prepare_mindformers(edited(MINDFORMERS, "use_parallel", value=False))
+    assert (prepared.world_size, prepared.stages, prepared.layers) == (1, 1, 64)
+    assert prepared.not_included == ()
+    assert job(prepared).batch_size == 2
+
+
+@pytest.mark.parametrize(
+    ("edits", "size"),
+    [
+        pytest.param({}, 16, id="batch x micro-batches"),
+        pytest.param({"parallel_config.pipeline_stage": 1}, 2, id="no pipeline, no micro-batches"),
+        pytest.param({"parallel.full_batch": True}, 32, id="full batch: of all data-parallel ranks"),
+        pytest.param({"micro_batch_interleave_num": 2}, 32, id="interleaved micro-batches"),
+        pytest.param({"runner_config.batch_size": 1}, 8, id="batch of one"),
+    ],
+)
+def test_a_batch_holds_all_micro_batches_of_a_step(edits: dict[str, object], size: int) -> None:
+    config = MINDFORMERS
+    for path, value in edits.items():
+        config = edited(config, path, value)
+    assert job(prepare_mindformers(config)).batch_size == size
+
+
+def test_the_data_set_has_the_configs_columns_and_length() -> None:
+    config = edited(MINDFORMERS, "train_dataset.input_columns", ["input_ids", "loss_mask"])
+    config = edited(config, "model.model_config.seq_length", 128)
+    made = job(prepare_mindformers(config))
+    assert (made.columns, made.seq_length, made.batches) == (("input_ids", "loss_mask"), 128, STEPS)
+
+
+def test_columns_that_cannot_be_made_up_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        prepare_mindformers(edited(MINDFORMERS, "train_dataset.input_columns", ["input_ids", "pixel_values"]))
+    assert caught.value.message.params["columns"] == "pixel_values"
+
+
+@pytest.mark.parametrize("mode", ["predict", "eval", "export", 3])
+def test_what_is_no_training_is_refused(mode: object) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        prepare_mindformers(edited(MINDFORMERS, "run_mode", mode))
+    assert caught.value.message.params["mode"] == mode
+
+
+@pytest.mark.parametrize("mode", ["train", "finetune", None])
+def test_training_and_fine_tuning_are_run(mode: object) -> None:
+    assert prepare_mindformers(edited(MINDFORMERS, "run_mode", mode)).layers == 16
+
+
+def test_a_config_without_a_layer_count_is_told_what_to_add() -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare_mindformers(without(MINDFORMERS, "model.model_config.num_hidden_layers"))
+    assert caught.value.message.id == "dryrun.no-layer-count"
+    assert caught.value.hint is not None
+    assert caught.value.location() == "config.yaml"
+
+
+@pytest.mark.parametrize(("layers", "chunks", "served"), [(4, 2, True), (3, 2, False), (3, 3, True), (1, 2, False)])
+def test_layers_must_split_into_the_chunks_of_a_stage(layers: int, chunks: int, *, served: bool) -> None:
+    config = edited(MINDFORMERS, "parallel.pipeline_config.pipeline_interleave", value=True)
+    config = edited(config, "model.model_config.pp_interleave_num", chunks)
+    if served:
+        assert prepare_mindformers(config, DryrunRequest(layers=layers)).layers == layers
+        return
+    with pytest.raises(UsageError) as caught:
+        prepare_mindformers(config, DryrunRequest(layers=layers))
+    assert caught.value.message.params == {"layers": layers, "chunks": chunks}
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after"),
+    [
+        pytest.param("recompute", [5, 1, 0, 2], [2, 1, 0, 2], id="a count a stage"),
+        pytest.param("recompute", [[3, 0, 1, 2], [2, 2, 2, 2]], [[1, 0, 1, 1], [1, 1, 1, 1]], id="a count a chunk"),
+        pytest.param("select_recompute", {"a": [9, 9, 9, 9], "b": True}, {"a": [2, 2, 2, 2], "b": True}, id="patterns"),
+        pytest.param("select_recompute", ["a", "b"], None, id="names of operators"),
+        pytest.param("recompute", True, None, id="everything"),
+        pytest.param("recompute", [1, 2, 0, 1], None, id="no more than there are"),
+    ],
+)
+def test_recompute_counts_are_clamped_to_the_layers_left(key: str, before: object, after: object) -> None:
+    config = edited(MINDFORMERS, f"recompute_config.{key}", before)
+    config = edited(config, "parallel.pipeline_config.pipeline_interleave", value=True)
+    config = edited(config, "model.model_config.pp_interleave_num", 2)
+    prepared = prepare_mindformers(config, DryrunRequest(layers=2))
+    assert written(prepared)["recompute_config"][key] == (before if after is None else after)
+    assert changes(prepared).get(f"recompute_config.{key}") == (None if after is None else (before, after))
+
+
+def test_a_config_that_swaps_is_not_shrunk() -> None:
+    config = edited(MINDFORMERS, "swap_config.swap", value=True)
+    with pytest.raises(UnsupportedError) as caught:
+        prepare_mindformers(config, DryrunRequest(layers=2))
+    assert caught.value.hint is not None
+    assert prepare_mindformers(config).layers == 16
+
+
+def test_swap_that_the_model_never_hears_of_does_not_matter() -> None:
+    config = edited(edited(MINDFORMERS, "swap_config.swap", value=True), "use_legacy", value=False)
+    assert prepare_mindformers(config, DryrunRequest(layers=2)).layers == 2
+
+
+@pytest.mark.parametrize(("text", "size"), [("58GB", 58 * GIB), ("31.5GB", 63 * GIB // 2), (None, None)])
+def test_the_configs_own_memory_limit_is_read(text: str | None, size: int | None) -> None:
+    config = edited(MINDFORMERS, "context.max_device_memory", text)
+    assert prepare_mindformers(config).max_device_memory == size
+
+
+@pytest.mark.parametrize("value", ["a lot", "0GB", True, []])
+def test_a_memory_limit_that_is_no_size_is_told(value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare_mindformers(edited(MINDFORMERS, "context.max_device_memory", value))
+    assert caught.value.message.params["key"] == "context.max_device_memory"
+
+
+@pytest.mark.parametrize("value", [0, -1, "4", 2.0, True, [4]])
+@pytest.mark.parametrize("key", ["pipeline_stage", "data_parallel", "model_parallel", "micro_batch_num"])
+def test_a_size_that_is_no_whole_number_above_zero_is_told(key: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare_mindformers(edited(MINDFORMERS, f"parallel_config.{key}", value))
+    assert caught.value.message.params["key"] == f"parallel_config.{key}"
+
+
+JSON_KEY = "context.ascend_config.parallel_speed_up_json_path"
+
+
+@pytest.mark.parametrize("beside", ["the config", "the working folder"])
+def test_the_speed_up_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    place = there if beside == "the config" else here
+    (place / "speed.json").write_text("{}", encoding="utf-8")
+    monkeypatch.chdir(here)
+    source = source_of(edited(MINDFORMERS, JSON_KEY, "./speed.json"), there / "config.yaml")
+    prepared = mindformers.prepare(source, "config.yaml", DryrunRequest(), None)
+    found = written(prepared)["context"]["ascend_config"]["parallel_speed_up_json_path"]
+    assert Path(found).samefile(place / "speed.json")
+    assert Path(found).is_absolute()
+
+
+def test_a_speed_up_file_that_is_not_there_is_left_out_and_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepared = prepare_mindformers(edited(MINDFORMERS, JSON_KEY, "./nowhere.json"))
+    assert "parallel_speed_up_json_path" not in written(prepared)["context"]["ascend_config"]
+    assert changes(prepared)[JSON_KEY] == ("./nowhere.json", None)
+
+
+@pytest.mark.parametrize(
+    "section", ["runner_config", "context", "parallel", "model", "parallel_config", "train_dataset", "recompute_config"]
+)
+@pytest.mark.parametrize("value", [None, [1], 5, "text"])
+def test_a_section_that_is_no_mapping_ends_in_a_text(section: str, value: object) -> None:
+    _prepare_or_be_told(edited(MINDFORMERS, section, value))
+
+
+@pytest.mark.parametrize("value", [5, True, "input_ids", [["input_ids"]]])
+def test_columns_that_are_no_list_of_names_end_in_a_text(value: object) -> None:
+    with pytest.raises(MsTuneError):
+        prepare_mindformers(edited(MINDFORMERS, "train_dataset.input_columns", value))
+
+
+@pytest.mark.parametrize("value", ["auto", "2", [2], 0.5])
+def test_a_number_of_chunks_that_is_none_ends_in_a_text(value: object) -> None:
+    config = edited(MINDFORMERS, "parallel.pipeline_config.pipeline_interleave", value=True)
+    with pytest.raises(MsTuneError):
+        prepare_mindformers(edited(config, "model.model_config.pp_interleave_num", value), DryrunRequest(layers=2))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(list(paths(MINDFORMERS))), VALUES)
+def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(
+    path: tuple[str | int, ...], value: object
+) -> None:
+    _prepare_or_be_told(replaced(MINDFORMERS, path, value))
+
+
+def _prepare_or_be_told(config: dict[str, Any]) -> None:
+    outcome: PreparedRun | MsTuneError
+    try:
+        outcome = prepare_mindformers(config, DryrunRequest(layers=2))
+    except MsTuneError as error:
+        outcome = error
+    assert str(outcome) if isinstance(outcome, MsTuneError) else written(outcome)

@@ -1,0 +1,76 @@
+"""Sizes in and out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.units import GIB, KIB, MIB, gib, mib, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("58GB", 58 * GIB),
+        ("64GiB", 64 * GIB),
+        ("64gib", 64 * GIB),
+        ("58 G", 58 * GIB),
+        ("58g", 58 * GIB),
+        ("512MB", 512 * MIB),
+        ("1.5GB", 3 * GIB // 2),
+        ("2T", 2048 * GIB),
+        ("16K", 16 * KIB),
+        ("1024", 1024),
+        ("7B", 7),
+        ("  64GB \n", 64 * GIB),
+    ],
+)
+def test_units_are_1024_based_with_or_without_the_i(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "GB",
+        "0.5",
+        "0",
+        "0GB",
+        "-1GB",
+        "1e3",
+        "1,024",
+        "64 GB of memory",
+        "six",
+        "1.2.3G",
+        "1.",
+        ".5G",
+        "64XB",
+        "inf",
+        "nan",
+    ],
+)
+def test_what_is_no_size_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match="not a size") as caught:
+        parse_size(text)
+    assert repr(text) in str(caught.value)
+
+
+@given(st.integers(1, 4096), st.sampled_from(["K", "M", "G", "KB", "MiB", "gb"]))
+def test_a_whole_number_of_units_is_exact(number: int, unit: str) -> None:
+    factor = {"K": KIB, "M": MIB, "G": GIB}[unit[0].upper()]
+    assert parse_size(f"{number}{unit}") == number * factor
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0.00 GiB"), (1234567890, "1.15 GiB"), (64 * GIB, "64.00 GiB"), (2000 * GIB, "2,000.00 GiB")],
+)
+def test_gib_shows_two_places(size: int, text: str) -> None:
+    assert gib(size) == text
+
+
+@pytest.mark.parametrize(("size", "text"), [(512, "0.0 MiB"), (1234567890, "1,177.4 MiB"), (MIB, "1.0 MiB")])
+def test_mib_shows_one_place(size: int, text: str) -> None:
+    assert mib(size) == text
