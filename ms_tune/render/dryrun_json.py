@@ -28,7 +28,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "world_size": run.world_size,
         "rank": run.rank,
         "stage": run.stage,
-        "stages": run.stages,
+        "pipeline_stages": run.stages,
         "layers": run.layers,
         "peak_bytes": result.peak.bytes,
         "footprint_bytes": result.peak.footprint_bytes,
@@ -36,6 +36,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "device_bytes": result.limit.device_bytes,
         "verdict": result.verdict.value,
         "categories_at_peak": {category.value: size for category, size in result.attribution.categories.items()},
+        "stages": [_stage(result)],
         "largest": [
             {
                 "bytes": holder.bytes,
@@ -51,4 +52,17 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "not_included": [console.say(message) for message in result.not_included],
         "warnings": [console.say(message) for message in result.warnings],
         "seconds": round(result.seconds, 3),
+    }
+
+
+def _stage(result: DryrunResult) -> dict[str, object]:
+    """What was found for one pipeline stage; the simulated one is the only one of its list."""
+    return {
+        "stage": result.run.stage,
+        "rank": result.run.rank,
+        "layers": result.run.layers,
+        "peak_bytes": result.peak.bytes,
+        "footprint_bytes": result.peak.footprint_bytes,
+        "categories_at_peak": {category.value: size for category, size in result.attribution.categories.items()},
+        "verdict": result.verdict.value,
     }

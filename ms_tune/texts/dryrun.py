@@ -152,6 +152,17 @@ TEXTS = {
         "add model.model_config.num_hidden_layers with the sizes from the model's config.json",
         "请按模型 config.json 中的取值补充 model.model_config.num_hidden_layers 等尺寸",
     ),
+    "dryrun.refused": Text(
+        "MindFormers stops at this config's layer settings: {error}", "MindFormers 会因该配置的层设置报错退出：{error}"
+    ),
+    "dryrun.refused.hint": Text(
+        "'ms-tune lint' and 'ms-tune normalize-recompute' say which setting it is",
+        "运行 'ms-tune lint' 和 'ms-tune normalize-recompute' 查看是哪一项设置",
+    ),
+    "dryrun.warning.refused": Text(
+        "with all its layers MindFormers stops at this config's layer settings: {error}",
+        "按完整层数运行时，MindFormers 会因该配置的层设置报错退出：{error}",
+    ),
     "dryrun.layers-interleave": Text(
         "--layers {layers} cannot be split into the {chunks} chunks of a stage (pp_interleave_num)",
         "--layers {layers} 无法均分为每个阶段的 {chunks} 个分块（pp_interleave_num）",

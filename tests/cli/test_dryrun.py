@@ -105,6 +105,7 @@ JSON_KEYS = {
         "world_size",
         "rank",
         "stage",
+        "pipeline_stages",
         "stages",
         "layers",
         "peak_bytes",
@@ -127,6 +128,8 @@ class TestJson:
         assert set(result) == JSON_KEYS
         assert (result["version"], result["simulation_level"], result["backend"]) == (1, 1, "cann-stand-in")
         assert (result["peak_bytes"], result["footprint_bytes"], result["verdict"]) == (3 * GIB, 4 * GIB, "fits")
+        stage = result["stages"][0]
+        assert (len(result["stages"]), stage["stage"], stage["peak_bytes"], stage["verdict"]) == (1, 0, 3 * GIB, "fits")
         assert list(result["categories_at_peak"]) == [category.value for category in Category]
         assert sum(result["categories_at_peak"].values()) == 3 * GIB
         assert set(result["largest"][0]) == {"bytes", "count", "operator", "category", "where", "name"}
@@ -147,7 +150,7 @@ class TestJson:
         child(good_child())
         result = json.loads(ms_tune(capsys, "--json", "--layers", "2", "--stage", "1", "config.yaml")[1])
         assert {"key": "model.model_config.num_hidden_layers", "before": 64, "after": 8} in result["changes"]
-        assert (result["stage"], result["stages"], result["rank"], result["world_size"]) == (1, 4, 8, 32)
+        assert (result["stage"], result["pipeline_stages"], result["rank"], result["world_size"]) == (1, 4, 8, 32)
         assert (result["mindformers"], result["dialect"]) == ("1.9.0", "mindformers")
 
 

@@ -191,7 +191,7 @@ class TestMindFormers:
         assert qwen3_run.code == 0, qwen3_run.err
         result = qwen3_run.json
         parallel = model["parallel_config"]
-        assert (result["stages"], result["stage"], result["rank"]) == (parallel["pipeline_stage"], 0, 0)
+        assert (result["pipeline_stages"], result["stage"], result["rank"]) == (parallel["pipeline_stage"], 0, 0)
         assert result["world_size"] == (
             parallel["pipeline_stage"] * parallel["model_parallel"] * parallel["data_parallel"]
         )
@@ -231,7 +231,7 @@ class TestMindFormers:
 
     def test_every_change_is_listed(self, qwen3_run: RealRun) -> None:
         changed = {change["key"]: change["after"] for change in qwen3_run.json["changes"]}
-        assert changed["model.model_config.num_hidden_layers"] == qwen3_run.json["stages"]
+        assert changed["model.model_config.num_hidden_layers"] == qwen3_run.json["pipeline_stages"]
         assert changed["callbacks"] == []
         kept = json.loads((qwen3_run.folder / "changes.json").read_text("utf-8"))
         assert kept["changes"] == qwen3_run.json["changes"]
@@ -239,4 +239,4 @@ class TestMindFormers:
     def test_the_published_config_is_not_touched(self, qwen3_run: RealRun, qwen3_config: Path) -> None:
         assert (qwen3_run.folder / "config.yaml").read_text("utf-8") == qwen3_config.read_text("utf-8")
         rewritten = yaml.safe_load((qwen3_run.folder / "rank_0" / "config.yaml").read_text("utf-8"))
-        assert rewritten["model"]["model_config"]["num_hidden_layers"] == qwen3_run.json["stages"]
+        assert rewritten["model"]["model_config"]["num_hidden_layers"] == qwen3_run.json["pipeline_stages"]

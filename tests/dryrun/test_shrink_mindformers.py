@@ -107,7 +107,7 @@ def test_the_users_own_values_are_not_changed() -> None:
 
 def test_without_a_wish_a_stage_has_its_share_of_the_layers() -> None:
     prepared = prepare_mindformers(MINDFORMERS)
-    assert prepared.layers == 16
+    assert prepared.layers == 17
     assert not prepared.shrunk
     assert written(prepared)["model"]["model_config"]["num_hidden_layers"] == 64
     assert written(prepared)["model"]["model_config"]["offset"] == [1, 0, 0, -1]
@@ -194,7 +194,7 @@ def test_what_is_no_training_is_refused(mode: object) -> None:
 
 @pytest.mark.parametrize("mode", ["train", "finetune", None])
 def test_training_and_fine_tuning_are_run(mode: object) -> None:
-    assert prepare_mindformers(edited(MINDFORMERS, "run_mode", mode)).layers == 16
+    assert prepare_mindformers(edited(MINDFORMERS, "run_mode", mode)).layers == 17
 
 
 def test_a_config_without_a_layer_count_is_told_what_to_add() -> None:
@@ -237,12 +237,27 @@ def test_recompute_counts_are_clamped_to_the_layers_left(key: str, before: objec
     assert changes(prepared).get(f"recompute_config.{key}") == (None if after is None else (before, after))
 
 
+def test_a_config_that_mindformers_refuses_is_refused_with_its_error() -> None:
+    config = edited(MINDFORMERS, "model.model_config.offset", 1)
+    config = edited(config, "model.model_config.num_hidden_layers", 63)
+    with pytest.raises(ConfigError) as caught:
+        prepare_mindformers(config)
+    assert "ValueError: The sum of `offset`" in str(caught.value)
+
+
+def test_shrinking_does_not_hide_that_mindformers_refuses_the_config() -> None:
+    config = edited(MINDFORMERS, "model.model_config.num_hidden_layers", 63)
+    run = prepare_mindformers(edited(config, "model.model_config.offset", 0), DryrunRequest(layers=2))
+    assert [warning.id for warning in run.warnings] == ["dryrun.warning.refused"]
+    assert "= 3" in str(run.warnings[0].params["error"])
+
+
 def test_a_config_that_swaps_is_not_shrunk() -> None:
     config = edited(MINDFORMERS, "swap_config.swap", value=True)
     with pytest.raises(UnsupportedError) as caught:
         prepare_mindformers(config, DryrunRequest(layers=2))
     assert caught.value.hint is not None
-    assert prepare_mindformers(config).layers == 16
+    assert prepare_mindformers(config).layers == 17
 
 
 def test_swap_that_the_model_never_hears_of_does_not_matter() -> None:

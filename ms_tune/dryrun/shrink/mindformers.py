@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.config.dialects.mindformers import swap_is_dropped
+from ms_tune.config.dialects.mindformers import read_recompute, swap_is_dropped
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
-from ms_tune.errors import ConfigError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.layers import normalize
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
+    from ms_tune.layers import RecomputePlan
+    from ms_tune.texts import Message
 
 _CONFIG_FILE = "config.yaml"
 _COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
@@ -95,7 +98,11 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
     if request.stage >= stages:
         raise UsageError(msg("dryrun.stage", stage=request.stage, stages=stages))
     columns = _columns(editor)
+    plan = _plan_as_written(source)
+    warnings = _check_plan(plan, source, shrunk=request.layers is not None)
     layers = _shrink(editor, source, request.layers, stages)
+    if request.layers is None and stages > 1 and plan is not None and plan.placement is not None:
+        layers = sum(cell.stage == request.stage for cell in plan.placement.cells)
     job = MindFormersJob(
         config_file=_CONFIG_FILE,
         columns=columns,
@@ -123,8 +130,26 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         max_device_memory=limit,
         changes=tuple(editor.changes),
         not_included=(msg("dryrun.not-included.other-stages"),) if stages > 1 else (),
-        warnings=(),
+        warnings=warnings,
     )
+
+
+def _plan_as_written(source: SourceFile) -> RecomputePlan | None:
+    """Where MindFormers puts the config's layers and what they recompute; None where ms-tune cannot tell."""
+    try:
+        return normalize(read_recompute(source))
+    except MsTuneError:
+        return None
+
+
+def _check_plan(plan: RecomputePlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
+    """What a shrunk run would hide: that MindFormers stops at the layer settings of the config as it is written."""
+    if plan is None or plan.failure is None:
+        return ()
+    error = f"{plan.failure.exception}: {plan.failure.text}"
+    if shrunk:
+        return (msg("dryrun.warning.refused", error=error),)
+    raise ConfigError(msg("dryrun.refused", error=error), msg("dryrun.refused.hint"), path=source.path)
 
 
 def _sizes(editor: _Editor, devices: int | None) -> tuple[int, int]:
