@@ -2,111 +2,259 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.parser import Parser
-from ms_tune.config.dialects.recognise import Dialect, recognise
-from ms_tune.config.source import load_source
-from ms_tune.errors import ConfigError, ExitCode
-from ms_tune.lint.checklist import built_in, load_checklist
-from ms_tune.lint.engine import lint
+from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import MAX_BYTES
+from ms_tune.errors import ExitCode, MsTuneError, UsageError
+from ms_tune.lint.discover import STDIN, discover
 from ms_tune.lint.finding import Severity
-from ms_tune.lint.report import FileReport, Report
+from ms_tune.lint.report import Report
+from ms_tune.lint.run import Job, check_files, check_process, default_processes
+from ms_tune.lint.selection import PROFILES, Selection
+from ms_tune.lint.settings import Settings, load_settings, settings_for
 from ms_tune.lint.versions import DEFAULT_VERSIONS, VERSION
+from ms_tune.render.console import usage_hint
 from ms_tune.texts import Language, msg, render
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.lint.checklist import Check
+    from ms_tune.lint.run import Outcome
     from ms_tune.render.console import Console
+
+_PROGRAM = "ms-tune lint"
+FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
+_SAFE, _UNSAFE = "safe", "unsafe"
+
+
+class _LintParser(Parser):
+    """``--fix`` and ``--diff`` may stand alone; argparse would take the next file for their value."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: None = None) -> Namespace:  # type: ignore[override]
+        words = sys.argv[1:] if args is None else list(args)
+        end = words.index("--") if "--" in words else len(words)
+        words[:end] = [f"{word}={_SAFE}" if word in ("--fix", "--diff") else word for word in words[:end]]
+        return super().parse_args(words, namespace)
 
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog="ms-tune lint", language=language, description=msg("lint.description"), epilog=msg("lint.examples")
+    parser = _LintParser(
+        prog=_PROGRAM, language=language, description=msg("lint.description"), epilog=msg("lint.examples")
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", type=Path, help=parser.tr("lint.help.file"))
+    parser.add_argument("files", nargs="*", metavar="FILE", help=parser.tr("lint.help.file"))
+    _add_what(parser)
+    _add_which(parser)
+    _add_output(parser)
+    parser.add_common_arguments()
+    return parser
+
+
+def _add_what(parser: Parser) -> None:
+    """What the files are, and what is done with them."""
     parser.add_argument(
         "--dialect", choices=[dialect.value for dialect in Dialect], help=parser.tr("lint.help.dialect")
     )
     parser.add_argument(
         "--framework-version",
         metavar="VERSION",
-        type=_version_argument(language),
+        type=_version_argument(parser.language),
         help=parser.tr(
             "lint.help.version",
             versions=", ".join(f"{dialect.value} {version}" for dialect, version in DEFAULT_VERSIONS.items()),
         ),
     )
+    parser.add_argument("--skip-unknown", action="store_true", help=parser.tr("lint.help.skip-unknown"))
+    parser.add_argument("--env-from-process", action="store_true", help=parser.tr("lint.help.env-from-process"))
+    for option in ("--fix", "--diff"):
+        parser.add_argument(
+            option, choices=[_SAFE, _UNSAFE], metavar=_UNSAFE, help=parser.tr(f"lint.help.{option.strip('-')}")
+        )
+    parser.add_argument(
+        "--jobs", metavar="N", type=integer_argument(parser.language, minimum=1), help=parser.tr("lint.help.jobs")
+    )
+
+
+def _add_which(parser: Parser) -> None:
+    """Which checks are made."""
+    for option in ("--select", "--ignore"):
+        parser.add_argument(
+            option, metavar="CHECK,...", action="append", default=[], help=parser.tr(f"lint.help.{option.strip('-')}")
+        )
+    parser.add_argument("--profile", choices=PROFILES, help=parser.tr("lint.help.profile"))
     parser.add_argument(
         "--checklist", metavar="FILE", type=Path, action="append", default=[], help=parser.tr("lint.help.checklist")
     )
+    settings = parser.add_mutually_exclusive_group()
+    settings.add_argument("--config", metavar="FILE", type=Path, help=parser.tr("lint.help.config"))
+    settings.add_argument("--no-config", action="store_true", help=parser.tr("lint.help.no-config"))
+    parser.add_argument("--baseline", metavar="FILE", type=Path, help=parser.tr("lint.help.baseline"))
+    parser.add_argument("--write-baseline", action="store_true", help=parser.tr("lint.help.write-baseline"))
+
+
+def _add_output(parser: Parser) -> None:
+    """What is shown, and what the exit code says."""
+    parser.add_argument("--format", choices=FORMATS, help=parser.tr("lint.help.format"))
+    parser.add_argument("--statistics", action="store_true", help=parser.tr("lint.help.statistics"))
+    parser.add_argument("--verbose", action="store_true", help=parser.tr("lint.help.verbose"))
     parser.add_argument(
-        "--fail-on",
-        choices=[severity.value for severity in Severity],
-        default=Severity.WARNING.value,
-        help=parser.tr("lint.help.fail-on"),
+        "--fail-on", choices=[severity.value for severity in Severity], help=parser.tr("lint.help.fail-on")
     )
-    parser.add_common_arguments()
-    return parser
+    parser.add_argument("--exit-zero", action="store_true", help=parser.tr("lint.help.exit-zero"))
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Check every file; a file that cannot be read does not keep the others from being checked."""
-    own = [check for path in arguments.checklist for check in load_checklist(path)]
-    files = []
-    unreadable = 0
-    for path in arguments.files:
-        try:
-            files.append(_check(path, own, arguments, console))
-        except ConfigError as error:
-            console.fail(error)
-            unreadable += 1
-    report = Report(tuple(files), unreadable)
-    if arguments.json:
-        from ms_tune.render.lint_json import lint_json  # noqa: PLC0415 - one renderer is needed, not both
+    _check_usage(arguments)
+    job, settings = _job(arguments)
+    found = discover(arguments.files, job.settings_in, trusted=not arguments.skip_unknown)
+    outcomes = list(check_files(found.targets, job, arguments.jobs or default_processes(len(found.targets))))
+    if arguments.env_from_process:
+        outcomes.append(check_process(job))
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    if arguments.diff is None and arguments.fix is not None:
+        errors += _write(outcomes)
+    report = Report(
+        files=tuple(outcome.report for outcome in outcomes if outcome.report),
+        unreadable=len(errors),
+        skipped=(*found.skipped, *(outcome.skipped for outcome in outcomes if outcome.skipped)),
+        fixed=sum(outcome.fixed for outcome in outcomes),
+    )
+    _tell(report, errors, arguments, console)
+    if arguments.write_baseline:
+        return _write_baseline(report, job, arguments.baseline or settings.baseline, console)
+    if arguments.diff is not None:
+        from ms_tune.render.lint_diff import write_diff  # noqa: PLC0415 - seldom needed
 
-        console.write_json(lint_json(report, console.language))
-    else:
-        from ms_tune.render.lint_text import write_lint  # noqa: PLC0415 - as above
-
-        write_lint(report, console)
-    if unreadable:
+        changed = write_diff(outcomes, console)
+        return ExitCode.USAGE if errors else ExitCode.FINDINGS if changed else ExitCode.OK
+    _show(report, arguments, console, (*settings.checklists, *arguments.checklist))
+    nothing = not report.files and not errors and not arguments.skip_unknown
+    if errors or nothing:
         return ExitCode.USAGE
-    return ExitCode.FINDINGS if report.reaches(Severity(arguments.fail_on)) else ExitCode.OK
+    least = Severity(arguments.fail_on) if arguments.fail_on else settings.fail_on or Severity.WARNING
+    return ExitCode.FINDINGS if report.reaches(least) and not arguments.exit_zero else ExitCode.OK
 
 
-def _check(path: Path, own: list[Check], arguments: Namespace, console: Console) -> FileReport:
-    source = load_source(path)
-    dialect = Dialect(arguments.dialect) if arguments.dialect else _recognise(source, console)
-    if "base_config" in source.data:
-        console.warn(msg("lint.base-config", file=path))
-    version = arguments.framework_version or DEFAULT_VERSIONS[dialect]
-    return FileReport(source, dialect, version, lint(source, dialect, (*built_in(dialect), *own), version))
+def _check_usage(arguments: Namespace) -> None:
+    """Options that do not go together, and a command line that names nothing."""
+    if not arguments.files and not arguments.env_from_process:
+        raise UsageError(msg("cli.usage.required", detail="FILE"), usage_hint(_PROGRAM))
+    clashes = [
+        ("--json", "--format", arguments.json and arguments.format not in (None, "json")),
+        ("--diff", "--json", arguments.diff and (arguments.json or arguments.format not in (None, "text"))),
+        ("--fix", "-", arguments.fix and not arguments.diff and str(STDIN) in arguments.files),
+        ("--write-baseline", "--fix", arguments.write_baseline and (arguments.fix or arguments.diff)),
+    ]
+    for argument, other, clash in clashes:
+        if clash:
+            raise UsageError(msg("cli.usage.not-allowed", argument=argument, other=other), usage_hint(_PROGRAM))
 
 
-def _recognise(source: SourceFile, console: Console) -> Dialect:
-    """The dialect that the keys speak for.
+def _job(arguments: Namespace) -> tuple[Job, Settings]:
+    """What to do with every file, and the settings of the run as a whole."""
+    given: Settings | None = None
+    if arguments.no_config:
+        given = Settings(None, Path.cwd())
+    elif arguments.config is not None:
+        given = load_settings(arguments.config.absolute()) or Settings(None, Path.cwd())
+    settings = given or settings_for(Path.cwd())
+    file = arguments.baseline or settings.baseline
+    baseline = None
+    if file is not None and not arguments.write_baseline:
+        from ms_tune.lint.baseline import load_baseline  # noqa: PLC0415 - seldom needed
 
-    Raises:
-        ConfigError: They speak for none, or for several.
-    """
-    found = recognise(source.data)
-    if found.dialect is None:
-        raise ConfigError(
-            msg("lint.ambiguous" if found.evidence else "lint.not-a-config"),
-            msg("lint.dialect-hint", dialects="|".join(dialect.value for dialect in Dialect)),
-            path=source.path,
-        )
-    if not found.confident:
-        console.warn(msg("lint.unsure", file=source.path, dialect=found.dialect.value))
-    return found.dialect
+        baseline = load_baseline(file)
+    elif arguments.write_baseline and file is None:
+        raise UsageError(msg("lint.baseline.which"), usage_hint(_PROGRAM))
+    fix = [value for value in (arguments.fix, arguments.diff) if value]
+    job = Job(
+        dialect=Dialect(arguments.dialect) if arguments.dialect else None,
+        version=arguments.framework_version,
+        checklists=tuple(arguments.checklist),
+        selection=Selection(
+            select=_names(arguments.select) or None, ignore=_names(arguments.ignore), profile=arguments.profile
+        ),
+        settings=given,
+        baseline=baseline,
+        mend=None if not fix else _UNSAFE if _UNSAFE in fix else _SAFE,
+        stdin=sys.stdin.buffer.read(MAX_BYTES + 1) if str(STDIN) in arguments.files else None,
+    )
+    return job, settings
+
+
+def _names(values: list[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
+def _write(outcomes: Sequence[Outcome]) -> list[MsTuneError]:
+    """Write the mended files; returns what went wrong."""
+    from ms_tune.config.write import write_back  # noqa: PLC0415 - seldom needed
+
+    errors: list[MsTuneError] = []
+    for outcome in outcomes:
+        if outcome.original is not None and outcome.report is not None:
+            try:
+                write_back(outcome.report.path, outcome.original, outcome.report.text)
+            except MsTuneError as error:
+                errors.append(error)
+    return errors
+
+
+def _write_baseline(report: Report, job: Job, file: Path | None, console: Console) -> ExitCode:
+    from ms_tune.lint.baseline import write_baseline  # noqa: PLC0415 - seldom needed
+
+    if file is None or job.baseline is not None:
+        raise AssertionError(file)
+    count = write_baseline(file, ((one.path, one.text, one.findings) for one in report.files))
+    console.note(console.text("lint.baseline.written", count=count, file=file))
+    return ExitCode.USAGE if report.unreadable else ExitCode.OK
+
+
+def _tell(report: Report, errors: Sequence[MsTuneError], arguments: Namespace, console: Console) -> None:
+    """What there is to say beside the result."""
+    for error in errors:
+        console.fail(error)
+    for file in report.files:
+        for note in file.notes:
+            console.warn(note)
+    if arguments.verbose:
+        for skipped in report.skipped:
+            console.note(console.text("lint.skipped", file=skipped.path, reason=console.say(skipped.reason)))
+    if not report.files and not errors:
+        console.warn(msg("lint.nothing", skipped=len(report.skipped)))
+
+
+def _show(report: Report, arguments: Namespace, console: Console, checklists: Sequence[Path]) -> None:
+    """Write the report in the format that was asked for; only that renderer is imported."""
+    chosen = "json" if arguments.json else arguments.format or "text"
+    if chosen == "json":
+        from ms_tune.render.lint_json import lint_json  # noqa: PLC0415
+
+        console.write_json(lint_json(report, console.language, statistics=arguments.statistics))
+    elif chosen == "sarif":
+        from ms_tune.lint.rules import all_rules  # noqa: PLC0415
+        from ms_tune.render.lint_sarif import lint_sarif  # noqa: PLC0415
+
+        console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in all_rules(checklists)}))
+    elif chosen == "github":
+        from ms_tune.render.lint_github import write_github  # noqa: PLC0415
+
+        write_github(report, console)
+    elif chosen == "junit":
+        from ms_tune.render.lint_junit import lint_junit  # noqa: PLC0415
+
+        console.write(lint_junit(report, console))
+    else:
+        from ms_tune.render.lint_text import write_lint  # noqa: PLC0415
+
+        write_lint(report, console, concise=chosen == "concise", statistics=arguments.statistics)
 
 
 def _version_argument(language: Language) -> Callable[[str], str]:

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from ms_tune.texts import Language
 
 # Command, and the module of this package that holds it. The one-line help of NAME is the text "NAME.summary".
-COMMANDS = {"lint": "lint", "normalize-recompute": "normalize", "dryrun": "dryrun"}
+COMMANDS = {
+    "lint": "lint",
+    "rule": "rule",
+    "schema": "schema",
+    "init": "init",
+    "normalize-recompute": "normalize",
+    "dryrun": "dryrun",
+}
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
@@ -41,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     language = language_from_arguments(arguments, language_from_environment())
     console = Console(language)
     try:
-        return _run(arguments, console)
+        code = _run(arguments, console)
+        sys.stdout.flush()  # here, where a reader that went away can still be told from a failure
     except MsTuneError as error:
         console.fail(error)
         return error.exit_code
@@ -57,9 +65,17 @@ def main(arguments: Sequence[str]) -> int:
         console.note(traceback.format_exc())
         console.note(console.text("cli.internal", error=type(error).__name__))
         return ExitCode.INTERNAL
+    return code
 
 
 def _run(arguments: Sequence[str], console: Console) -> int:
+    try:
+        return _run_command(arguments, console)
+    except SystemExit as done:  # how argparse ends --help and --version
+        return int(done.code or 0)
+
+
+def _run_command(arguments: Sequence[str], console: Console) -> int:
     top = _top_parser(console.language)
     options, rest = arguments, []
     for position, argument in enumerate(arguments):

@@ -1,30 +1,32 @@
-"""``ms-tune normalize-recompute``: what each layer of a config will recompute."""
+"""``ms-tune normalize-recompute``: what each layer of a config will recompute and swap."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.parser import Parser
-from ms_tune.config.dialects.mindformers import VERSIONS, read_recompute, swap_is_dropped
+from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.dialects.recognise import Dialect, recognise
 from ms_tune.config.source import load_source
-from ms_tune.errors import ConfigError, ExitCode, UnsupportedError, UsageError
-from ms_tune.layers import Problem, Severity, normalize
+from ms_tune.errors import ConfigError, ExitCode, UsageError
+from ms_tune.layers import DEFAULT_VERSION, Severity
 from ms_tune.render.console import usage_hint
-from ms_tune.render.normalize_json import plan_json
-from ms_tune.render.normalize_text import log_text, write_plan
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
     from ms_tune.config.source import SourceFile
+    from ms_tune.layers import LayerPlan, Problem
+    from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
 
 _PROGRAM = "ms-tune normalize-recompute"
+_MOST_LAYERS = 10_000
+# Each of them decides what is printed, so only one can be asked for.
+_FORMS = ("json", "as_log", "write", "diff")
 
 
 def build_parser(language: Language) -> Parser:
@@ -36,38 +38,178 @@ def build_parser(language: Language) -> Parser:
         epilog=msg("normalize.examples"),
     )
     parser.add_common_arguments()
-    parser.add_argument("--as-log", action="store_true", help=parser.tr("normalize.help.as-log"))
-    parser.add_argument("file", metavar="FILE", type=Path, help=parser.tr("normalize.help.file"))
+    natural = integer_argument(language, minimum=0)
+    tr = parser.tr
+    parser.add_argument("--as-log", action="store_true", help=tr("normalize.help.as-log"))
+    parser.add_argument("--write", action="store_true", help=tr("normalize.help.write"))
+    parser.add_argument("--diff", action="store_true", help=tr("normalize.help.diff"))
+    parser.add_argument("--to", choices=[dialect.value for dialect in Dialect], help=tr("normalize.help.to"))
+    parser.add_argument("--from-sapp", action="store_true", help=tr("normalize.help.from-sapp"))
+    parser.add_argument("--stage", metavar="K", type=natural, help=tr("normalize.help.stage"))
+    parser.add_argument("--layer", metavar="N", type=natural, help=tr("normalize.help.layer"))
+    positive = integer_argument(language, minimum=1)
+    parser.add_argument("--layers", metavar="N", type=positive, help=tr("normalize.help.layers"))
+    parser.add_argument("--stages", metavar="N", type=positive, help=tr("normalize.help.stages"))
+    parser.add_argument("--chunks", metavar="N", type=positive, default=1, help=tr("normalize.help.chunks"))
+    parser.add_argument(
+        "--framework-version", metavar="VERSION", help=tr("normalize.help.version", default=DEFAULT_VERSION)
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help=tr("normalize.help.file"))
     return parser
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read the config, work out the plan, show it."""
-    if arguments.json and arguments.as_log:
-        raise UsageError(msg("cli.usage.not-allowed", argument="--as-log", other="--json"), usage_hint(_PROGRAM))
-    source = load_source(arguments.file)
-    _check_dialect(source)
-    inputs = read_recompute(source)
-    plan = normalize(inputs)
-    if swap_is_dropped(source):
-        problem = Problem("swap-dropped", Severity.WARNING, msg("normalize.swap-dropped"))
-        plan = replace(plan, problems=(*plan.problems, problem))
-    if arguments.json:
-        console.write_json(plan_json(plan, Dialect.MINDFORMERS.value, VERSIONS, console.language))
-    elif arguments.as_log:
-        console.write(log_text(plan))
-        for problem in plan.problems:
-            if problem.severity is not Severity.INFO:
-                console.warn(problem.message)
+    _check_forms(arguments)
+    if arguments.from_sapp:
+        plan = _read_sapp(arguments)
     else:
-        write_plan(inputs, plan, Dialect.MINDFORMERS.value, VERSIONS, console)
-    complaints = any(problem.severity is not Severity.INFO for problem in plan.problems)
-    return ExitCode.FINDINGS if complaints else ExitCode.OK
+        source = load_source(arguments.file)
+        dialect = _dialect(source)
+        if arguments.write or arguments.diff:
+            return _write(source, dialect, arguments, console)
+        plan = _normalize(source, dialect, arguments)
+    if arguments.to:
+        return _convert(plan, arguments, console)
+    layers = _chosen(plan, arguments)
+    if arguments.json:
+        from ms_tune.render.normalize_json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
+
+        console.write_json(plan_json(plan, layers, console.language))
+    else:
+        from ms_tune.render.normalize_text import log_text, write_plan  # noqa: PLC0415 - as above
+
+        if arguments.as_log:
+            console.write(log_text(plan))
+            _warn(plan.problems, console)
+        else:
+            write_plan(plan, layers, console)
+    return _exit_code(plan.problems)
 
 
-def _check_dialect(source: SourceFile) -> None:
+def _check_forms(arguments: Namespace) -> None:
+    asked = [f"--{name.replace('_', '-')}" for name in _FORMS if getattr(arguments, name)]
+    if arguments.to and any(form != "--json" for form in asked):
+        asked.insert(0, "--to")
+    elif arguments.to:
+        return
+    if len(asked) > 1:
+        raise UsageError(msg("cli.usage.not-allowed", argument=asked[1], other=asked[0]), usage_hint(_PROGRAM))
+    if arguments.from_sapp and (arguments.write or arguments.diff):
+        other = "--write" if arguments.write else "--diff"
+        raise UsageError(msg("cli.usage.not-allowed", argument=other, other="--from-sapp"), usage_hint(_PROGRAM))
+    if arguments.from_sapp and None in (arguments.layers, arguments.stages):
+        raise UsageError(msg("normalize.sapp-sizes"), usage_hint(_PROGRAM))
+    if arguments.layers is not None and arguments.layers > _MOST_LAYERS:
+        limits = {"name": "--layers", "minimum": 1, "maximum": _MOST_LAYERS, "value": arguments.layers}
+        raise UsageError(msg("normalize.not-a-count", **limits))
+
+
+def _dialect(source: SourceFile) -> Dialect:
     dialect = recognise(source.data).dialect
     if dialect is None:
         raise ConfigError(msg("normalize.no-dialect"), path=source.path)
+    return dialect
+
+
+def _normalize(source: SourceFile, dialect: Dialect, arguments: Namespace) -> NormalizedPlan:
+    version = arguments.framework_version
+    if dialect is Dialect.MINDSPEED_MS:
+        from ms_tune.config.dialects import mindspeed_ms_layers  # noqa: PLC0415 - one dialect is needed, not all
+
+        return mindspeed_ms_layers.normalize_source(source, version)
+    if dialect is Dialect.MINDFORMERS_PYNATIVE:
+        from ms_tune.config.dialects import pynative  # noqa: PLC0415 - as above
+
+        return pynative.normalize_source(source, version, arguments.layers)
+    from ms_tune.config.dialects import mindformers  # noqa: PLC0415 - as above
+
+    return mindformers.normalize_source(source, version, arguments.layers)
+
+
+def _read_sapp(arguments: Namespace) -> NormalizedPlan:
+    """The plan that the lists of the pipeline tool SAPP stand for; ``-`` is standard input."""
+    import sys  # noqa: PLC0415 - needed here only
+
+    from ms_tune.layers.sapp import from_sapp, parse_sapp  # noqa: PLC0415 - start-up time
+
+    try:
+        text = sys.stdin.read() if str(arguments.file) == "-" else arguments.file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(msg("config.unreadable", reason=reason), path=arguments.file) from error
+    lists = parse_sapp(text)
+    return from_sapp(
+        lists.offset,
+        lists.recompute,
+        lists.select_recompute,
+        lists.select_comm_recompute,
+        layers=arguments.layers,
+        stages=arguments.stages,
+        chunks=arguments.chunks,
+    )
+
+
+def _chosen(plan: NormalizedPlan, arguments: Namespace) -> Sequence[LayerPlan]:
+    """The layers that were asked for; all of them if none were, or if there is no plan."""
+    layers = plan.layers
+    if not layers:
+        return layers
+    stage, layer = arguments.stage, arguments.layer
+    if stage is not None:
+        stages = {one.stage for one in layers} | set(range(len(plan.placement[0]) if plan.placement else 0))
+        if stage not in stages:
+            raise UsageError(msg("normalize.no-such-stage", stage=stage, first=min(stages), last=max(stages)))
+    if layer is not None and layer >= len(layers):
+        raise UsageError(msg("normalize.no-such-layer", layer=layer, last=len(layers) - 1))
+    return [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
+
+
+def _write(source: SourceFile, dialect: Dialect, arguments: Namespace, console: Console) -> ExitCode:
+    """The lists in their explicit form: into the file, or as a difference to it."""
+    from ms_tune.config.edits import explicit  # noqa: PLC0415 - start-up time
+
     if dialect is not Dialect.MINDFORMERS:
-        raise UnsupportedError(msg("normalize.dialect", dialect=dialect.value))
+        raise UsageError(msg("normalize.write-dialect", dialect=dialect.value))
+    result = explicit(source, arguments.framework_version, arguments.layers)
+    if arguments.diff:
+        from difflib import unified_diff  # noqa: PLC0415 - as above
+
+        name = source.path.as_posix()
+        old, new = source.text.splitlines(keepends=True), result.text.splitlines(keepends=True)
+        lines = [line.rstrip("\r\n") for line in unified_diff(old, new, name, name)]
+        if lines:
+            console.write("\n".join(lines))
+    elif result.count:
+        from ms_tune.config.write import write_back  # noqa: PLC0415 - as above
+
+        write_back(source.path, source.text, result.text)
+    if not arguments.diff or not result.count:
+        text = "normalize.written" if result.count else "normalize.already"
+        console.note(console.text(text, file=source.path, count=result.count))
+    return _exit_code(_normalize(source, dialect, arguments).problems)
+
+
+def _convert(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitCode:
+    from ms_tune.layers.convert import convert  # noqa: PLC0415 - start-up time
+    from ms_tune.render.normalize_convert import conversion_json, conversion_yaml  # noqa: PLC0415 - as above
+
+    converted = convert(plan, arguments.to)
+    problems = (*plan.problems, *converted.problems)
+    if arguments.json:
+        console.write_json(conversion_json(arguments.to, converted.values, problems, console.language))
+    else:
+        console.write(conversion_yaml(converted.values))
+        _warn(problems, console)
+    return _exit_code(problems)
+
+
+def _warn(problems: Sequence[Problem], console: Console) -> None:
+    for problem in problems:
+        if problem.severity is not Severity.INFO:
+            console.warn(problem.message)
+
+
+def _exit_code(problems: Sequence[Problem]) -> ExitCode:
+    complaints = any(problem.severity is not Severity.INFO for problem in problems)
+    return ExitCode.FINDINGS if complaints else ExitCode.OK

@@ -31,6 +31,7 @@ __all__ = [
     "Position",
     "SourceFile",
     "Span",
+    "decode",
     "load_source",
     "parse_source",
 ]
@@ -151,16 +152,24 @@ def load_source(path: Path) -> SourceFile:
         raise ConfigError(msg("config.not-found"), path=path) from None
     except OSError as error:
         raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
+    return parse_source(decode(content, path), path)
+
+
+def decode(content: bytes, path: Path) -> str:
+    """The text of a file's bytes.
+
+    Raises:
+        ConfigError: They are too many, or no text in UTF-8.
+    """
     if len(content) > MAX_BYTES:
         raise ConfigError(msg("config.too-big", limit=MAX_BYTES // 1024**2), path=path)
     if b"\0" in content:
         raise ConfigError(msg("config.binary"), path=path)
     try:
-        text = content.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         lines = Document(content[: error.start].decode(), path)
         lines.fail(msg("config.not-utf8"), len(lines.text), msg("config.not-utf8.hint"))
-    return parse_source(text, path)
 
 
 def parse_source(text: str, path: Path) -> SourceFile:

@@ -105,7 +105,7 @@ def find_aliases(lines: Document) -> Iterator[Span]:
     depth = documents = 0
     found = []
     for event in yaml.parse(lines.text, Loader=LOADER):
-        start, end = _offsets(event)
+        start, end = offsets(event)
         if isinstance(event, yaml.AliasEvent):
             found.append(lines.span(start, end))
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -121,7 +121,8 @@ def find_aliases(lines: Document) -> Iterator[Span]:
     return iter(found)
 
 
-def _offsets(event: Parsed) -> tuple[int, int]:
+def offsets(event: Parsed) -> tuple[int, int]:
+    """Where a node or an event starts and ends in the text."""
     return event.start_mark.index, event.end_mark.index
 
 

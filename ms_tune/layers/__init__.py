@@ -1,9 +1,9 @@
-"""Pure arithmetic of layers: where each one is placed and what it recomputes. No files, no processes, no printing.
+"""Pure arithmetic of layers: where each one is placed, what it recomputes and what it swaps. No files, no processes, no printing.
 
 The one call is :func:`normalize`, which turns :class:`RecomputeInputs` into a :class:`RecomputePlan`.
 """
 
-from ms_tune.layers.inputs import KEYS, RecomputeInputs, RecomputeValues
+from ms_tune.layers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.layers.plan import normalize
 from ms_tune.layers.result import (
     ENDLESS_LOOP,
@@ -15,11 +15,15 @@ from ms_tune.layers.result import (
     Problem,
     RecomputePlan,
     Severity,
+    SwapPlan,
 )
+from ms_tune.layers.versions import DEFAULT_VERSION, VERSIONS, served_version
 
 __all__ = [
+    "DEFAULT_VERSION",
     "ENDLESS_LOOP",
     "KEYS",
+    "VERSIONS",
     "Effect",
     "Failure",
     "Formative",
@@ -30,5 +34,8 @@ __all__ = [
     "RecomputePlan",
     "RecomputeValues",
     "Severity",
+    "SwapPlan",
+    "SwapValues",
     "normalize",
+    "served_version",
 ]

@@ -1,12 +1,11 @@
 """Layer -> (stage, chunk): how MindFormers spreads the layers over pipeline stages and interleave chunks.
 
-The rules are those of ``LayerSetting`` in ``mindformers/parallel_core/training_graph/transformer/utils.py``, the same
-in MindFormers 1.8, 1.9, 2.0 and 2.1.
+The rules are those of ``LayerSetting`` (see :mod:`ms_tune.layers.versions` for where it is), MindFormers 1.6 to 2.1.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -29,16 +28,21 @@ def place(inputs: RecomputeInputs) -> Placement:
         FrameworkStop: The framework refuses the offset.
     """
     shape, items = to_int32(inputs.offset)
-    chunks = _chunks(inputs)
     stages = inputs.placed_stages
+    if not inputs.rules.checks_cells:
+        _check_shape(shape, items, stages, inputs.interleave_num if inputs.interleave else 1)
+    chunks = _chunks(inputs)
     cells = stages * chunks
-    offset = _offset(shape, items, inputs.layers, chunks, stages) if cells > 1 else ((0,),)
+    offset: tuple[tuple[int, ...], ...] = ((0,),)
+    if cells > 1 or not inputs.rules.checks_cells:
+        _check_shape(shape, items, stages, chunks)
+        offset = _offset(shape, items, inputs, chunks)
     if chunks < 1:
         # The framework divides by the number of cells, then makes an array with that many rows.
         if chunks == 0:
             stop("ZeroDivisionError", "integer division or modulo by zero")
         stop("ValueError", "negative dimensions are not allowed")
-    base = inputs.layers // cells
+    base = inputs.placed_layers // cells
     counts = [[base + extra for extra in row] for row in offset]
     if inputs.zero_bubble:
         if chunks == 1:
@@ -48,7 +52,7 @@ def place(inputs: RecomputeInputs) -> Placement:
     return Placement(
         counts=tuple(map(tuple, counts)),
         ends=tuple(tuple(ends[start : start + stages]) for start in range(0, cells, stages)),
-        cells=tuple(_cell(layer, ends, counts, inputs) for layer in range(inputs.layers)),
+        cells=tuple(_cells(ends, inputs)),
         offset=offset,
     )
 
@@ -61,15 +65,7 @@ def _chunks(inputs: RecomputeInputs) -> int:
     return inputs.interleave_num
 
 
-def _offset(
-    shape: tuple[int, ...], items: Sequence[int], layers: int, chunks: int, stages: int
-) -> tuple[tuple[int, ...], ...]:
-    """The offset of every cell, checked in the framework's order.
-
-    The sum is compared before a number or a list is spread over the cells: that is the framework's order too, and
-    why a non-zero number, or a list with several chunks, is accepted and then counted more than once.
-    """
-    base, rest = divmod(layers, stages * chunks)
+def _check_shape(shape: tuple[int, ...], items: Sequence[int], stages: int, chunks: int | None) -> None:
     if shape and shape[-1] != stages:
         stop(
             "ValueError",
@@ -82,6 +78,22 @@ def _offset(
             f"offset.shape[-2] should equal to `pp_interleave_num` ({chunks}), but got ({shape[-2]}). "
             f"`offset`: {array_text(shape, items)}",
         )
+
+
+def _offset(
+    shape: tuple[int, ...], items: Sequence[int], inputs: RecomputeInputs, chunks: int
+) -> tuple[tuple[int, ...], ...]:
+    """The offset of every cell.
+
+    The sum is compared before a number or a list is spread over the cells: that is the framework's order, and why a
+    non-zero number, or a list with several chunks, is accepted and then counted more than once.
+    """
+    layers, stages = inputs.placed_layers, inputs.placed_stages
+    cells = stages * chunks
+    try:
+        base, rest = divmod(layers, cells)
+    except ZeroDivisionError:
+        base, rest = 0, _rest_of_nothing(layers)
     if sum(items) != rest:
         stop(
             "ValueError",
@@ -90,14 +102,24 @@ def _offset(
         )
     if shape[2:]:
         stop("ValueError", "input operand has more dimensions than allowed by the axis remapping")
-    cells = stages * chunks
+    if chunks < 1:
+        stop("ValueError", "all elements of broadcast shape must be non-negative")
     flat = list(items) * (cells // len(items))
-    _check_counts([base + extra for extra in flat], base)
+    if inputs.rules.checks_cells:
+        _check_counts([base + extra for extra in flat], base)
     return tuple(tuple(flat[start : start + stages]) for start in range(0, cells, stages))
 
 
+def _rest_of_nothing(layers: int) -> int:
+    """The remainder of a division by no cells; its words are Python's and not the same in every release of it."""
+    try:
+        return layers % 0
+    except ZeroDivisionError as error:
+        stop("ZeroDivisionError", str(error))
+
+
 def _check_counts(counts: Sequence[int], base: int) -> None:
-    """The first and the last cell may be empty, none between them."""
+    """The first and the last cell may be empty, none between them (since 1.8)."""
     if counts[0] < 0:
         stop("ValueError", f"Head stage has negative layers. Offset must be ≥ {-base}.")
     if counts[-1] < 0:
@@ -106,12 +128,22 @@ def _check_counts(counts: Sequence[int], base: int) -> None:
         stop("ValueError", f"Some middle stage has fewer than 1 layer. Offset must be ≥ {1 - base}.")
 
 
-def _cell(layer: int, ends: Sequence[int], counts: Sequence[Sequence[int]], inputs: RecomputeInputs) -> Cell:
+def _cells(ends: Sequence[int], inputs: RecomputeInputs) -> list[Cell]:
+    """The place of every layer.
+
+    The framework finds the column by bisection and the chunk by the first end behind the layer. Up to 1.7 an offset
+    can leave a cell with less than nothing; then the ends do not rise, and the two need not agree.
+    """
     stages = inputs.placed_stages
-    position = bisect_right(ends, layer)
-    chunk, column = divmod(position, stages)
-    start = ends[position] - counts[chunk][column]
-    stage = column + inputs.start_stage
-    if inputs.zero_bubble and chunk == 1:
-        stage = stages - 1 - stage
-    return Cell(chunk=chunk, column=column, rank=layer - start, stage=stage)
+    tops = list(accumulate(ends, max))
+    cells = []
+    for layer in range(inputs.placed_layers):
+        column = bisect_left(ends, layer + 1) % stages
+        chunk = bisect_left(tops, layer + 1) // stages
+        # What the framework subtracts: the end of the cell before, across chunks for the first column.
+        before = chunk * stages + column - 1
+        stage = column + inputs.start_stage
+        if inputs.zero_bubble and chunk == 1:
+            stage = stages - 1 - stage
+        cells.append(Cell(chunk, column, layer - (ends[before] if before >= 0 else 0), stage))
+    return cells

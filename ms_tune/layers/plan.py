@@ -1,32 +1,45 @@
 """The whole way from a config's values to what each layer recomputes, in the order in which MindFormers goes it.
 
-Where the rules come from (MindFormers 1.8 to 2.1, MindSpore 2.7 to 2.10):
+Where the rules come from (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10):
 
-- ``LayerSetting`` in ``mindformers/parallel_core/training_graph/transformer/utils.py``
-- ``_rule_recompute`` in ``mindformers/tools/check_rules.py``
+- ``LayerSetting`` (see :mod:`ms_tune.layers.versions` for where it is)
+- ``_check_recompute`` and ``_check_swap`` in ``mindformers/tools/check_rules.py``
 - ``TransformerConfig.__post_init__`` in ``mindformers/parallel_core/transformer_config.py``
 - ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``
-- ``wrap_network_with_tool_cells`` in ``mindformers/trainer/base_trainer.py``
+- ``_wrap_network_with_tool_cells`` in ``mindformers/trainer/base_trainer.py``
 - ``set_pipeline_config`` in ``mindspore/parallel/_auto_parallel_context.py``
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.layers.effect import set_layer
+from ms_tune.layers.patterns import drop_excluded
 from ms_tune.layers.placement import place
-from ms_tune.layers.recompute import Formatter, drop_excluded, is_counts, working_copy
-from ms_tune.layers.result import ENDLESS_LOOP, Failure, FrameworkStop, Problem, RecomputePlan, Severity, stop
+from ms_tune.layers.recompute import Formatter, is_counts, working_copy
+from ms_tune.layers.result import (
+    ENDLESS_LOOP,
+    Failure,
+    Formative,
+    FrameworkStop,
+    Problem,
+    RecomputePlan,
+    Severity,
+    stop,
+)
+from ms_tune.layers.swap import check_recompute, check_swap, format_recompute, format_swap, log_conflicts, read_swap
 from ms_tune.layers.traps import find_traps
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from ms_tune.layers.inputs import RecomputeInputs
-    from ms_tune.layers.result import Formative, LayerPlan, Placement
+    from ms_tune.layers.inputs import RecomputeInputs, RecomputeValues
+    from ms_tune.layers.result import LayerPlan, Placement
+    from ms_tune.layers.swap import SwapConfig
 
 _CHECKED_LENGTHS = ("recompute", "select_recompute", "select_comm_recompute")
+_EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
 _ZERO_BUBBLE_CHUNKS = 2
 
 
@@ -56,7 +69,7 @@ def normalize(inputs: RecomputeInputs) -> RecomputePlan:
         _go(inputs, progress)
     except FrameworkStop as error:
         failure = Failure(error.exception, error.text, progress.layer)
-        problems.append(_failure_problem(progress, error))
+        problems.append(failure_problem(progress.step, progress.layer, error))
     problems += find_traps(inputs, progress.placement, progress.formative, progress.layers, progress.dropped)
     return RecomputePlan(
         placement=progress.placement,
@@ -68,8 +81,9 @@ def normalize(inputs: RecomputeInputs) -> RecomputePlan:
     )
 
 
-def _failure_problem(progress: _Progress, error: FrameworkStop) -> Problem:
-    where = msg(f"layers.step.{progress.step}", layer=progress.layer)
+def failure_problem(step: str, layer: int | None, error: FrameworkStop) -> Problem:
+    """The problem that tells where the framework stops: at a step of its way, with a layer if it got that far."""
+    where = msg(f"layers.step.{step}", layer=layer)
     if error.exception == ENDLESS_LOOP:
         message = msg("layers.endless-loop", where=where, why=error.why)
         return Problem(ENDLESS_LOOP, Severity.ERROR, message)
@@ -78,59 +92,135 @@ def _failure_problem(progress: _Progress, error: FrameworkStop) -> Problem:
         message = msg("layers.rejected", where=where, what=what)
     else:
         message = msg("layers.rejected-why", where=where, what=what, why=error.why)
-    return Problem(f"{progress.step}-rejected", Severity.ERROR, message)
+    return Problem(f"{step}-rejected", Severity.ERROR, message)
 
 
 def _go(inputs: RecomputeInputs, progress: _Progress) -> None:
     """Every step of the framework; the first one that raises ends it."""
     progress.step = "scheduler"
     _check_scheduler(inputs)
-    progress.step = "list-length"
-    _check_lengths(inputs)
+    progress.step = "swap-config"
+    section = read_swap(inputs.swap)
+    _check_rules(inputs, section, progress)
     progress.step = "core"
     _check_core(inputs)
+    progress.step = "swap-config"
+    swap = section if inputs.legacy else read_swap(inputs.swaps)
     progress.step = "offset"
     progress.placement = place(inputs)
     _log_placement(inputs, progress.placement, progress.log)
-    _format(inputs, progress.placement, progress)
-    progress.step = "sequence"
-    if inputs.sequence_splits > 1 and inputs.stages > 1 and inputs.values.recompute:
-        stop("ValueError", "When using seq pipe, cannot apply full recompute.")
-
-
-def _format(inputs: RecomputeInputs, placement: Placement, progress: _Progress) -> None:
-    progress.step = "value"
+    formatter = Formatter(inputs, progress.placement)
     values = working_copy(inputs.values)
-    formatter = Formatter(inputs, placement)
-    formative = formatter.format(values)
-    progress.log.append(f"Formative layer_recompute: {formative.layer_recompute}")
-    progress.log.append(
-        "The configuration of select_recompute_exclude and select_comm_recompute_exclude have the highest priority."
-    )
-    progress.step = "exclude"
-    try:
-        formative = drop_excluded(formative, progress.dropped)
-    finally:
-        progress.log += [
-            f"The pattern {pattern} in {key} conflicts with {key}_exclude and will be removed."
-            for key, pattern in progress.dropped
-        ]
+    _format(inputs, formatter, values, swap, progress)
+    _set_layers(inputs, formatter, values, progress)
+    progress.step = "sequence"
+    if inputs.sequence_splits > 1 and inputs.stages > 1:
+        if inputs.values.recompute:
+            stop("ValueError", "When using seq pipe, cannot apply full recompute.")
+        if not inputs.legacy and inputs.rules.one_class:
+            stop("ValueError", "seq_split_num > 1, is not supported when use_legacy=False.")
+
+
+def _check_rules(inputs: RecomputeInputs, section: SwapConfig, progress: _Progress) -> None:
+    """The framework's own check; it looks at the section ``swap_config`` even for models that never see it."""
+    progress.step = "list-length"
+    if not section.on:
+        _check_lengths(inputs)
+        return
+    progress.step = "swap-rules"
+    check_recompute(inputs.values)
+    check_swap(section, inputs.swap.default_prefetch)
+
+
+def _format(
+    inputs: RecomputeInputs, formatter: Formatter, values: RecomputeValues, swap: SwapConfig, progress: _Progress
+) -> None:
+    """Values -> the framework's own form, with what it logs on the way."""
+    progress.step = "value"
+    log = progress.log
+    if swap.on:
+        by_id = format_recompute(inputs, values)
+        select_exclude, comm_exclude = (formatter.patterns(key, values) for key in _EXCLUDES)
+        formative = Formative([], {}, {}, select_exclude, comm_exclude, by_id)
+        select, comm = dict(by_id.select_recompute), dict(by_id.select_comm_recompute)
+        log.append(f"Formative layer_recompute: {by_id.layer_recompute}")
+        _drop(inputs, formative, (select, comm), progress)
+        formative = replace(formative, by_id=replace(by_id, select_recompute=select, select_comm_recompute=comm))
+    else:
+        formative = formatter.format(values)
+        log.append(f"Formative layer_recompute: {formative.layer_recompute}")
+        rows, comm_rows = dict(formative.select_recompute), dict(formative.select_comm_recompute)
+        _drop(inputs, formative, (rows, comm_rows), progress)
+        formative = replace(formative, select_recompute=rows, select_comm_recompute=comm_rows)
     progress.formative = formative
-    progress.log += [
-        f"Formative select_recompute: {formative.select_recompute}",
-        f"Formative select_comm_recompute: {formative.select_comm_recompute}",
-        f"Formative select_recompute_exclude: {formative.select_recompute_exclude}",
-        f"Formative select_comm_recompute_exclude: {formative.select_comm_recompute_exclude}",
-    ]
+    if not inputs.reduced:
+        log.append(f"Formative select_recompute_exclude: {formative.select_recompute_exclude}")
+        log.append(f"Formative select_comm_recompute_exclude: {formative.select_comm_recompute_exclude}")
+    if swap.on:
+        progress.formative = _format_swap(inputs, swap, formative, progress)
+
+
+def _drop(
+    inputs: RecomputeInputs,
+    formative: Formative,
+    patterns: tuple[dict[object, Any], dict[object, Any]],
+    progress: _Progress,
+) -> None:
+    """Take out of the patterns those that exclude lists name too."""
+    log = progress.log
+    if not inputs.reduced:
+        log.append(
+            "The configuration of select_recompute_exclude and select_comm_recompute_exclude have the highest priority."
+        )
+        progress.step = "exclude"
+        timed = inputs.rules.timed_patterns
+        try:
+            for key, found in zip(("select_recompute", "select_comm_recompute"), patterns, strict=True):
+                drop_excluded(key, found, getattr(formative, f"{key}_exclude"), progress.dropped, timed=timed)
+        finally:
+            log += [
+                f"The pattern {pattern} in {key} conflicts with {key}_exclude and will be removed."
+                for key, pattern in progress.dropped
+            ]
+    log += [f"Formative select_recompute: {patterns[0]}", f"Formative select_comm_recompute: {patterns[1]}"]
+
+
+def _format_swap(inputs: RecomputeInputs, swap: SwapConfig, formative: Formative, progress: _Progress) -> Formative:
+    progress.step = "swap"
+    layer_swap, op_swap = format_swap(swap)
+    progress.log += [f"Formative layer swap: {layer_swap}", f"Formative op swap: {op_swap}"]
+    assert formative.by_id is not None  # noqa: S101 - the caller has just made it
+    by_id = replace(formative.by_id, layer_swap=layer_swap, op_swap=op_swap)
+    log_conflicts(inputs.values, by_id, inputs.rules, progress.log)
+    return replace(formative, by_id=by_id)
+
+
+def _set_layers(inputs: RecomputeInputs, formatter: Formatter, values: RecomputeValues, progress: _Progress) -> None:
+    assert progress.placement is not None  # noqa: S101 - the caller has just made both
+    assert progress.formative is not None  # noqa: S101
     progress.step = "layer"
-    for layer in range(inputs.layers):
+    timed = inputs.rules.timed_patterns
+    for layer in range(inputs.placed_layers):
+        if layer == inputs.layers:
+            _format_again(formatter, values, progress)
         progress.layer = layer
-        progress.layers.append(set_layer(layer, placement, formative, values.recompute))
+        plan = set_layer(layer, progress.placement, progress.formative, values.recompute, timed=timed)
+        progress.layers.append(plan)
     progress.layer = None
-    if inputs.mtp_layers and not inputs.legacy:
-        # The block behind the layers formats the same values once more, as the first time has left them.
-        progress.step = "mtp"
+    if inputs.mtp_layers and not inputs.legacy and not inputs.reduced:
+        _format_again(formatter, values, progress)
+
+
+def _format_again(formatter: Formatter, values: RecomputeValues, progress: _Progress) -> None:
+    """The block behind the layers formats the same values once more, as the first time has left them."""
+    progress.layer = None
+    progress.step = "mtp"
+    if progress.formative is not None and progress.formative.by_id is not None:
+        for key in _EXCLUDES:
+            formatter.patterns(key, values)
+    else:
         formatter.format(values)
+    progress.step = "layer"
 
 
 def _log_placement(inputs: RecomputeInputs, placement: Placement, log: list[str]) -> None:
@@ -163,7 +253,7 @@ def _check_lengths(inputs: RecomputeInputs) -> None:
 
 def _check_core(inputs: RecomputeInputs) -> None:
     """What a model that is not a legacy one checks on top, while its config is converted."""
-    if inputs.legacy:
+    if inputs.legacy or inputs.reduced:
         return
     if inputs.zero_bubble:
         _check_core_zero_bubble(inputs)

@@ -1,16 +1,13 @@
 """Every way to write a recompute value -> layers of each (chunk, stage): the framework's "Formative" lists.
 
-The rules are those of ``LayerSetting`` in ``mindformers/parallel_core/training_graph/transformer/utils.py``, the same
-in MindFormers 1.8, 1.9, 2.0 and 2.1, with all that they let through and all that they trip over.
+The rules are those of ``LayerSetting`` (see :mod:`ms_tune.layers.versions` for where it is), MindFormers 1.6 to 2.1,
+with all that they let through and all that they trip over.
 """
 
 from __future__ import annotations
 
 import copy
-import re
-import warnings
-from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ms_tune.layers.arrays import ArrayRow
 from ms_tune.layers.inputs import KEYS, RecomputeValues
@@ -18,6 +15,8 @@ from ms_tune.layers.result import ENDLESS_LOOP, Formative, stop
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ms_tune.layers.inputs import RecomputeInputs
     from ms_tune.layers.result import Placement, Rows
 
@@ -81,15 +80,20 @@ class Formatter:
         Raises:
             FrameworkStop: The framework raises, or loops without end.
         """
+        recompute = self._rows(values.recompute)
+        select = self.patterns("select_recompute", values)
+        comm = self.patterns("select_comm_recompute", values)
+        if self._inputs.reduced:
+            return Formative(recompute, select, comm, {}, {})
         return Formative(
-            layer_recompute=self._rows(values.recompute),
-            select_recompute=self._patterns("select_recompute", values),
-            select_comm_recompute=self._patterns("select_comm_recompute", values),
-            select_recompute_exclude=self._patterns("select_recompute_exclude", values),
-            select_comm_recompute_exclude=self._patterns("select_comm_recompute_exclude", values),
+            recompute,
+            select,
+            comm,
+            self.patterns("select_recompute_exclude", values),
+            self.patterns("select_comm_recompute_exclude", values),
         )
 
-    def _patterns(self, key: str, values: RecomputeValues) -> dict[object, Rows]:
+    def patterns(self, key: str, values: RecomputeValues) -> dict[object, Rows]:
         """A value that may name patterns. One that names none stands for the default patterns, if there are any."""
         value = values.get(key)
         if isinstance(value, dict):
@@ -102,12 +106,15 @@ class Formatter:
         if isinstance(value, bool):
             return self._everywhere() if value else [[0] * len(row) for row in self._placement.counts]
         if not isinstance(value, (list, tuple)):
-            _illegal(value)
-        items = list(value)
+            illegal(value)
+        items = list(value) if self._inputs.rules.copies_lists else value
         if self._inputs.zero_bubble:
             _reverse_second(items)
         if is_counts(items):
-            return self._share_out(items)
+            for index, item in enumerate(items):
+                if isinstance(item, bool):
+                    _write(items, index, _ALL_LAYERS if item else 0)
+            return self._share_out(cast("Sequence[int]", items))
         if is_patterns(items):
             return self._everywhere()
         return self._nested(items)
@@ -115,18 +122,18 @@ class Formatter:
     def _everywhere(self) -> Rows:
         return [list(row) for row in self._placement.counts]
 
-    def _share_out(self, items: list[int]) -> Rows:
+    def _share_out(self, items: Sequence[int]) -> Rows:
         """One count a stage, shared out over its chunks: one layer at a time, round and round, past full chunks."""
         counts = self._placement.counts
         rows = [[0] * len(row) for row in counts]
+        totals = [sum(column) for column in zip(*counts, strict=True)]
         for column, item in enumerate(items):
             if column >= len(counts[0]):
                 stop("IndexError", f"index {column} is out of bounds for axis 0 with size {len(counts[0])}")
-            if item < 0:
+            left = min(item, totals[column])
+            if left < 0:
                 # The framework counts down to zero from here and never gets there.
-                stop(ENDLESS_LOOP, "", msg("layers.why.endless-loop", item=item))
-            asked = _ALL_LAYERS if item is True else item
-            left = min(asked, self._placement.column_total(column))
+                stop(ENDLESS_LOOP, "", msg("layers.why.endless-loop", item=left))
             while left:
                 for row, limits in zip(rows, counts, strict=True):
                     if left and row[column] < limits[column]:
@@ -134,24 +141,21 @@ class Formatter:
                         left -= 1
         return rows
 
-    def _nested(self, items: list[object]) -> Rows:
+    def _nested(self, items: list[object] | tuple[object, ...]) -> Rows:
         """A list with a row for each chunk. Rows are changed in place, so that a row may be met changed."""
         counts = self._placement.counts
         for chunk, row in enumerate(items):
             if isinstance(row, bool):
                 _check_index(chunk, len(counts), 0)
-                items[chunk] = ArrayRow(counts[chunk] if row else [0] * len(counts[chunk]))
-            elif isinstance(row, (list, tuple)):
+                _write(items, chunk, ArrayRow(counts[chunk] if row else [0] * len(counts[chunk])))
+            elif isinstance(row, (list, tuple)) and not isinstance(row, ArrayRow):
                 for column, item in enumerate(row):
-                    count = self._clamp(item, chunk, column, items)
-                    if isinstance(row, tuple):
-                        stop("TypeError", "'tuple' object does not support item assignment")
-                    row[column] = count
+                    _write(row, column, self._clamp(item, chunk, column, items))
             else:
-                _illegal(items, row)
+                illegal(items, row)
         return cast("Rows", items)
 
-    def _clamp(self, item: object, chunk: int, column: int, items: list[object]) -> int:
+    def _clamp(self, item: object, chunk: int, column: int, items: Sequence[object]) -> int:
         counts = self._placement.counts
         if isinstance(item, bool):
             if not item:
@@ -160,7 +164,7 @@ class Formatter:
             _check_index(column, len(counts[chunk]), 0)
             return _Written(counts[chunk][column])
         if not _is_count(item):
-            _illegal(items, item)
+            illegal(items, item)
         _check_index(chunk, len(counts), 0)
         _check_index(column, len(counts[chunk]), 1)
         limit = counts[chunk][column]
@@ -168,10 +172,17 @@ class Formatter:
         return _Written(limit) if limit < count else count
 
 
-def _illegal(value: object, item: object = None) -> NoReturn:
+def illegal(value: object, item: object = None) -> NoReturn:
+    """The framework does not take this value."""
     # The framework names select_recompute here whichever value it is about.
-    why = msg("layers.why.written-twice") if isinstance(item, _Written) else None
+    why = msg("layers.why.written-twice") if isinstance(item, (_Written, ArrayRow)) else None
     stop("ValueError", f"Illegal input list for select_recompute: {value}", why)
+
+
+def _write(items: list[Any] | tuple[Any, ...], index: int, value: object) -> None:
+    if isinstance(items, tuple):
+        stop("TypeError", "'tuple' object does not support item assignment")
+    items[index] = value
 
 
 def _check_index(index: int, size: int, axis: int) -> None:
@@ -179,75 +190,14 @@ def _check_index(index: int, size: int, axis: int) -> None:
         stop("IndexError", f"index {index} is out of bounds for axis {axis} with size {size}")
 
 
-def _reverse_second(items: list[object]) -> None:
+def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
     """``zero_bubble_v``: the second chunk's row counts from the last stage."""
     if len(items) < 2:  # noqa: PLR2004 - there is no second one
         stop("IndexError", "list index out of range")
     second = items[1]
     if isinstance(second, (list, tuple, str)):
-        items[1] = second[::-1]
+        _write(items, 1, second[::-1])
     elif isinstance(second, dict):
         stop("TypeError", "unhashable type: 'slice'")
     else:
         stop("TypeError", f"'{type(second).__name__}' object is not subscriptable")
-
-
-def drop_excluded(formative: Formative, dropped: list[tuple[str, str]]) -> Formative:
-    """Take out the patterns that an exclude pattern says the same as.
-
-    Each exclude pattern takes out the first such pattern only, and it does so even if it excludes no layer.
-
-    Args:
-        formative: The formatted values.
-        dropped: Gets a (key, pattern) for each one taken out.
-
-    Raises:
-        FrameworkStop: A pattern is not text, or no regular expression.
-    """
-    select = dict(formative.select_recompute)
-    comm = dict(formative.select_comm_recompute)
-    for key, patterns, excludes in (
-        ("select_recompute", select, formative.select_recompute_exclude),
-        ("select_comm_recompute", comm, formative.select_comm_recompute_exclude),
-    ):
-        for exclude in excludes:
-            segments = split_pattern(exclude)
-            same = next((pattern for pattern in patterns if _says_the_same(segments, split_pattern(pattern))), None)
-            # The framework asks whether the pattern found is true: an empty one is not.
-            if same:
-                del patterns[same]
-                dropped.append((key, str(same)))
-    return replace(formative, select_recompute=select, select_comm_recompute=comm)
-
-
-def split_pattern(pattern: object) -> list[str]:
-    r"""The segments of a pattern; ``\.`` parts them, a plain dot does not."""
-    if not isinstance(pattern, str):
-        stop("AttributeError", f"'{type(pattern).__name__}' object has no attribute 'split'")
-    return pattern.split(r"\.")
-
-
-def _says_the_same(one: list[str], other: list[str]) -> bool:
-    """Whether each segment of one, taken as a regular expression, matches that of the other, or the other way round."""
-    if len(one) != len(other):
-        return False
-    return all(_matches(left, right) or _matches(right, left) for left, right in zip(one, other, strict=True))
-
-
-def _matches(pattern: str, text: str) -> bool:
-    try:
-        return compile_segment(pattern).fullmatch(text) is not None
-    except re.error:
-        # The words are those of the module regex, which MindFormers uses and ms-tune does without.
-        stop("regex.error", "", msg("layers.why.not-a-pattern", pattern=pattern))
-
-
-def compile_segment(segment: str) -> re.Pattern[str]:
-    """A segment of a pattern as a regular expression, without Python's advice about its style.
-
-    Raises:
-        re.error: It is none.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return re.compile(segment)

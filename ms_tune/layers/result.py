@@ -1,10 +1,10 @@
-"""What the arithmetic of a recompute plan ends in."""
+"""What the arithmetic of a recompute and swap plan ends in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,6 +106,41 @@ class Placement:
 
 Rows = list[list[int]]
 
+# Which layers, when swap is on: True for all of them, or their numbers.
+LayerIds: TypeAlias = "bool | list[int]"
+
+
+class Warned(str):
+    """A line that the framework logs as a warning."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SwapEntry:
+    """One entry of a swap list, as the framework keeps it: which layers, and how many operators ahead they come back."""
+
+    prefetch: object
+    layers: LayerIds
+
+    def __repr__(self) -> str:
+        return repr(self.as_dict())
+
+    def as_dict(self) -> dict[str, object]:
+        """The entry by the framework's key names."""
+        return {"backward_prefetch": self.prefetch, "layers": self.layers}
+
+
+@dataclass(frozen=True, slots=True)
+class ById:
+    """Recompute and swap as the framework has them when swap is on: by the numbers of layers."""
+
+    layer_recompute: LayerIds
+    select_recompute: Mapping[object, LayerIds]
+    select_comm_recompute: Mapping[object, LayerIds]
+    layer_swap: Sequence[SwapEntry]
+    op_swap: Mapping[str, Sequence[SwapEntry]]
+
 
 @dataclass(frozen=True, slots=True)
 class Formative:
@@ -113,6 +148,9 @@ class Formative:
 
     Rows may be shorter than there are stages, and rows may be missing: a config can say so, and the framework goes
     on until it sets a layer that needs them.
+
+    Args:
+        by_id: The values when swap is on. Then the first three tables are empty, and the last two without effect.
     """
 
     layer_recompute: Sequence[Sequence[int]]
@@ -120,6 +158,35 @@ class Formative:
     select_comm_recompute: Mapping[object, Sequence[Sequence[int]]]
     select_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
     select_comm_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
+    by_id: ById | None = None
+
+    def as_lists(self) -> dict[str, object]:
+        """The values as plain lists, by the names that the framework logs them under.
+
+        With swap on, a value is a list of layer numbers, or True for all layers.
+        """
+        by_id = self.by_id
+        return {
+            "layer_recompute": _plain(by_id.layer_recompute if by_id else self.layer_recompute),
+            "select_recompute": _plain_each(by_id.select_recompute if by_id else self.select_recompute),
+            "select_comm_recompute": _plain_each(by_id.select_comm_recompute if by_id else self.select_comm_recompute),
+            "select_recompute_exclude": _plain_each(self.select_recompute_exclude),
+            "select_comm_recompute_exclude": _plain_each(self.select_comm_recompute_exclude),
+            "layer_swap": [entry.as_dict() for entry in by_id.layer_swap] if by_id else [],
+            "op_swap": {name: [entry.as_dict() for entry in entries] for name, entries in by_id.op_swap.items()}
+            if by_id
+            else {},
+        }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool) or not isinstance(value, int) else int(value)
+
+
+def _plain_each(values: Mapping[object, object]) -> dict[str, object]:
+    return {str(pattern): _plain(value) for pattern, value in values.items()}
 
 
 class Effect(str, Enum):
@@ -132,11 +199,24 @@ class Effect(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class SwapPlan:
+    """What one layer offloads to the host.
+
+    Args:
+        target: A pattern for its operators; empty for the whole layer.
+        prefetch: How many operators ahead of its use it is fetched back.
+    """
+
+    target: str
+    prefetch: object
+
+
+@dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """What one layer recomputes.
+    """What one layer recomputes and swaps.
 
     The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
-    for the model to say.
+    for the model to say. ``overridden`` are the patterns that would be on if the layer were not recomputed in full.
     """
 
     layer: int
@@ -147,6 +227,8 @@ class LayerPlan:
     comm_patterns: tuple[str, ...] = ()
     select_excludes: tuple[str, ...] = ()
     comm_excludes: tuple[str, ...] = ()
+    swap: tuple[SwapPlan, ...] = ()
+    overridden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from ms_tune.layers.arrays import leaves, to_int32
 from ms_tune.layers.inputs import KEYS
-from ms_tune.layers.recompute import compile_segment, is_counts, is_patterns
+from ms_tune.layers.patterns import compile_segment, is_risky
+from ms_tune.layers.recompute import is_counts, is_patterns
 from ms_tune.layers.result import Problem, Severity
+from ms_tune.layers.swap_traps import find_swap_traps
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -35,14 +37,18 @@ def find_traps(
     dropped: Sequence[tuple[str, str]],
 ) -> list[Problem]:
     """Every trap that can be told with what is known; without a placement that is the interleave only."""
-    problems = list(_interleave_traps(inputs))
+    problems = [*_interleave_traps(inputs), *_unheard_traps(inputs)]
     if placement is None:
         return problems
     problems += _placement_traps(inputs, placement)
+    by_id = inputs.swaps.swap is True
     for key in KEYS:
-        problems += _value_traps(key, inputs, placement)
+        if not by_id:
+            problems += _value_traps(key, inputs, placement)
         problems += _pattern_traps(key, inputs.values.get(key))
-    if formative is not None and len(layers) == inputs.layers:
+    if formative is not None and formative.by_id is not None:
+        problems += find_swap_traps(inputs, formative.by_id, layers)
+    elif formative is not None and len(layers) == inputs.placed_layers:
         select = {pattern for plan in layers for pattern in plan.select_patterns}
         comm = {pattern for plan in layers for pattern in plan.comm_patterns}
         problems += _hidden_traps("select_recompute", formative.select_recompute, placement, select)
@@ -54,6 +60,18 @@ def find_traps(
     return problems
 
 
+def _unheard_traps(inputs: RecomputeInputs) -> Iterator[Problem]:
+    """Swap settings that reach no layer."""
+    section = inputs.swap
+    if section.swap is True and not inputs.legacy:
+        # `TransformerOpParallelConfig.to_dict`, which such models get their settings through, leaves swap out.
+        yield Problem("swap-dropped", Severity.WARNING, msg("layers.swap-dropped"))
+    elif section.swap is False:
+        unused = [key for key in ("layer_swap", "op_swap") if getattr(section, key)]
+        if unused:
+            yield Problem("swap-off", Severity.INFO, msg("layers.swap-off", keys=", ".join(unused)))
+
+
 def _interleave_traps(inputs: RecomputeInputs) -> Iterator[Problem]:
     if not inputs.interleave and inputs.interleave_num not in (None, 1):
         message = msg("layers.interleave-off", chunks=inputs.interleave_num)
@@ -62,13 +80,17 @@ def _interleave_traps(inputs: RecomputeInputs) -> Iterator[Problem]:
 
 def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[Problem]:
     _, used = to_int32(inputs.offset)
-    if placement.slots != inputs.layers:
+    negative = [str(count) for row in placement.counts for count in row if count < 0]
+    if negative:
+        message = msg("layers.cell-negative", counts=_examples(negative), version=inputs.version)
+        yield Problem("cell-negative", Severity.ERROR, message)
+    if placement.slots != inputs.placed_layers:
         message = msg(
             "layers.offset-repeated",
             offset=inputs.offset,
             chunks=len(placement.counts),
             slots=placement.slots,
-            layers=inputs.layers,
+            layers=inputs.placed_layers,
         )
         yield Problem("offset-repeated", Severity.ERROR, message)
     if any(used) and not any(map(any, placement.offset)):
@@ -150,7 +172,9 @@ def _pattern_traps(key: str, value: object) -> Iterator[Problem]:
         trap = _segment_trap(segments)
         if trap:
             meant = pattern.replace(r"\.", ".").replace(".", r"\.")
-            severity = Severity.WARNING if trap in {"pattern-dot", "pattern-empty"} else Severity.ERROR
+            severity = (
+                Severity.WARNING if trap in {"pattern-dot", "pattern-empty", "pattern-complex"} else Severity.ERROR
+            )
             yield Problem(trap, severity, msg(f"layers.{trap}", key=key, pattern=pattern, meant=meant))
 
 
@@ -161,6 +185,8 @@ def _segment_trap(segments: Sequence[str]) -> str | None:
         return "pattern-empty"
     if segments[-1] in {".*", ".+"}:
         return "pattern-any"
+    if any(map(is_risky, segments)):
+        return "pattern-complex"
     if any(_PLAIN_DOT.search(segment) for segment in segments):
         return "pattern-dot"
     return None

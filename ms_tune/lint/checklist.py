@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import MISSING, load_source
-from ms_tune.config.yaml_nodes import LOADER
+from ms_tune.config.spans import ChangeKind
 from ms_tune.errors import ConfigError
+from ms_tune.lint.cache import read_values
 from ms_tune.lint.finding import Category, Severity
 from ms_tune.resources import data_folder
 from ms_tune.texts import Text, msg
@@ -73,6 +72,27 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class FixRule:
+    """How findings of a check are mended.
+
+    Args:
+        kind: What is done.
+        path: Where, if it is not the finding's own key path.
+        value: The new value or key. In a text, ``{name}`` stands for a parameter of the finding.
+        spelled: Whether ``value`` is the new value as YAML spells it (``set-text``).
+        safe: Whether the meaning of the config surely stays what its author wanted.
+        messages: The messages of the check that it is for; empty for all.
+    """
+
+    kind: ChangeKind
+    path: KeyPath | None
+    value: Any
+    spelled: bool
+    safe: bool
+    messages: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Where a check's claim can be read in the framework's own source."""
 
@@ -103,6 +123,8 @@ class Check:
         bad: A config that violates it.
         good: The same config, mended.
         also: Other checks that the two examples cannot avoid.
+        fixes: How its findings are mended; the first that is for a finding's message counts.
+        profiles: The profiles in which it is made; empty for all.
     """
 
     id: str
@@ -122,6 +144,8 @@ class Check:
     bad: str
     good: str
     also: frozenset[str]
+    fixes: tuple[FixRule, ...] = ()
+    profiles: frozenset[str] = frozenset()
 
 
 @cache
@@ -133,7 +157,41 @@ def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
     return tuple(check for check in checks if dialect is None or dialect in check.dialects)
 
 
+@cache
+def built_in_code() -> Mapping[str, tuple[Check, ...]]:
+    """The checks for what is no config, by the kind of file that they are for: ``environment``, ``python``."""
+    files = sorted((data_folder(_FOLDER) / "code").glob("*.yaml"))
+    return {file.stem: tuple(_read(file)) for file in files}
+
+
+@dataclass(frozen=True, slots=True)
+class Checklist:
+    """A user's own checklist: checks that are added or take the place of others, and checks that are turned off."""
+
+    checks: tuple[Check, ...]
+    disable: frozenset[str]
+
+
+def combined(checks: Iterable[Check], own: Iterable[Checklist]) -> tuple[Check, ...]:
+    """The checks with users' own: one with the id or the name of another takes its place."""
+    result = list(checks)
+    for checklist in own:
+        names = {name for check in checklist.checks for name in (check.id, check.name)} | checklist.disable
+        result = [check for check in result if not {check.id, check.name} & names]
+        result += checklist.checks
+    return tuple(result)
+
+
 def load_checklist(path: Path) -> tuple[Check, ...]:
+    """The checks of a user's own checklist.
+
+    Raises:
+        ConfigError: The file is not a checklist.
+    """
+    return read_checklist(path).checks
+
+
+def read_checklist(path: Path) -> Checklist:
     """A user's own checklist.
 
     Raises:
@@ -150,7 +208,7 @@ def load_checklist(path: Path) -> tuple[Check, ...]:
         raise ConfigError(
             msg("lint.checklist.invalid", problem=error.message), path=path, line=span.line, column=span.column
         )
-    return tuple(_checks(source.data))
+    return Checklist(tuple(_checks(source.data)), frozenset(source.data.get("disable", ())))
 
 
 def parse_path(path: object) -> KeyPath:
@@ -163,12 +221,11 @@ def _file_stem(dialect: Dialect) -> str:
 
 
 def _read(path: Path) -> Iterable[Check]:
-    # Without positions, which nobody asks for here: half of the start-up time of `ms-tune lint`.
-    return _checks(yaml.load(path.read_bytes(), Loader=LOADER))  # noqa: S506 - it is a safe loader
+    return _checks(read_values(path))
 
 
 def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
-    for entry in data["checks"]:
+    for entry in data.get("checks", ()):
         yield _check(entry, data["dialects"])
 
 
@@ -192,11 +249,30 @@ def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
         bad=entry["bad"],
         good=entry["good"],
         also=frozenset(entry.get("also", ())),
+        fixes=tuple(map(_fix, _listed(entry.get("fix", ())))),
+        profiles=frozenset(entry.get("profiles", ())),
     )
 
 
 def _text(value: Mapping[str, str]) -> Text:
     return Text(value["en"], value["zh"])
+
+
+def _listed(value: Any) -> Iterable[Any]:  # noqa: ANN401 - one entry or several
+    return (value,) if isinstance(value, dict) else value
+
+
+def _fix(value: Mapping[str, Any]) -> FixRule:
+    name = next(name for name in FIXES if name in value)
+    path = value[name] if name == "remove-key" and value[name] is not True else value.get("path")
+    return FixRule(
+        kind=ChangeKind("set-value" if name == "set-text" else name),
+        path=None if path is None else parse_path(path),
+        value=None if name == "remove-key" else value[name],
+        spelled=name == "set-text",
+        safe=value["safe"],
+        messages=frozenset(value.get("messages", ())),
+    )
 
 
 def _when(value: Mapping[str, Any]) -> When:
@@ -215,5 +291,7 @@ def _condition(value: Mapping[str, Any]) -> Condition:
     kind = next(kind for kind in CONDITIONS if kind in value)
     return Condition(kind, value[kind])
 
+
+FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key")
 
 CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")

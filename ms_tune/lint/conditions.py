@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.config.source import MISSING
 from ms_tune.lint.checklist import ANY
 from ms_tune.lint.context import Violation
+from ms_tune.lint.quick_schema import UnknownKeywordError, is_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,10 +46,16 @@ def meets(value: object, condition: Condition) -> bool:
         return any(same(value, item) for item in operand)
     if kind == "not-one-of":
         return not any(same(value, item) for item in operand)
-    import jsonschema  # noqa: PLC0415 - slow to import, and only needed for a schema
+    return value is MISSING or _meets_schema(value, operand)
 
-    validator = jsonschema.Draft202012Validator(operand)
-    return value is MISSING or bool(validator.is_valid(value))
+
+def _meets_schema(value: object, schema: Any) -> bool:  # noqa: ANN401 - a schema is a mapping or a bool
+    try:
+        return is_valid(value, schema)
+    except UnknownKeywordError:
+        import jsonschema  # noqa: PLC0415 - slow to import, and seldom needed
+
+        return bool(jsonschema.Draft202012Validator(schema).is_valid(value))
 
 
 def same(one: object, other: object) -> bool:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import KeyPath, SourceFile, Span
+    from ms_tune.config.spans import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Violation:
         span: The place, if it is not where ``path`` stands.
         related: Other key paths that matter, each with the message that says why.
         related_spans: The same for places without a path of their own.
+        changes: How to mend it, if the check itself knows; else the checklist's ``fix`` counts.
+        safe: Whether ``changes`` surely keep what the author wanted.
     """
 
     path: KeyPath
@@ -72,3 +75,5 @@ class Violation:
     span: Span | None = None
     related: tuple[tuple[KeyPath, str], ...] = ()
     related_spans: tuple[tuple[Span, str], ...] = ()
+    changes: tuple[Change, ...] = ()
+    safe: bool = False

@@ -9,6 +9,7 @@ from ms_tune.lint.checklist import Function
 from ms_tune.lint.conditions import applies, violations
 from ms_tune.lint.context import Context
 from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording
+from ms_tune.lint.fix import propose, proved
 from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
 from ms_tune.texts import Language, lookup
 
@@ -26,7 +27,11 @@ _SHOWN = 60  # characters of a value in a message
 
 
 def lint(
-    source: SourceFile, dialect: Dialect, checks: Iterable[Check], version: str | None = None
+    source: SourceFile,
+    dialect: Dialect,
+    checks: Iterable[Check],
+    version: str | None = None,
+    profile: str | None = None,
 ) -> tuple[Finding, ...]:
     """The findings in a config, in the order of its text.
 
@@ -35,17 +40,24 @@ def lint(
         dialect: The dialect to read it as.
         checks: The checks to make; those of other dialects and versions are left out.
         version: The framework version to check for; by default the newest that the checks were verified with.
+        profile: What the config is for; checks of other profiles are left out. Without one, none is.
     """
     target = version or DEFAULT_VERSIONS[dialect]
     found: list[Finding] = []
     for check in checks:
-        if dialect not in check.dialects or not matches(target, check.versions):
+        if not concerns(check, dialect, target, profile):
             continue
         try:
             found += _run(check, source, dialect)
         except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
             found.append(_broken(check, source, error))
-    return tuple(sorted(found, key=lambda finding: (finding.span.start, finding.id)))
+    return proved(source, sorted(found, key=lambda finding: (finding.span.start, finding.id)))
+
+
+def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
+    """Whether a check is made for configs of a dialect, for a framework version, in a profile (or in any)."""
+    fits = profile is None or not check.profiles or profile in check.profiles
+    return fits and dialect in check.dialects and matches(version, check.versions)
 
 
 def _run(check: Check, source: SourceFile, dialect: Dialect) -> Iterator[Finding]:
@@ -86,6 +98,7 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
         Related(place, Wording(check.messages[text] if text in check.messages else lookup(f"lint.{text}"), params))
         for place, text in (*places, *violation.related_spans)
     ]
+    fix, unfixable = propose(check, source, violation, params)
     finding = Finding(
         id=check.id,
         name=check.name,
@@ -96,6 +109,8 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
         message=Wording(check.messages[violation.message], params),
         help=Wording(check.help, params),
         related=tuple(related),
+        fix=fix,
+        unfixable=unfixable,
     )
     for wording in (finding.message, Wording(check.help, params), *(one.message for one in related)):
         # A text with a parameter that is not there must show up here, as a broken check, and not when it is printed.

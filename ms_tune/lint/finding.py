@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.config.source import KeyPath, Span
-    from ms_tune.texts import Text
+    from ms_tune.config.spans import Change, Edit
+    from ms_tune.texts import Message, Text
 
 
 class Severity(str, Enum):
@@ -62,6 +63,23 @@ class Related:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """How a finding can be mended by replacing text.
+
+    Args:
+        safe: Whether the meaning of the config surely stays what its author wanted.
+        title: What is done.
+        changes: What it does to the values; nothing for a fix of a comment.
+        edits: What it does to the text.
+    """
+
+    safe: bool
+    title: Message
+    changes: tuple[Change, ...]
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One violated check.
 
@@ -75,6 +93,8 @@ class Finding:
         message: What is wrong here.
         help: What to do about it.
         related: Other places that matter.
+        fix: How it can be mended, if that was proved to change nothing else.
+        unfixable: Why there is no fix although the check has one.
     """
 
     id: str
@@ -86,3 +106,5 @@ class Finding:
     message: Wording
     help: Wording | None = None
     related: tuple[Related, ...] = ()
+    fix: Fix | None = None
+    unfixable: Message | None = None

@@ -2,41 +2,111 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.finding import Finding, Severity
+from ms_tune.lint.fingerprint import fingerprints
 
 if TYPE_CHECKING:
-    from ms_tune.config.dialects.recognise import Dialect
-    from ms_tune.config.source import SourceFile
+    from pathlib import Path
+
+    from ms_tune.texts import Message
+
+_LINE_BREAK = re.compile("\r\n|\r|\n")
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """The findings in one file, and what it was checked as.
+
+    Args:
+        path: The file, as the user named it.
+        text: What is in it (without a byte order mark); nothing if it is not needed to show the findings.
+        framework: The framework that it was checked for.
+        version: The framework's version.
+        findings: What was found and is reported.
+        ignored: How many findings comments in the file ignore.
+        baselined: How many findings the baseline holds.
+        notes: What the user should know about how the file was read.
+    """
+
+    path: Path
+    text: str = field(repr=False)
+    framework: str
+    version: str
+    findings: tuple[Finding, ...]
+    ignored: int = 0
+    baselined: int = 0
+    notes: tuple[Message, ...] = ()
+
+    def line(self, number: int) -> str:
+        """The text of a line, without its line break."""
+        return self._lines[number - 1]
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, from 1."""
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def fingerprints(self) -> list[tuple[str, int]]:
+        """What identifies each finding, in their order, wherever in the file it moves to."""
+        return fingerprints(self.text, self.findings)
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return _LINE_BREAK.split(self.text)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in _LINE_BREAK.finditer(self.text))]
 
 
 @dataclass(frozen=True, slots=True)
-class FileReport:
-    """The findings in one config, and what it was checked as."""
+class Skipped:
+    """A file of a folder that was not checked, and why."""
 
-    source: SourceFile
-    dialect: Dialect
-    version: str
-    findings: tuple[Finding, ...]
+    path: Path
+    reason: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings in all configs.
+    """The findings in all files.
 
     Args:
-        files: The configs that were checked.
+        files: The files that were checked.
         unreadable: How many could not be.
+        skipped: What the folders hold besides.
+        fixed: How many findings were mended.
     """
 
     files: tuple[FileReport, ...]
     unreadable: int
+    skipped: tuple[Skipped, ...] = ()
+    fixed: int = 0
 
     def count(self, severity: Severity) -> int:
         """How many findings there are of one severity."""
         return sum(finding.severity is severity for file in self.files for finding in file.findings)
+
+    @property
+    def ignored(self) -> int:
+        """How many findings comments ignore."""
+        return sum(file.ignored for file in self.files)
+
+    @property
+    def baselined(self) -> int:
+        """How many findings the baseline holds."""
+        return sum(file.baselined for file in self.files)
+
+    def fixable(self, *, safe: bool) -> int:
+        """How many findings have a safe, or an unsafe, fix."""
+        fixes = (finding.fix for file in self.files for finding in file.findings)
+        return sum(fix is not None and fix.safe is safe for fix in fixes)
 
     def reaches(self, severity: Severity) -> bool:
         """Whether any finding is at least as bad."""

@@ -6,7 +6,7 @@ import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.lint.finding import Severity
-from ms_tune.lint.versions import FRAMEWORKS
+from ms_tune.render.lint_common import shown_path, statistics_of
 
 if TYPE_CHECKING:
     from ms_tune.config.source import Span
@@ -26,13 +26,35 @@ class _Label(NamedTuple):
     colour: str
 
 
-def write_lint(report: Report, console: Console) -> None:
-    """Write the report to standard output."""
+def write_lint(report: Report, console: Console, *, concise: bool = False, statistics: bool = False) -> None:
+    """Write the report to standard output; concisely: one line a finding."""
     for file in report.files:
-        for finding in file.findings:
-            console.write(_finding(finding, file, console) + "\n")
+        for finding in file.findings if not statistics else ():
+            console.write(_line(finding, file, console) if concise else _finding(finding, file, console) + "\n")
+    if statistics:
+        _write_statistics(report, console)
     if report.files:
         console.write(_summary(report, console))
+
+
+def _line(finding: Finding, file: FileReport, console: Console) -> str:
+    place = f"{shown_path(file.path)}:{finding.span.line}:{finding.span.column}"
+    head = console.paint(_head(finding, console), _COLOURS[finding.severity])
+    message = " ".join(finding.message.say(console.language).split())
+    return f"{place}: {head} {finding.id}: {message}"
+
+
+def _head(finding: Finding, console: Console) -> str:
+    return f"{console.text(f'lint.severity.{finding.severity.value}')}[{finding.name}]"
+
+
+def _write_statistics(report: Report, console: Console) -> None:
+    """How often each check found something."""
+    rows = statistics_of(report)
+    width = max((len(str(count)) for _, count, _ in rows), default=0)
+    for finding, count, files in rows:
+        head = console.paint(_head(finding, console), _COLOURS[finding.severity])
+        console.write(f"{count:>{width}}  {head} {finding.id}  {console.text('lint.statistics.files', files=files)}")
 
 
 def _summary(report: Report, console: Console) -> str:
@@ -41,7 +63,16 @@ def _summary(report: Report, console: Console) -> str:
     parts = [console.text(text_id, files=len(report.files), **counts)]
     if report.unreadable:
         parts.append(console.text("lint.unreadable", count=report.unreadable))
-    targets = sorted({(FRAMEWORKS[file.dialect], file.version) for file in report.files})
+    others = {
+        "lint.fixed": report.fixed,
+        "lint.fixable": report.fixable(safe=True),
+        "lint.fixable.unsafe": report.fixable(safe=False),
+        "lint.ignored": report.ignored,
+        "lint.baselined": report.baselined,
+        "lint.skipped.count": len(report.skipped),
+    }
+    parts += [console.text(text_id, count=count) for text_id, count in others.items() if count]
+    targets = sorted({(file.framework, file.version) for file in report.files})
     parts += [console.text("lint.rules", framework=name, version=version) for name, version in targets]
     return " · ".join(parts)
 
@@ -51,19 +82,34 @@ def _finding(finding: Finding, file: FileReport, console: Console) -> str:
     labels = [_Label(finding.span, "^", "", colour)]
     labels += [_Label(related.span, "-", related.message.say(console.language), "cyan") for related in finding.related]
     margin = len(str(max(label.span.line for label in labels)))
-    head = console.paint(f"{console.text(f'lint.severity.{finding.severity.value}')}[{finding.name}]", colour)
+    head = console.paint(_head(finding, console), colour)
     bar = console.paint(f"{'':{margin}} |", "dim")
-    place = f"{file.source.path}:{finding.span.line}:{finding.span.column}"
+    place = f"{shown_path(file.path)}:{finding.span.line}:{finding.span.column}"
     lines = [
         f"{head} {finding.id}: {finding.message.say(console.language)}",
         f"{'':{margin}}{console.paint('-->', 'dim')} {place}",
         bar,
         *_frame(file, labels, margin, console),
     ]
-    if finding.help is not None:
-        label = console.paint(f"{console.text('lint.help-label')}:", "cyan")
-        lines += [bar, f"{'':{margin}} {console.paint('=', 'dim')} {label} {finding.help.say(console.language)}"]
+    remarks = _remarks(finding, console)
+    if remarks:
+        lines.append(bar)
+    lines += [
+        f"{'':{margin}} {console.paint('=', 'dim')} {console.paint(f'{console.text(label)}:', 'cyan')} {words}"
+        for label, words in remarks
+    ]
     return "\n".join(lines)
+
+
+def _remarks(finding: Finding, console: Console) -> list[tuple[str, str]]:
+    """What to do about a finding: each a label's text id and the words."""
+    remarks = [] if finding.help is None else [("lint.help-label", finding.help.say(console.language))]
+    if finding.fix is not None:
+        text_id = "lint.fix.safe" if finding.fix.safe else "lint.fix.unsafe"
+        remarks.append(("lint.fix-label", console.text(text_id, title=console.say(finding.fix.title))))
+    elif finding.unfixable is not None:
+        remarks.append(("lint.fix-label", console.text("lint.fix.none", reason=console.say(finding.unfixable))))
+    return remarks
 
 
 def _frame(file: FileReport, labels: list[_Label], margin: int, console: Console) -> list[str]:
@@ -74,7 +120,7 @@ def _frame(file: FileReport, labels: list[_Label], margin: int, console: Console
         if last and number > last + 1:
             lines.append(console.paint("...", "dim"))
         here = [label for label in labels if label.span.line == number]
-        text = file.source.line(number)
+        text = file.line(number)
         start, text = _window(text, min(label.span.column for label in here) - 1)
         lines.append(f"{console.paint(f'{number:>{margin}} |', 'dim')} {_shown(text)}".rstrip())
         bar = console.paint(f"{'':{margin}} |", "dim")

@@ -1,4 +1,4 @@
-"""A recompute plan as one JSON object (``ms-tune normalize-recompute --json``)."""
+"""A plan as one JSON object (``ms-tune normalize-recompute --json``)."""
 
 from __future__ import annotations
 
@@ -7,50 +7,40 @@ from typing import TYPE_CHECKING
 from ms_tune.texts import render
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from ms_tune.layers import Formative, LayerPlan, RecomputePlan
+    from ms_tune.layers import LayerPlan, Problem
+    from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.texts import Language
 
 _VERSION = 1
 
 
-def plan_json(plan: RecomputePlan, dialect: str, versions: str, language: Language) -> dict[str, object]:
-    """The plan's JSON form; its keys are documented in ``docs/normalize-recompute.md``."""
+def plan_json(plan: NormalizedPlan, layers: Sequence[LayerPlan], language: Language) -> dict[str, object]:
+    """The plan's JSON form; its keys are documented in ``docs/normalize-recompute.md``.
+
+    Args:
+        plan: The plan.
+        layers: Those of its layers that were asked for.
+        language: The language of the messages.
+    """
     return {
         "version": _VERSION,
-        "dialect": dialect,
-        "framework_version": versions,
-        "placement": _rows(plan.placement.counts) if plan.placement else None,
-        "formative": _formative(plan.formative) if plan.formative else None,
-        "layers": [_layer(layer) for layer in plan.layers],
-        "problems": [
-            {
-                "id": problem.id,
-                "severity": problem.severity.value,
-                "message": render(problem.message, language),
-            }
-            for problem in plan.problems
-        ],
+        "dialect": plan.dialect,
+        "framework_version": plan.framework_version,
+        "placement": [list(row) for row in plan.placement] if plan.placement is not None else None,
+        "formative": dict(plan.formative) if plan.formative is not None else None,
+        "layers": [_layer(layer) for layer in layers],
+        "problems": problems_json(plan.problems, language),
     }
 
 
-def _rows(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    return [list(row) for row in rows]
-
-
-def _patterns(patterns: Mapping[object, Sequence[Sequence[int]]]) -> dict[str, list[list[int]]]:
-    return {str(pattern): _rows(rows) for pattern, rows in patterns.items()}
-
-
-def _formative(formative: Formative) -> dict[str, object]:
-    return {
-        "layer_recompute": _rows(formative.layer_recompute),
-        "select_recompute": _patterns(formative.select_recompute),
-        "select_comm_recompute": _patterns(formative.select_comm_recompute),
-        "select_recompute_exclude": _patterns(formative.select_recompute_exclude),
-        "select_comm_recompute_exclude": _patterns(formative.select_comm_recompute_exclude),
-    }
+def problems_json(problems: Sequence[Problem], language: Language) -> list[dict[str, str]]:
+    """Problems, in the language of the user."""
+    return [
+        {"id": problem.id, "severity": problem.severity.value, "message": render(problem.message, language)}
+        for problem in problems
+    ]
 
 
 def _layer(layer: LayerPlan) -> dict[str, object]:
@@ -63,4 +53,6 @@ def _layer(layer: LayerPlan) -> dict[str, object]:
         "comm_patterns": list(layer.comm_patterns),
         "select_exclude_patterns": list(layer.select_excludes),
         "comm_exclude_patterns": list(layer.comm_excludes),
+        "overridden_patterns": list(layer.overridden),
+        "swap": [{"target": swap.target, "prefetch": swap.prefetch} for swap in layer.swap],
     }

@@ -1,67 +1,91 @@
-"""A recompute plan for the terminal (``ms-tune normalize-recompute``)."""
+"""A plan for the terminal (``ms-tune normalize-recompute``)."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.layers import Severity
+from ms_tune.layers import Effect, Severity
+from ms_tune.layers.result import Warned
+from ms_tune.render.columns import table, terminal_width
+from ms_tune.render.heat_map import heat_map
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ms_tune.layers import LayerPlan, Placement, RecomputeInputs, RecomputePlan
+    from ms_tune.layers import LayerPlan, Problem
+    from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.render.console import Console
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
+_NUMBERS = 4  # columns of the layer table that hold numbers
 
 
-def log_text(plan: RecomputePlan) -> str:
-    """The lines that MindFormers logs; its log puts date and place before them."""
-    return "\n".join(f"INFO - {line}" for line in plan.log)
+def log_text(plan: NormalizedPlan) -> str:
+    """The lines that the framework logs; its log puts date and place before them."""
+    return "\n".join(f"{'WARNING' if isinstance(line, Warned) else 'INFO'} - {line}" for line in plan.log)
 
 
-def write_plan(inputs: RecomputeInputs, plan: RecomputePlan, dialect: str, versions: str, console: Console) -> None:
-    """The whole report: placement, formative lists, layers, problems."""
+def write_plan(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Console) -> None:
+    """The whole report: placement, the framework's own lists, heat map, layers, problems.
+
+    Args:
+        plan: The plan.
+        layers: Those of its layers that were asked for.
+        console: Where to write.
+    """
+    placement = plan.placement
     console.write(
         console.text(
             "normalize.head",
-            layers=inputs.layers,
-            stages=inputs.placed_stages,
-            chunks=len(plan.placement.counts) if plan.placement else "?",
-            dialect=dialect,
-            versions=versions,
+            layers=len(plan.layers) or (sum(map(sum, placement)) if placement else "?"),
+            stages=len(placement[0]) if placement else "?",
+            chunks=len(placement) if placement else "?",
+            dialect=plan.dialect,
+            framework=console.text(f"normalize.framework.{plan.dialect}"),
+            version=plan.framework_version,
         )
     )
-    if plan.placement is not None:
-        _write_placement(plan.placement, console)
-        if inputs.zero_bubble:
-            console.write(f"  {console.text('normalize.backwards')}")
+    width = terminal_width()
+    if placement is not None:
+        _write_placement(plan, console, width)
     if plan.formative is not None:
         _write_formative(plan, console)
-        _write_layers(plan.layers, console)
+        lines = list(heat_map(plan.layers, console, width))
+        if lines:
+            console.write("\n" + "\n".join(lines))
+        _write_layers(layers, console, width)
     else:
         console.write(f"\n{console.text('normalize.no-plan')}")
-    _write_problems(plan, console)
+    write_problems(plan.problems, console)
 
 
 def _title(text_id: str, console: Console) -> None:
     console.write(f"\n{console.text(text_id)}")
 
 
-def _write_placement(placement: Placement, console: Console) -> None:
+def _write_placement(plan: NormalizedPlan, console: Console, width: int) -> None:
+    assert plan.placement is not None  # noqa: S101 - the caller has looked
     _title("normalize.title.placement", console)
-    for row in placement.counts:
-        console.write("  " + " ".join(f"{count:>3}" for count in row))
+    size = max(3, *(len(str(count)) for row in plan.placement for count in row))
+    block = max(1, (width - 2) // (size + 1))
+    for first in range(0, len(plan.placement[0]), block):
+        for row in plan.placement:
+            console.write("  " + " ".join(f"{count:>{size}}" for count in row[first : first + block]))
+    neighbours = pairwise(plan.layers)
+    if any(one.chunk == other.chunk and one.stage > other.stage for one, other in neighbours):
+        console.write(f"  {console.text('normalize.backwards')}")
 
 
-def _write_formative(plan: RecomputePlan, console: Console) -> None:
-    """The lines to look for in MindFormers' log, to the letter."""
-    _title("normalize.title.formative", console)
-    for line in plan.log:
-        if line.startswith("Formative "):
-            console.write(f"  {line}")
+def _write_formative(plan: NormalizedPlan, console: Console) -> None:
+    """The lines to look for in the framework's log, to the letter; or the lists, where it logs none."""
+    lines = [line for line in plan.log if line.startswith("Formative ")]
+    _title("normalize.title.formative" if lines else "normalize.title.lists", console)
+    if not lines:
+        lines = [f"{key}: {value}" for key, value in (plan.formative or {}).items()]
+    for line in lines:
+        console.write(f"  {line}")
 
 
 class _Legend:
@@ -70,32 +94,28 @@ class _Legend:
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
 
+    def name(self, pattern: str) -> str:
+        """The name of a pattern; a new one gets a new name."""
+        count = len(self.names)
+        more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
+        return self.names.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
+
     def short(self, patterns: Sequence[str]) -> str:
-        """The names of some patterns; new ones get a new name."""
-        for pattern in patterns:
-            count = len(self.names)
-            more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
-            self.names.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
-        return " ".join(self.names[pattern] for pattern in patterns)
+        """The names of some patterns."""
+        return " ".join(map(self.name, patterns))
 
 
-def _write_layers(layers: Sequence[LayerPlan], console: Console) -> None:
+def _write_layers(layers: Sequence[LayerPlan], console: Console, width: int) -> None:
     """One line for each run of layers that are alike."""
-    import rich.box  # noqa: PLC0415 - imported late: start-up time
-    import rich.table  # noqa: PLC0415
-
     _title("normalize.title.layers", console)
     legend = _Legend()
-    rows = [_run(list(run), legend, console) for _, run in groupby(layers, key=_alike)]
-    excludes = any(row[-1] for row in rows)
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in ("stage", "chunk", "layers", "count"):
-        table.add_column(console.text(f"normalize.column.{name}"), justify="right", no_wrap=True)
-    for name in ("effect", "select", "comm", *(["exclude"] if excludes else [])):
-        table.add_column(console.text(f"normalize.column.{name}"))
-    for row in rows:
-        table.add_row(*(row if excludes else row[:-1]))
-    console.rich.print(table)
+    words = {effect: console.text(f"normalize.effect.{effect.value}") for effect in Effect}
+    whole = console.text("normalize.swap.layer")
+    rows = [_run(list(run), legend, words, whole) for _, run in groupby(layers, key=_alike)]
+    names = ("stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden")
+    heads = [console.text(f"normalize.column.{name}") for name in names]
+    for line in table(heads, rows, right=_NUMBERS, width=width) if rows else ():
+        console.write(line)
     if legend.names:
         console.write(f"\n{console.text('normalize.legend')}")
         for pattern, name in legend.names.items():
@@ -111,28 +131,36 @@ def _alike(layer: LayerPlan) -> tuple[object, ...]:
         layer.comm_patterns,
         layer.select_excludes,
         layer.comm_excludes,
+        layer.swap,
+        layer.overridden,
     )
 
 
-def _run(run: Sequence[LayerPlan], legend: _Legend, console: Console) -> list[str]:
+def _run(run: Sequence[LayerPlan], legend: _Legend, words: Mapping[Effect, str], whole: str) -> list[str]:
     first, last = run[0], run[-1]
     numbers = f"{first.layer}" if first is last else f"{first.layer}-{last.layer}"
+    full = first.recompute is Effect.FULL
+    swaps = [(legend.name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
+    overridden = [*first.overridden, *(swap.target for swap in first.swap if swap.target in first.select_patterns)]
     return [
         str(first.stage),
         str(first.chunk),
         numbers,
         str(len(run)),
-        console.text(f"normalize.effect.{first.recompute.value}"),
+        words[first.recompute],
         legend.short(first.select_patterns),
         legend.short(first.comm_patterns),
         legend.short((*first.select_excludes, *first.comm_excludes)),
+        " ".join(name if prefetch is None else f"{name}@{prefetch}" for name, prefetch in swaps),
+        " ".join([legend.short(overridden), "swap" if full and first.swap else ""]).strip(),
     ]
 
 
-def _write_problems(plan: RecomputePlan, console: Console) -> None:
-    if not plan.problems:
+def write_problems(problems: Sequence[Problem], console: Console) -> None:
+    """What is worth saying about the config."""
+    if not problems:
         return
     _title("normalize.title.problems", console)
-    for problem in plan.problems:
+    for problem in problems:
         label = console.paint(console.text(f"normalize.severity.{problem.severity.value}"), _COLOURS[problem.severity])
         console.write(f"  {label} [{problem.id}]: {console.say(problem.message)}")

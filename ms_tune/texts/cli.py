@@ -59,8 +59,4 @@ TEXTS = {
         "ms-tune itself failed ({error}); this is a defect of ms-tune, not of your config. Please report the lines above.",
         "ms-tune 自身出错（{error}）；这是 ms-tune 的缺陷，与您的配置无关。请反馈以上内容。",
     ),
-    "cli.not-utf8": Text(
-        "standard output cannot show Chinese text (encoding {encoding}); set PYTHONIOENCODING=utf-8",
-        "标准输出无法显示中文（编码 {encoding}）；请设置 PYTHONIOENCODING=utf-8",
-    ),
 }

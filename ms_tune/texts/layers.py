@@ -13,6 +13,9 @@ TEXTS = {
     ),
     "layers.step.scheduler": Text("when it sets parallel.pipeline_config", "在设置 parallel.pipeline_config 时"),
     "layers.step.list-length": Text("when it checks the config", "在校验配置时"),
+    "layers.step.swap-config": Text("when it reads the swap settings", "在解析 swap 配置时"),
+    "layers.step.swap-rules": Text("when it checks the config (swap is on)", "在校验配置时（已开启 swap）"),
+    "layers.step.swap": Text("when it spreads the swap settings over the layers", "在将 swap 配置分配到各层时"),
     "layers.step.core": Text("when it converts the model's config", "在转换模型配置时"),
     "layers.step.offset": Text("when it places the layers", "在切分各层时"),
     "layers.step.value": Text("when it reads the recompute values", "在解析重计算配置时"),
@@ -71,6 +74,71 @@ TEXTS = {
     "layers.count-negative": Text(
         "{name} has negative numbers ({counts}); each one works as 0.",
         "{name} 含有负数（{counts}）；实际效果等同于 0。",
+    ),
+    "layers.cell-negative": Text(
+        "a cell has fewer than no layers ({counts}); MindFormers {version} accepts that, and later releases do not.",
+        "存在层数为负的单元（{counts}）；MindFormers {version} 不会报错，后续版本则会拒绝。",
+    ),
+    "layers.core-drops": Text(
+        "{keys} has no effect: with use_legacy: False, MindFormers 1.6 hands the model only recompute.",
+        "{keys} 不生效：use_legacy: False 时，MindFormers 1.6 只会把 recompute 传给模型。",
+    ),
+    "layers.swap-dropped": Text(
+        "swap_config.swap has no effect: with use_legacy: False MindFormers does not hand swap_config to the model.",
+        "swap_config.swap 不生效：use_legacy: False 时，MindFormers 不会把 swap_config 传给模型。",
+    ),
+    "layers.swap-off": Text(
+        "swap is off, so {keys} has no effect.",
+        "swap 未开启，{keys} 不生效。",
+    ),
+    "layers.swap-nothing": Text(
+        "swap is on, but no layer and no operator is swapped; an empty list also switches off the default, which is to "
+        "swap flash attention in every layer.",
+        "已开启 swap，但没有任何层或算子会被 swap；空列表同样会关闭默认策略（对所有层的 flash_attention 进行 swap）。",
+    ),
+    "layers.swap-no-stage": Text(
+        "swap is on and there are {stages} stages, but MindFormers {version} does not set the stage of any layer then "
+        "(mended in 1.8).",
+        "已开启 swap 且有 {stages} 个 stage，但此时 MindFormers {version} 不会设置任何层所在的 stage（1.8 已修复）。",
+    ),
+    "layers.swap-no-exclude": Text("{keys} has no effect while swap is on.", "开启 swap 时，{keys} 不生效。"),
+    "layers.swap-recomputed": Text(
+        "swap does nothing in layer(s) {layers}: they are recomputed in full, and recompute wins.",
+        "swap 在第 {layers} 层不起作用：这些层已完全重计算，以重计算为准。",
+    ),
+    "layers.swap-select": Text(
+        "swap of '{pattern}' does nothing in layer(s) {layers}: the operators are recomputed there, and recompute wins.",
+        "'{pattern}' 的 swap 在第 {layers} 层不起作用：这些算子已被重计算，以重计算为准。",
+    ),
+    "layers.swap-outside": Text(
+        "{name} names layers that the model does not have ({layers}); it has layers 0 to {last}.",
+        "{name} 中含有模型里不存在的层号（{layers}）；有效层号为 0 到 {last}。",
+    ),
+    "layers.swap-repeated": Text(
+        "{name} holds a number twice ({layers}). With swap on the list names layers and does not count them: is that "
+        "what is meant?",
+        "{name} 中有重复的数字（{layers}）。开启 swap 后，该列表表示层号而非层数，请确认是否符合本意。",
+    ),
+    "layers.swap-shadowed": Text(
+        "{name}: layer(s) {layers} are in several entries with different backward_prefetch; the first one counts.",
+        "{name}：第 {layers} 层出现在 backward_prefetch 不同的多个条目中；以第一个为准。",
+    ),
+    "layers.pattern-complex": Text(
+        "{key}: '{pattern}' could take very long to match and is not tried here; MindFormers gives up on such a pattern "
+        "after a second and takes it for no match.",
+        "{key}：'{pattern}' 的匹配可能耗时极长，此处未尝试；MindFormers 对此类模式最多匹配 1 秒，超时按不匹配处理。",
+    ),
+    "layers.pattern-unmatched": Text(
+        "{key}: '{pattern}' matches nothing in a layer of {model}.",
+        "{key}：'{pattern}' 在 {model} 的层中匹配不到任何算子。",
+    ),
+    "layers.pattern-unmatched-default": Text(
+        "{key}: none of the default patterns ({pattern}) matches anything in a layer of {model}; name the operators.",
+        "{key}：默认模式（{pattern}）在 {model} 的层中均匹配不到任何算子；请写明算子名。",
+    ),
+    "layers.pattern-cell": Text(
+        "{key}: '{pattern}' matches a cell of {model}, not an operator, and has no effect there.",
+        "{key}：'{pattern}' 在 {model} 中匹配到的是 Cell 而不是算子，不会生效。",
     ),
     "layers.pattern-invalid": Text(
         "{key}: '{pattern}' is not a regular expression.", "{key}：'{pattern}' 不是合法的正则表达式。"

@@ -7,35 +7,102 @@ TEXTS = {
         "show what each layer will recompute, exactly as the framework does it", "按框架的真实规则展示每一层的重计算"
     ),
     "normalize.description": Text(
-        "Shows where each layer of a training config goes and what it will recompute, by the rules of\n"
-        "MindFormers 1.8 to 2.1 (static graph), with every trap met on the way. Nothing is run.\n\n"
+        "Shows where each layer of a training config goes, what it will recompute and what it will swap, by the rules\n"
+        "of MindFormers 1.6 to 2.1 (static graph; dynamic graph of 2.0 and 2.1) and MindSpeed-Core-MS r0.1.0, with every\n"
+        "trap met on the way. Nothing is run.\n\n"
         "Exit code: 0 nothing to complain about, 1 an error or a warning, 2 the config cannot be read.",
-        "按 MindFormers 1.8 至 2.1（静态图）的真实规则，展示训练配置中每一层所在的位置、会做哪些重计算，并指出其中的陷阱。不会运行任何训练。\n\n"
+        "按 MindFormers 1.6 至 2.1（静态图；2.0、2.1 的动态图）和 MindSpeed-Core-MS r0.1.0 的真实规则，展示训练配置中每一层\n"
+        "所在的位置、会做哪些重计算和 swap，并指出其中的陷阱。不会运行任何训练。\n\n"
         "退出码：0 没有问题；1 存在错误或警告；2 配置无法读取。",
     ),
     "normalize.examples": Text(
         "examples:\n"
         "  ms-tune normalize-recompute pretrain.yaml            what each layer does\n"
+        "  ms-tune normalize-recompute --stage 2 pretrain.yaml  the layers of one stage\n"
         "  ms-tune normalize-recompute --as-log pretrain.yaml   the lines that MindFormers will log\n"
+        "  ms-tune normalize-recompute --diff pretrain.yaml     the lists, written out for every stage\n"
         "  ms-tune normalize-recompute --json pretrain.yaml     for scripts",
         "示例：\n"
         "  ms-tune normalize-recompute pretrain.yaml            每一层做什么\n"
+        "  ms-tune normalize-recompute --stage 2 pretrain.yaml  只看某个 stage 的层\n"
         "  ms-tune normalize-recompute --as-log pretrain.yaml   MindFormers 将输出的日志行\n"
+        "  ms-tune normalize-recompute --diff pretrain.yaml     将各列表按 stage 逐一写明后的差异\n"
         "  ms-tune normalize-recompute --json pretrain.yaml     供脚本使用",
     ),
     "normalize.help.file": Text("the training config (YAML)", "训练配置文件（YAML）"),
     "normalize.help.as-log": Text(
-        "print the log lines that MindFormers will print while it reads the config, and nothing else",
-        "只打印 MindFormers 解析该配置时会输出的日志行",
+        "print the log lines that the framework will print about it, and nothing else",
+        "只打印框架会输出的相关日志行",
+    ),
+    "normalize.help.version": Text(
+        "the framework's release (default: {default} for the static graph, or the one that is installed)",
+        "框架版本（静态图默认为 {default}，若已安装则为所安装的版本）",
+    ),
+    "normalize.help.layers": Text(
+        "the number of layers, for a config that does not say it", "模型层数，用于没有写明层数的配置"
+    ),
+    "normalize.help.stage": Text("only the layers of this stage", "只显示该 stage 的层"),
+    "normalize.help.layer": Text("only this layer", "只显示该层"),
+    "normalize.help.write": Text(
+        "write the lists into the file in their explicit form: one count for every stage of every chunk; nothing else "
+        "in the file changes",
+        "将文件中的各列表改写为显式形式（每个 chunk 的每个 stage 一个层数）；文件的其余内容保持不变",
+    ),
+    "normalize.help.diff": Text("show what --write would change", "显示 --write 将做的改动，不写文件"),
+    "normalize.help.to": Text(
+        "print the same plan as settings of another dialect", "以另一种配置类型的写法输出同样的方案"
+    ),
+    "normalize.help.from-sapp": Text(
+        "FILE holds the lists that the pipeline tool SAPP prints (offset, recompute, ...), - for standard input; needs "
+        "--layers and --stages",
+        "FILE 为流水线工具 SAPP 输出的列表（offset、recompute 等），- 表示标准输入；需同时给出 --layers 和 --stages",
+    ),
+    "normalize.help.stages": Text("the number of stages, with --from-sapp", "stage 数，配合 --from-sapp 使用"),
+    "normalize.help.chunks": Text(
+        "the number of chunks, with --from-sapp (default: 1)", "chunk 数，配合 --from-sapp 使用（默认为 1）"
+    ),
+    "normalize.sapp-sizes": Text(
+        "--from-sapp needs --layers and --stages: the lists do not tell them",
+        "--from-sapp 需要 --layers 和 --stages：这些列表中没有这两个信息",
+    ),
+    "normalize.no-such-stage": Text(
+        "there is no stage {stage}; the stages are {first} to {last}",
+        "没有 stage {stage}；stage 编号为 {first} 到 {last}",
+    ),
+    "normalize.no-such-layer": Text(
+        "there is no layer {layer}; the layers are 0 to {last}", "没有第 {layer} 层；层号为 0 到 {last}"
+    ),
+    # Writing
+    "normalize.not-written": Text(
+        "nothing is written: MindFormers does not get through this config", "未写入：MindFormers 无法处理该配置"
+    ),
+    "normalize.write-dialect": Text(
+        "--write and --diff serve the dialect mindformers only; this config is {dialect}",
+        "--write 与 --diff 目前只支持 mindformers 类型的配置；该配置为 {dialect}",
+    ),
+    "normalize.write-shared": Text(
+        "{name} is not written: its value stands behind an alias or an anchor that is used elsewhere",
+        "未改写 {name}：其取值来自别名，或其锚点在别处被引用",
+    ),
+    "normalize.write-comment": Text(
+        "{name} is not written: there are comments inside its value, and they would be lost",
+        "未改写 {name}：其取值内部有注释，改写会丢失注释",
+    ),
+    "normalize.write-unproven": Text(
+        "nothing is written: the result would not mean the same", "未写入：改写后的含义会发生变化"
+    ),
+    "normalize.write-failed": Text("cannot be written: {reason}", "无法写入：{reason}"),
+    "normalize.written": Text("{file}: {count} value(s) written out", "{file}：已写明 {count} 处取值"),
+    "normalize.already": Text("{file}: the lists are explicit already", "{file}：各列表已经是显式形式"),
+    # Versions
+    "normalize.version": Text(
+        "MindFormers {version} is not served; served: {versions}",
+        "不支持 MindFormers {version}；支持的版本：{versions}",
     ),
     # What the config cannot say
-    "normalize.dialect": Text(
-        "configs of the dialect {dialect} are not served yet; served: mindformers (static graph, 1.8 to 2.1)",
-        "暂不支持 {dialect} 类型的配置；目前支持：mindformers（静态图，1.8 至 2.1）",
-    ),
     "normalize.no-dialect": Text(
-        "this does not look like a training config: none of the sections of MindFormers is there",
-        "这不像是训练配置：没有找到 MindFormers 的任何配置段",
+        "this does not look like a training config: none of the sections of a framework is there",
+        "这不像是训练配置：没有找到任何框架的配置段",
     ),
     "normalize.base-config": Text(
         "base_config is not followed yet, and the other file's settings count too",
@@ -48,9 +115,10 @@ TEXTS = {
         "the config does not say how many layers the model has", "配置中没有给出模型的层数"
     ),
     "normalize.no-layer-count.hint": Text(
-        "MindFormers takes it from the model's own config.json then; write num_layers (or num_hidden_layers) under "
-        "model.model_config",
-        "此时 MindFormers 会从模型自带的 config.json 中读取；请在 model.model_config 下写明 num_layers（或 num_hidden_layers）",
+        "MindFormers takes it from the model's own config.json then; give it with --layers, or write num_layers (or "
+        "num_hidden_layers) under model.model_config",
+        "此时 MindFormers 会从模型自带的 config.json 中读取；请用 --layers 给出，或在 model.model_config 下写明 num_layers（或 "
+        "num_hidden_layers）",
     ),
     "normalize.not-a-section": Text("{name} must be a mapping (key: value)", "{name} 必须是映射（key: value）"),
     "normalize.not-a-flag": Text(
@@ -76,34 +144,30 @@ TEXTS = {
         "{section} has no key {key!r}; MindFormers stops with a KeyError",
         "{section} 中没有 {key!r} 这个键；MindFormers 会抛出 KeyError 并退出",
     ),
-    "normalize.swap": Text(
-        "swap is on: lists then name single layers instead of counting them, which is not served yet",
-        "已开启 swap：此时列表表示具体的层号而非层数，暂不支持",
-    ),
-    "normalize.swap.hint": Text(
-        "set swap to False to see the recompute plan without it", "将 swap 设为 False 可查看未开启 swap 时的重计算方案"
-    ),
-    "normalize.swap-entries": Text(
-        "swap_config.{key}: every entry needs backward_prefetch and layers (op_swap also op_name); MindFormers reads "
-        "them even while swap is off",
-        "swap_config.{key}：每一项都必须包含 backward_prefetch 和 layers（op_swap 还需要 op_name）；即使未开启 swap，MindFormers 也会解析这些内容",
-    ),
-    "normalize.swap-dropped": Text(
-        "swap_config.swap has no effect: with use_legacy: False MindFormers does not hand swap_config to the model.",
-        "swap_config.swap 不生效：use_legacy: False 时，MindFormers 不会把 swap_config 传给模型。",
-    ),
     # The report
     "normalize.head": Text(
-        "{layers} layers, {stages} stage(s), {chunks} chunk(s)   dialect {dialect}, MindFormers {versions}",
-        "{layers} 层，{stages} 个 stage，{chunks} 个 chunk   配置类型 {dialect}，MindFormers {versions}",
+        "{layers} layers, {stages} stage(s), {chunks} chunk(s)   dialect {dialect}, {framework} {version}",
+        "{layers} 层，{stages} 个 stage，{chunks} 个 chunk   配置类型 {dialect}，{framework} {version}",
     ),
+    "normalize.framework.mindformers": Text("MindFormers", "MindFormers"),
+    "normalize.framework.mindformers-pynative": Text("MindFormers", "MindFormers"),
+    "normalize.framework.mindspeed-ms": Text("MindSpeed-Core-MS", "MindSpeed-Core-MS"),
     "normalize.title.placement": Text("Layers of each stage, one row a chunk", "各 stage 的层数（每行一个 chunk）"),
     "normalize.backwards": Text(
         "(zero_bubble_v: the second row starts with the last stage, here and in the log)",
         "（zero_bubble_v：第二行从最后一个 stage 开始排列，日志中亦然）",
     ),
     "normalize.title.formative": Text("Recompute as MindFormers logs it", "MindFormers 日志中规范化后的重计算配置"),
+    "normalize.title.lists": Text("Recompute, layer by layer counted out", "规范化后的重计算配置"),
     "normalize.title.layers": Text("What each layer recomputes", "每一层的重计算"),
+    "normalize.title.map.full": Text(
+        "Layers recomputed in full / layers of each cell", "各单元中完全重计算的层数 / 总层数"
+    ),
+    "normalize.title.map.select": Text(
+        "Layers with selected operators or communication recomputed / layers of each cell",
+        "各单元中选择重计算或通信重计算的层数 / 总层数",
+    ),
+    "normalize.map.chunk": Text("chunk {number}", "chunk {number}"),
     "normalize.title.problems": Text("Problems", "问题"),
     "normalize.column.stage": Text("stage", "stage"),
     "normalize.column.chunk": Text("chunk", "chunk"),
@@ -113,6 +177,9 @@ TEXTS = {
     "normalize.column.select": Text("select", "选择重计算"),
     "normalize.column.comm": Text("comm", "通信重计算"),
     "normalize.column.exclude": Text("exclude", "排除"),
+    "normalize.column.swap": Text("swap", "swap"),
+    "normalize.column.overridden": Text("overridden", "被覆盖"),
+    "normalize.swap.layer": Text("layer", "整层"),
     "normalize.effect.full": Text("full", "完全"),
     "normalize.effect.select": Text("select", "选择"),
     "normalize.effect.comm": Text("comm", "通信"),
@@ -125,6 +192,6 @@ TEXTS = {
     "normalize.severity.warning": Text("warning", "警告"),
     "normalize.severity.info": Text("note", "说明"),
     "normalize.no-plan": Text(
-        "There is no plan: MindFormers does not get through this config.", "无法给出方案：MindFormers 无法处理该配置。"
+        "There is no plan: the framework does not get through this config.", "无法给出方案：框架无法处理该配置。"
     ),
 }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.cli.main import main
+from tests.lint.few import make_only_few
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,12 +24,13 @@ context:
 
 @pytest.fixture(autouse=True)
 def english(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    make_only_few(monkeypatch)
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
     (tmp_path / "clean.yaml").write_text("trainer: {type: A}\n", encoding="utf-8")
-    (tmp_path / "info.yaml").write_text("trainer: {type: A}\nauto_tune: False\n", encoding="utf-8")
+    (tmp_path / "info.yaml").write_text("trainer: {type: A}\nzebra_stripes: False\n", encoding="utf-8")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -36,6 +38,18 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     output = capsys.readouterr()
     return code, output.out, output.err
 
+
+INFO = """\
+info[unused-key] MST202: MindFormers does not read 'zebra_stripes'
+ --> info.yaml:2:1
+  |
+2 | zebra_stripes: False
+  | ^^^^^^^^^^^^^
+  |
+  = help: remove the key, unless a script of your own reads it
+  = fix: remove 'zebra_stripes' (--fix=unsafe does it)
+
+"""
 
 ENGLISH = """\
 error[unexpected-training-key] MST204: recompute_config does not take the key '名'
@@ -64,8 +78,9 @@ warning[save-graphs-on] MST505: 'save_graphs' is on: every compile writes its gr
   |                ^^^^
   |
   = help: set it to False after debugging
+  = fix: set 'save_graphs' to False (--fix=unsafe does it)
 
-errors: 2, warnings: 1, infos: 0, files: 1 · checked for MindFormers 1.9
+errors: 2, warnings: 1, infos: 0, files: 1 · with --fix=unsafe: 1 · checked for MindFormers 1.9
 """
 
 
@@ -78,7 +93,7 @@ def test_text_in_chinese(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 1
     assert out.startswith("错误[unexpected-training-key] MST204: recompute_config 不接受键“名”\n")
     assert "3 |   pipeline_stage: 2  # 两个阶段\n  |   -------------- 流水线阶段数\n" in out
-    assert out.endswith("1 个文件：2 个错误，1 个警告，0 个提示 · 按 MindFormers 1.9 检查\n")
+    assert out.endswith("1 个文件：2 个错误，1 个警告，0 个提示 · --fix=unsafe 可修复 1 个 · 按 MindFormers 1.9 检查\n")
 
 
 def test_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +111,19 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 1
     assert list(report) == ["version", "findings", "summary"]
     assert report["version"] == 1
-    assert report["summary"] == {"files": 1, "unreadable": 0, "errors": 2, "warnings": 1, "infos": 0}
+    assert report["summary"] == {
+        "files": 1,
+        "unreadable": 0,
+        "errors": 2,
+        "warnings": 1,
+        "infos": 0,
+        "skipped": 0,
+        "ignored": 0,
+        "baselined": 0,
+        "fixable": 0,
+        "fixable_unsafe": 1,
+        "fixed": 0,
+    }
     assert report["findings"][1] == {
         "id": "MST401",
         "name": "recompute-list-too-long",
@@ -142,7 +169,11 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], arguments: list[str], co
 
 
 def test_clean(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "clean.yaml", "clean.yaml") == (0, "no findings, files: 2 · checked for MindFormers 1.9\n", "")
+    assert run(capsys, "clean.yaml", "info.yaml", "clean.yaml") == (
+        0,
+        INFO + "errors: 0, warnings: 0, infos: 1, files: 2 · with --fix=unsafe: 1 · checked for MindFormers 1.9\n",
+        "",
+    )
 
 
 def test_one_bad_file_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +255,6 @@ def test_long_lines_tabs_and_many_lines(capsys: pytest.CaptureFixture[str], tmp_
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for language, words in (("en", "examples:"), ("zh", "退出码：")):
-        with pytest.raises(SystemExit) as stopped:
-            run(capsys, "--lang", language, "--help")
-        assert stopped.value.code == 0
-        assert words in capsys.readouterr().out
+        code, out, _ = run(capsys, "--lang", language, "--help")
+        assert code == 0
+        assert words in out

@@ -40,7 +40,9 @@ recompute_config: {{recompute: {recompute}}}
 """
 
 _ROWS = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
-_PATTERNS = {"type": "object", "additionalProperties": _ROWS}
+_IDS = {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"const": True}]}
+_TABLE = {"anyOf": [_ROWS, _IDS]}  # layers of each cell, or with swap on layers by number
+_PATTERNS = {"type": "object", "additionalProperties": _TABLE}
 _NAMES = {"type": "array", "items": {"type": "string"}}
 
 
@@ -53,6 +55,7 @@ def _object(**properties: object) -> dict[str, object]:
     }
 
 
+_ENTRIES = {"type": "array", "items": _object(backward_prefetch={"type": "integer"}, layers=_IDS)}
 SCHEMA = _object(
     version={"const": 1},
     dialect={"const": "mindformers"},
@@ -62,11 +65,13 @@ SCHEMA = _object(
         "anyOf": [
             {"type": "null"},
             _object(
-                layer_recompute=_ROWS,
+                layer_recompute=_TABLE,
                 select_recompute=_PATTERNS,
                 select_comm_recompute=_PATTERNS,
                 select_recompute_exclude=_PATTERNS,
                 select_comm_recompute_exclude=_PATTERNS,
+                layer_swap=_ENTRIES,
+                op_swap={"type": "object", "additionalProperties": _ENTRIES},
             ),
         ]
     },
@@ -81,6 +86,8 @@ SCHEMA = _object(
             comm_patterns=_NAMES,
             select_exclude_patterns=_NAMES,
             comm_exclude_patterns=_NAMES,
+            overridden_patterns=_NAMES,
+            swap={"type": "array", "items": _object(target={"type": "string"}, prefetch={"type": "integer"})},
         ),
     },
     problems={
@@ -136,6 +143,8 @@ def test_the_guides_example(config: Path, capsys: pytest.CaptureFixture[str]) ->
         "comm_patterns": [r"ffn_norm\.norm", r"attention_norm\.norm"],
         "select_exclude_patterns": [],
         "comm_exclude_patterns": [],
+        "overridden_patterns": [],
+        "swap": [],
     }
 
 
@@ -222,17 +231,13 @@ def test_prediction_layers_of_legacy_models_count(config: Path, capsys: pytest.C
         (flat(legacy=1), "use_legacy must be True or False"),
         (flat(recompute="1, recompute_layers: 2"), "recompute_config has no key 'recompute_layers'"),
         (flat(recompute="1, recompute_slice_activation: 2"), "recompute_slice_activation must be True or False"),
-        (flat() + "swap_config: {swap: True}\n", "swap is on"),
         (flat() + "swap_config: {swapp: True}\n", "swap_config has no key 'swapp'"),
-        (flat() + "swap_config: {layer_swap: [{layers: [1]}]}\n", "every entry needs backward_prefetch"),
-        (flat() + "swap_config: {op_swap: [{layers: [1], backward_prefetch: 1}]}\n", "op_swap also op_name"),
-        (flat() + "swap_config: {op_swap: 1}\n", "swap_config.op_swap"),
+        (flat() + "swap_config: 1\n", "swap_config must be a mapping"),
         (flat() + "base_config: other.yaml\n", "base_config is not followed"),
         (flat() + "parallel: {pipeline_config: {pipeline_interleave: True}}\n", "takes nothing else; found: pipeline_interleave"),
         (flat() + "parallel: {pipeline_config: {pipeline_interleave: 1, pipeline_scheduler: 1f1b}}\n", "pipeline_interleave must be"),
         (flat() + "parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: x}}\n", "'x' is not one of 1f1b"),
         (flat() + "parallel: 1\n", "parallel must be a mapping"),
-        ("parallelism: {}\ntraining: {}\n", "dialect mindformers-pynative are not served"),
         ("a: 1\n", "does not look like a training config"),
     ],
 )  # fmt: skip
@@ -251,6 +256,24 @@ def test_sound_swap_entries_are_no_matter_while_swap_is_off(config: Path, capsys
     assert as_json(config, flat() + entries, capsys)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("swap", "words"),
+    [
+        ("{layer_swap: [{layers: [1]}]}", "KeyError: 'backward_prefetch'"),
+        ("{op_swap: [{layers: [1], backward_prefetch: 1}]}", "KeyError: 'op_name'"),
+        ("{op_swap: 1}", "ValueError: op_swap must be a list or dict"),
+        ("{swap: 1}", "TypeError: The 'swap' must be a bool, but got int."),
+    ],
+)
+def test_swap_settings_that_the_framework_refuses(
+    swap: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = as_json(config, flat() + f"swap_config: {swap}\n", capsys)
+    assert code == 1
+    assert shown["formative"] is None
+    assert words in shown["problems"][0]["message"]
+
+
 def test_two_forms_at_once(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["normalize-recompute", "--json", "--as-log", "--lang", "en", str(config)]) == 2
     assert "cannot be used together" in capsys.readouterr().err
@@ -258,6 +281,188 @@ def test_two_forms_at_once(config: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_help_in_both_languages(capsys: pytest.CaptureFixture[str]) -> None:
     for language, word in (("en", "Exit code"), ("zh", "退出码")):
-        with pytest.raises(SystemExit):
-            main(["normalize-recompute", "--lang", language, "--help"])
+        assert main(["normalize-recompute", "--lang", language, "--help"]) == 0
         assert word in capsys.readouterr().out
+
+
+SWAP = flat() + "swap_config: {swap: True, layer_swap: [{backward_prefetch: 20, layers: [0, 3]}]}\n"
+
+
+def test_swap(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = as_json(config, SWAP, capsys)
+    assert code == 0
+    assert shown["formative"]["layer_swap"] == [{"backward_prefetch": 20, "layers": [0, 3]}]
+    assert shown["layers"][3]["swap"] == [{"target": "", "prefetch": 20}]
+    assert main(["normalize-recompute", "--lang", "zh", str(config)]) == 0
+    assert "整层@20" in capsys.readouterr().out
+
+
+def test_lines_of_each_layer_where_the_model_is_known(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = "model: {arch: {type: LlamaForCausalLM}, model_config: {use_flash_attention: True, "
+    config.write_text(SWAP.replace("model: {model_config: {", model).replace("recompute: False", "recompute: [7]"))
+    assert main(["normalize-recompute", "--as-log", "--framework-version", "1.9.0", str(config)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines[-3].split()) == "INFO - Set layer swap at layer 0 and value is: 20"
+    assert lines[-1] == "INFO - Set full recompute at layer 7"
+
+
+def test_a_pattern_that_matches_nothing(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = GUIDE.replace("model:\n", "model:\n  arch: {type: LlamaForCausalLM}\n")
+    assert as_json(config, text, capsys)[0] == 0
+    code, shown = as_json(config, text.replace("ffn_norm", "fnn_norm"), capsys)
+    assert code == 1
+    assert "'fnn_norm\\.norm' matches nothing in a layer of LlamaForCausalLM" in shown["problems"][-1]["message"]
+    unknown = text.replace("ffn_norm", "fnn_norm").replace("LlamaForCausalLM", "MyForCausalLM")
+    assert as_json(config, unknown, capsys)[0] == 0
+
+
+def test_stage_and_layer(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(GUIDE)
+    for options, expected in (
+        (["--stage", "4"], [*range(19, 24), *range(44, 48)]),
+        (["--layer", "17"], [17]),
+        (["--layer", "17", "--stage", "0"], []),
+    ):
+        assert main(["normalize-recompute", "--json", *options, str(config)]) == 0
+        assert [layer["layer"] for layer in json.loads(capsys.readouterr().out)["layers"]] == expected
+    assert main(["normalize-recompute", "--lang", "en", "--stage", "5", str(config)]) == 2
+    assert "there is no stage 5; the stages are 0 to 4" in capsys.readouterr().err
+    assert main(["normalize-recompute", "--lang", "en", "--layer", "48", str(config)]) == 2
+    assert "the layers are 0 to 47" in capsys.readouterr().err
+
+
+def test_a_layer_count_from_the_command_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text("parallel_config: {pipeline_stage: 4}\nmodel: {model_config: {a: 1}}\n")
+    assert main(["normalize-recompute", "--json", "--layers", "8", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out)["placement"] == [[2, 2, 2, 2]]
+
+
+@pytest.mark.parametrize(("version", "refused"), [("1.6", False), ("1.7.1", False), ("1.8", True), ("2.1.0", True)])
+def test_versions_differ(version: str, *, refused: bool, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(flat(layers=10, offset=[3, -2, 1, 0]))
+    main(["normalize-recompute", "--json", "--framework-version", version, str(config)])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["framework_version"] == ".".join(version.split(".")[:2])
+    assert shown["placement"] == (None if refused else [[5, 0, 3, 2]])
+
+
+def test_a_version_that_is_not_served(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(flat())
+    assert main(["normalize-recompute", "--lang", "en", "--framework-version", "1.5", str(config)]) == 2
+    assert "MindFormers 1.5 is not served; served: 1.6, 1.7" in capsys.readouterr().err
+
+
+def test_the_old_release_drops_patterns_of_other_models(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(flat(legacy=False).replace("recompute: False", "recompute: False, select_recompute: True"))
+    assert main(["normalize-recompute", "--json", "--framework-version", "1.6", str(config)]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert {problem["id"] for problem in shown["problems"]} == {"core-drops"}
+    assert all(layer["recompute"] == "none" for layer in shown["layers"])
+
+
+WRITTEN = GUIDE.replace("': True", "': [[4, 5, 5, 5, 5], [5, 5, 5, 5, 4]]").replace(
+    "[2,1,0,0,0]\n  select", "[[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]\n  select"
+)
+WRITTEN = WRITTEN.replace(
+    "['ffn_norm\\.norm','attention_norm\\.norm']",
+    "{'ffn_norm\\.norm': [[4, 5, 5, 5, 5], [5, 5, 5, 5, 4]], "
+    "'attention_norm\\.norm': [[4, 5, 5, 5, 5], [5, 5, 5, 5, 4]]}",
+)
+
+
+def test_write(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(GUIDE)
+    config.chmod(0o640)
+    before = as_json(config, GUIDE, capsys)[1]
+    for words in ("4 value(s) written out", "the lists are explicit already"):
+        assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) == 0
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert words in captured.err
+        assert config.read_text() == WRITTEN
+    assert config.stat().st_mode & 0o777 == 0o640
+    after = as_json(config, WRITTEN, capsys)[1]
+    assert {**after, "problems": []} == {**before, "problems": []}
+
+
+def test_diff(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(flat(recompute="[9, 1, 1, True]"))
+    assert main(["normalize-recompute", "--diff", str(config)]) == 1
+    out = capsys.readouterr().out
+    assert "-recompute_config: {recompute: [9, 1, 1, True]}" in out
+    assert "+recompute_config: {recompute: [2, 1, 1, 2]}" in out
+    assert config.read_text() == flat(recompute="[9, 1, 1, True]")
+
+
+def test_nothing_is_written_where_the_framework_stops(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = flat(recompute="[-1, 0, 0, 0]")
+    config.write_text(text)
+    assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) == 2
+    assert "nothing is written" in capsys.readouterr().err
+    assert config.read_text() == text
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_the_heat_map(
+    language: str, chunks: int, config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    rest = 61 % (16 * chunks)
+    cells = [int(cell < rest) for cell in range(16 * chunks)]
+    offset = [cells[start : start + 16] for start in range(0, len(cells), 16)]
+    text = flat(stages=16, layers=f"61, pp_interleave_num: {chunks}", offset=offset, recompute=[2, 1] + [0] * 13 + [9])
+    config.write_text(text + "parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}}\n")
+    assert main(["normalize-recompute", "--lang", language, str(config)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.split()[:3] == ["stage", "0", "1"])
+    assert len(lines[start].split()) == 17
+    assert lines[start + 1].startswith("  chunk 0 ")
+    assert "█" in lines[start + 1]
+    assert lines[start + 2].split()[0] == ("2/4" if chunks == 1 else "1/2")
+    assert not any("\033" in line for line in lines)
+    assert max(map(len, lines[start : start + 1 + 2 * chunks])) <= 80
+
+
+def test_conversion(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(flat(recompute=[1, 0, 2, 0]))
+    assert main(["normalize-recompute", "--to", "mindspeed-ms", "--json", str(config)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["settings"]["parallel_config.recompute_config.recompute"] == [1, 0, 2, 0]
+    assert main(["normalize-recompute", "--to", "mindspeed-ms", str(config)]) == 0
+    assert "    recompute: [1, 0, 2, 0]\n" in capsys.readouterr().out
+
+
+def test_lists_of_a_pipeline_tool(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text("offset: [[0, 0]]\nrecompute: [[1, 0]]\nselect_recompute: [[2, 0]]\n")
+    command = ["normalize-recompute", "--from-sapp", str(config), "--json"]
+    assert main([*command, "--layers", "4", "--stages", "2"]) in {0, 1}
+    effects = [layer["recompute"] for layer in json.loads(capsys.readouterr().out)["layers"]]
+    assert effects == ["full", "select", "none", "none"]
+    assert main([*command, "--lang", "en"]) == 2
+    assert "--from-sapp needs --layers and --stages" in capsys.readouterr().err
+
+
+MINDSPEED = """\
+model_config: {num_layers: 4}
+training_config: {}
+parallel_config: {pipeline_model_parallel_size: 2, recompute_config: {recompute: [1, 0]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("parallelism: {pipeline_parallel: 2}\ntraining: {}\nmodel: {num_hidden_layers: 4}\n", "mindformers-pynative"),
+        (MINDSPEED, "mindspeed-ms"),
+    ],
+)
+def test_other_dialects(text: str, dialect: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(text)
+    assert main(["normalize-recompute", "--json", str(config)]) in {0, 1}
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["dialect"] == dialect
+    assert main(["normalize-recompute", "--lang", "en", str(config)]) in {0, 1}
+    assert f"dialect {dialect}" in capsys.readouterr().out
+    assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) == 2

@@ -296,7 +296,7 @@ def test_split_sequences_refuse_full_recompute(value: object) -> None:
         ({"select_recompute": ["feed_forward.mul"]}, {"pattern-dot"}),
         ({"select_recompute": [r"feed_forward\."]}, {"pattern-empty"}),
         ({"select_recompute": [r"feed_forward\..*"]}, {"pattern-any"}),
-        ({"select_comm_recompute": ["feed_forward("]}, {"pattern-invalid"}),
+        ({"select_comm_recompute": ["feed_forward("]}, {"pattern-invalid", "layer-rejected"}),
         ({"select_comm_recompute": [r".*\.norm"]}, set()),
     ],
 )

@@ -1,10 +1,11 @@
-"""Random recompute settings, sound and otherwise."""
+"""Random recompute and swap settings, sound and otherwise."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.layers import KEYS, RecomputeInputs, RecomputeValues
+from ms_tune.layers import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 
 if TYPE_CHECKING:
     from random import Random
@@ -26,6 +27,10 @@ _PATTERNS = (
 )
 _BAD_PATTERNS = ("feed_forward(", r"mlp\.[a-")
 _ODD: tuple[Any, ...] = (None, 1.0, 2.5, "1", "x", {"a": 1}, [], [[1]], 2, 0, -1)
+_ODD_IDS: tuple[Any, ...] = (
+    *(None, 1, "x", ["x"], [[1]], (0, 1), {}, [None]),
+    *({"a": True}, {"a": False}, {1: [0]}, {"a": (1,)}),
+)
 _OFFSETS: tuple[Any, ...] = (
     "auto",
     None,
@@ -46,8 +51,8 @@ _OFFSETS: tuple[Any, ...] = (
 )
 
 
-def random_case(random: Random) -> RecomputeInputs:
-    """One case; about two thirds of them get through the framework."""
+def random_case(random: Random, version: str = "1.9") -> RecomputeInputs:
+    """One case; about two thirds of them get through the framework. One in four is about swap."""
     sound = random.random() < 0.6
     legacy = random.random() < 0.6
     stages = random.choice((1, 1, 2, 2, 3, 4, 4, 5, 8, 16))
@@ -61,6 +66,15 @@ def random_case(random: Random) -> RecomputeInputs:
     real_chunks = chunks if interleave and chunks and chunks > 0 else 1
     layers = random.randrange(1, 4 * stages * real_chunks + 8)
     stage_num = random.choice((0, 0, 0, stages)) if legacy and scheduler == "1f1b" else 0
+    swap = SwapValues()
+    core_swap = SwapValues()
+    values = _values(random, stages, real_chunks, sound=sound)
+    if random.random() < 0.25:
+        swap = _swap(random, layers, on=random.random() < 0.9, sound=sound)
+        if random.random() < 0.9 and swap.swap is True:
+            values = _values_by_id(random, layers, values, sound=sound)
+    if not legacy and version != "1.6" and random.random() < 0.1:
+        core_swap = replace(_swap(random, layers, on=random.random() < 0.9, sound=sound), default_prefetch=1)
     return RecomputeInputs(
         layers=layers,
         stages=stages,
@@ -72,8 +86,72 @@ def random_case(random: Random) -> RecomputeInputs:
         stage_num=stage_num,
         start_stage=random.randrange(4) if stage_num else 0,
         mtp_layers=int(not legacy and random.random() < 0.4),
-        values=_values(random, stages, real_chunks, sound=sound),
+        values=values,
+        swap=swap,
+        core_swap=core_swap,
+        version=version,
     )
+
+
+def _values_by_id(random: Random, layers: int, counts: RecomputeValues, *, sound: bool) -> RecomputeValues:
+    """Values as they are written when swap is on: lists name layers."""
+    values: dict[str, Any] = {}
+    for key in KEYS[:3]:
+        chance = random.random()
+        if chance < 0.3:
+            values[key] = random.random() < 0.3
+        elif chance < 0.6 or key == "recompute":
+            values[key] = _ids(random, layers, sound=sound)
+        else:
+            values[key] = {name: _ids(random, layers, sound=sound) for name in random.sample(_PATTERNS, 2)}
+        if not sound and random.random() < 0.1:
+            values[key] = random.choice(_ODD_IDS)
+    return replace(counts, **values)
+
+
+def _ids(random: Random, layers: int, *, sound: bool) -> list[Any]:
+    ids: list[Any] = sorted(random.sample(range(layers), min(layers, random.randrange(4))))
+    if not sound and random.random() < 0.2:
+        ids.append(random.choice((layers, -1, 99, True, 0)))
+    return ids
+
+
+def _swap(random: Random, layers: int, *, on: bool, sound: bool) -> SwapValues:
+    values: dict[str, Any] = {"swap": on}
+    if random.random() < 0.4:
+        values["default_prefetch"] = random.choice((1, 2, 10) if sound else (1, 0, -1, "Auto", True, None, 1.5))
+    for key in ("layer_swap", "op_swap"):
+        if random.random() < 0.3:
+            continue
+        entries = [_entry(random, layers, key, sound=sound) for _ in range(random.randrange(4))]
+        values[key] = entries[0] if entries and random.random() < 0.2 else entries
+        if not sound and random.random() < 0.05:
+            values[key] = random.choice((1, "x", True, [1], ["x"], [None], [[]], {}))
+    if not sound and random.random() < 0.02:
+        values["swap"] = random.choice((1, None, "True"))
+    return SwapValues(**values)
+
+
+def _entry(random: Random, layers: int, key: str, *, sound: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "backward_prefetch": random.choice((1, 1, 2, 20)),
+        "layers": _ids(random, layers, sound=True) if random.random() < 0.9 else random.random() < 0.6,
+    }
+    if key == "op_swap":
+        name = random.choice(_PATTERNS)
+        entry["op_name"] = [name, "attention"] if random.random() < 0.2 else name
+    if sound or random.random() < 0.7:
+        return entry
+    chance = random.random()
+    if chance < 0.3:
+        entry["backward_prefetch"] = random.choice((0, "Auto", True, None, -1, 1.5, "x"))
+    elif chance < 0.6:
+        entry["layers"] = random.choice((None, [[0, 1], [2]], [True], (0, 1), "x", 3, [0.5], []))
+    elif chance < 0.8:
+        entry["op_name"] = random.choice((None, 1, ["a", 1], ("a",), [], ""))
+    else:
+        entry.pop(random.choice(list(entry)))
+    return entry
 
 
 def _offset(random: Random, layers: int, stages: int, chunks: int, *, sound: bool) -> Any:  # noqa: ANN401 - sound or not

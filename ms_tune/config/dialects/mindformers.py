@@ -1,25 +1,40 @@
-"""The ``mindformers`` dialect (static graph): its recompute settings as inputs of :func:`ms_tune.layers.normalize`.
+"""The ``mindformers`` dialect (static graph): its recompute and swap settings, and the plan that comes of them.
 
-Defaults and checks are those of MindFormers 1.8 to 2.1: ``mindformers/tools/register/template.py`` (sections and their
-keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomputeConfig``, ``TransformerSwapConfig``)
-and ``mindformers/parallel_core/transformer_config.py`` (models that are not legacy ones).
+Defaults and checks are those of MindFormers 1.6 to 2.1: ``mindformers/tools/register/template.py`` (sections and their
+keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomputeConfig``) and
+``mindformers/parallel_core/transformer_config_utils.py`` (what models that are not legacy ones get to see).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.layers import KEYS, RecomputeInputs, RecomputeValues
+from ms_tune.layers import (
+    DEFAULT_VERSION,
+    KEYS,
+    VERSIONS,
+    Problem,
+    RecomputeInputs,
+    RecomputeValues,
+    Severity,
+    SwapValues,
+    normalize,
+    served_version,
+)
+from ms_tune.layers.plans import from_recompute_plan
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.trees import LayerModel
     from ms_tune.texts import Message
 
-VERSIONS = "1.8-2.1"  # the releases that this reading holds for
-
 _MODEL = ("model", "model_config")
+_ARCH = ("model", "arch")
 _PARALLEL = ("parallel_config",)
 _PIPELINE = ("parallel", "pipeline_config")
 _RECOMPUTE = ("recompute_config",)
@@ -30,32 +45,95 @@ _MTP_KEYS = ("mtp_depth", "num_nextn_predict_layers", "mtp_num_layers")
 _CHUNK_KEYS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
 _FLAGS = ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
 _SWAP_KEYS = ("swap", "layer_swap", "op_swap", "default_prefetch")
+# Swap of models that are not legacy ones, in their own section (1.7 to 2.1).
+_CORE_SWAP_KEYS = {
+    "swap": ("swap", "cpu_offloading"),
+    "layer_swap": ("layer_swap", "cpu_offloading_num_layers"),
+    "op_swap": ("op_swap",),
+}
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
 _SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
+# Models that are not legacy ones, by the class that their config names.
+_ARCHITECTURES = {
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "TeleChat3ForCausalLM": "telechat3",
+    "TeleChat3MoeForCausalLM": "telechat3_moe",
+}
 
 
-def read_recompute(source: SourceFile) -> RecomputeInputs:
-    """What a config says about placement and recompute.
+def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+    """The plan of a config.
+
+    Args:
+        source: The config.
+        version: The MindFormers release; without it, the installed one, or else 1.9.
+        layers: The number of layers, for a config that does not tell it.
 
     Raises:
         ConfigError: A setting is missing or cannot be.
-        UnsupportedError: The config needs something that is not served.
+        UnsupportedError: The config needs something that is not served, or the version is not.
     """
+    inputs = read_recompute(source, version, layers)
+    plan = normalize(inputs)
+    model = _layer_model(source, inputs)
+    problems: list[Problem] = []
+    lines: list[str] = []
+    if model is not None:
+        from ms_tune.layers import trees  # noqa: PLC0415 - start-up time
+
+        stopped = trees.find_failure(inputs, plan, model)
+        if stopped is None:
+            problems += trees.find_unmatched(inputs, plan, model)
+            lines += trees.layer_lines(inputs, plan, model) if inputs.version == trees.TREE_VERSION else []
+        plan = stopped or plan
+    problems += _dropped_by_core(source, inputs)
+    shared = from_recompute_plan(plan, inputs.version)
+    return replace(shared, problems=(*shared.problems, *problems), log=(*shared.log, *lines))
+
+
+def default_version() -> str:
+    """The release of the installed MindFormers, if it is one that is served, or else the default."""
+    if find_spec("mindformers") is None:
+        return DEFAULT_VERSION
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - start-up time
+
+    try:
+        return served_version(version("mindformers")) or DEFAULT_VERSION
+    except PackageNotFoundError:
+        return DEFAULT_VERSION
+
+
+def read_recompute(source: SourceFile, version: str | None = None, layers: int | None = None) -> RecomputeInputs:
+    """What a config says about placement, recompute and swap.
+
+    Args:
+        source: The config.
+        version: The MindFormers release; without it, 1.9 or the installed one.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: A setting is missing or cannot be.
+        UnsupportedError: The config needs something that is not served, or the version is not.
+    """
+    release = default_version() if version is None else served_version(version)
+    if release is None:
+        raise UnsupportedError(msg("normalize.version", version=version, versions=", ".join(VERSIONS)))
     if "base_config" in source.data:
         raise UnsupportedError(msg("normalize.base-config"), msg("normalize.base-config.hint"))
     reader = _Reader(source)
     legacy = reader.flag(("use_legacy",), default=True)
-    layers = reader.whole(_MODEL, _LAYER_KEYS, default=None, minimum=1)
-    if layers is None:
-        reader.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
     mtp = reader.whole(_MODEL, _MTP_KEYS, default=0, minimum=0)
     interleave, scheduler = _pipeline_config(reader)
     recompute = _recompute_section(reader)
-    _check_swap(reader, legacy=legacy)
+    swap = _swap_section(reader)
     model = reader.section(_MODEL)
+    # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
+    heard = KEYS[:1] if release == "1.6" and not legacy else KEYS
     return RecomputeInputs(
         # The legacy DeepSeek models hand their prediction layers over with the others.
-        layers=layers + mtp if legacy else layers,
+        layers=_layer_count(reader, layers) + (mtp if legacy else 0),
         stages=reader.whole(_PARALLEL, ("pipeline_stage",), default=1, minimum=0) or 1,
         offset=model.get("offset", 0),
         interleave=interleave,
@@ -68,7 +146,10 @@ def read_recompute(source: SourceFile) -> RecomputeInputs:
         micro_batches=reader.whole(_PARALLEL, ("micro_batch_num",), default=1, minimum=1),
         sequence_splits=reader.whole(_PARALLEL, ("seq_split_num",), default=1, minimum=1),
         slice_activation=recompute.get("recompute_slice_activation", False),
-        values=RecomputeValues(**{key: recompute.get(key, False) for key in KEYS}),
+        values=RecomputeValues(**{key: recompute.get(key, False) for key in heard}),
+        swap=SwapValues(**swap),
+        core_swap=SwapValues() if legacy else _core_swap(reader),
+        version=release,
     )
 
 
@@ -79,6 +160,37 @@ def swap_is_dropped(source: SourceFile) -> bool:
     swap out.
     """
     return source.get(("use_legacy",)) is False and source.get((*_SWAP, "swap")) is True
+
+
+def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Problem]:
+    if not inputs.reduced:
+        return []
+    unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))]
+    message = msg("layers.core-drops", keys=", ".join(unheard))
+    return [Problem("core-drops", Severity.WARNING, message)] if unheard else []
+
+
+def _layer_model(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
+    """The layers of the config's model, if it is one whose layers are known."""
+    values = [value for value in (*map(inputs.values.get, KEYS), inputs.swaps.swap) if value]
+    if not values:
+        return None  # nothing that a pattern could be about
+    from ms_tune.layers.trees import layer_model  # noqa: PLC0415 - start-up time
+
+    if inputs.legacy:
+        kind = source.get((*_ARCH, "type"))
+        experts = source.get(("moe_config", "expert_num"), 1)
+        variant = "qkv_concat" if source.get((*_MODEL, "qkv_concat")) is True else ""
+        if source.get((*_MODEL, "use_flash_attention")) is not True and kind == "LlamaForCausalLM":
+            variant = "no-flash" if not variant else "?"
+        return layer_model(str(kind), variant) if experts in (0, 1, None) else None
+    named = source.get((*_MODEL, "architectures"))
+    first = named[0] if isinstance(named, list) and named else named
+    kind = source.get((*_MODEL, "model_type")) or _ARCHITECTURES.get(str(first))
+    dense = source.get((*_MODEL, "first_k_dense_replace"), 0)
+    known = isinstance(dense, int) and not source.get((*_MODEL, "moe_layer_freq"))
+    activation = str(source.get((*_MODEL, "hidden_act"), "silu"))
+    return layer_model(str(kind), activation if known else "?", dense if isinstance(dense, int) else 0)
 
 
 class _Reader:
@@ -130,6 +242,14 @@ class _Reader:
         return value
 
 
+def _layer_count(reader: _Reader, given: int | None) -> int:
+    """The number of layers: what the config says, or what the user adds to a config that does not."""
+    layers: int | None = reader.whole(_MODEL, _LAYER_KEYS, default=given, minimum=1)
+    if layers is None:
+        reader.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
+    return layers
+
+
 def _chunks(reader: _Reader, *, legacy: bool) -> int | None:
     """``pp_interleave_num``: legacy models have 1 where it is missing, the others None. Any whole number goes."""
     found = reader.first(_MODEL, _CHUNK_KEYS)
@@ -166,49 +286,15 @@ def _recompute_section(reader: _Reader) -> dict[str, Any]:
     return recompute
 
 
-def _check_swap(reader: _Reader, *, legacy: bool) -> None:
-    """Refuse what changes the meaning of the recompute values, or stops MindFormers before it reads them.
-
-    MindFormers reads the entries of ``layer_swap`` and ``op_swap`` also when swap is off.
-    """
-    swap, model = reader.section(_SWAP), reader.section(_MODEL)
+def _swap_section(reader: _Reader) -> dict[str, Any]:
+    """The section ``swap_config``, whose values the framework judges."""
+    swap = reader.section(_SWAP)
     for key in swap:
         if key not in _SWAP_KEYS:
             reader.fail((*_SWAP, key), msg("normalize.unknown-key", section="swap_config", key=key))
-    on = reader.flag((*_SWAP, "swap"), default=False)
-    if (on and legacy) or (not legacy and (model.get("swap") or model.get("cpu_offloading"))):
-        raise UnsupportedError(msg("normalize.swap"), msg("normalize.swap.hint"))
-    for key, needs_name in (("layer_swap", False), ("op_swap", True)):
-        if swap.get(key) is not None and not _are_entries(swap[key], needs_name=needs_name):
-            reader.fail((*_SWAP, key), msg("normalize.swap-entries", key=key))
+    return swap
 
 
-def _are_entries(value: object, *, needs_name: bool) -> bool:
-    """Whether ``TransformerSwapConfig`` takes these entries, for sure."""
-    entries = [value] if isinstance(value, dict) else value
-    if not isinstance(entries, list):
-        return False
-    for entry in entries:
-        if not isinstance(entry, dict) or "backward_prefetch" not in entry or not _are_layers(entry.get("layers")):
-            return False
-        if needs_name and not _are_names(entry.get("op_name")):
-            return False
-    if any(entry["layers"] is True for entry in entries):
-        return all(entry["backward_prefetch"] == entries[0]["backward_prefetch"] for entry in entries)
-    return True
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(name, str) for name in value))
-
-
-def _are_layers(value: object) -> bool:
-    if isinstance(value, bool):
-        return True
-    if not isinstance(value, list):
-        return False
-    return _are_whole(value) or all(isinstance(part, list) and _are_whole(part) for part in value)
-
-
-def _are_whole(value: list[object]) -> bool:
-    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+def _core_swap(reader: _Reader) -> SwapValues:
+    found = {key: reader.first(_MODEL, names) for key, names in _CORE_SWAP_KEYS.items()}
+    return SwapValues(**{key: value[1] for key, value in found.items() if value is not None})

@@ -1,14 +1,19 @@
-"""Checks of keys that nobody reads."""
+"""Checks of keys that nobody reads. What each dialect knows stands in :mod:`ms_tune.config.keys`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.keys import by_section, names, tables
+from ms_tune.config.keys.pynative import OPEN
+from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
 
 _ALIKE = 0.8
@@ -16,65 +21,150 @@ _OFF = (False, None, 0, "OFF", "")
 
 
 def misspelt(context: Context) -> Iterator[Violation]:
-    """A top-level key that is not known and much like one that is."""
-    known = context.names("known")
-    for key in _unknown(context, known):
-        similar = _similar(key, known - set(map(str, context.source.data)))
+    """A key that its section does not know, and much like one that it knows."""
+    for path, known in _unknown(context):
+        similar = _similar(str(path[-1]), known - _siblings(context, path))
         if similar:
-            yield Violation((key,), params={"similar": similar}, at_key=True)
+            section = ".".join(map(str, path[:-1]))
+            yield Violation(path, params={"similar": similar, "section": section}, at_key=True)
 
 
 def unused(context: Context) -> Iterator[Violation]:
-    """A top-level key that is not known, and not like one that is."""
-    known = context.names("known")
-    for key in _unknown(context, known):
-        if not _similar(key, known - set(map(str, context.source.data))):
-            yield Violation((key,), at_key=True)
+    """A key that its section does not know, and not like one that it knows."""
+    for path, known in _unknown(context):
+        if not _similar(str(path[-1]), known - _siblings(context, path)):
+            yield Violation(path, params={"section": ".".join(map(str, path[:-1]))}, at_key=True)
 
 
 def unexpected(context: Context) -> Iterator[Violation]:
     """An unknown key in a section that takes no other, or a section that is not a mapping at all."""
-    sections = context.options["sections"]
-    if not isinstance(sections, dict):
-        raise TypeError(sections)
-    for section, names in sections.items():
-        path = tuple(section.split("."))
-        value = context.get(section)
+    for section in _sections(context):
+        value = context.source.get(section)
         if value is not None and not isinstance(value, dict):
-            yield Violation(path, "not-mapping")
-            continue
-        for key in context.mapping(section):
-            if key not in names:
-                similar = _similar(str(key), names)
-                yield Violation(
-                    (*path, key if isinstance(key, int) else str(key)),
-                    "similar" if similar else "default",
-                    {"section": section, "similar": similar},
-                    at_key=True,
-                )
+            yield Violation(section, "not-mapping")
+        elif isinstance(value, dict):
+            yield from _unexpected(section, value, names(context.dialect, section))
+
+
+def unexpected_anywhere(context: Context) -> Iterator[Violation]:
+    """The same for the dynamic graph of one ``version``: every section but the open ones takes no other key."""
+    for section, known in sorted(by_section(Dialect.MINDFORMERS_PYNATIVE, str(context.options["version"])).items()):
+        value = context.source.get(section)
+        if section not in OPEN and isinstance(value, dict):
+            yield from _unexpected(section, value, frozenset(known))
 
 
 def ignored_context(context: Context) -> Iterator[Violation]:
     """A key of ``context`` that is not passed on. One that is set to "off" anyway does no harm."""
-    known = context.names("known")
+    known = names(context.dialect, ("context",))
     for key, value in context.mapping("context").items():
         if key not in known and value not in _OFF:
             name = "deterministic" if key == "deterministic" else "default"
             yield Violation(("context", str(key)), name, at_key=True)
 
 
-def _unknown(context: Context, known: frozenset[str]) -> Iterator[str]:
-    """Top-level keys that are not known. A key that only holds an anchor for other places is meant to be one's own."""
-    source = context.source
-    for key in source.data:
-        position = source.position((key,)) if isinstance(key, str) else None
-        if position is None or position.key is None or key in known or key.startswith(("_", "x-")):
+def dead(context: Context) -> Iterator[Violation]:
+    """A key that is stored and read by nothing, set to something else than its default. ``except`` leaves some out."""
+    left_out = context.options.get("except", ())
+    for key in tables(context.dialect):
+        if key.state != "dead" or (isinstance(left_out, list) and ".".join(key.path) in left_out):
             continue
-        if "&" not in source.text[position.key.end : position.definition.end]:
-            yield key
+        for path, value in find(context.source.data, key.path):
+            if value is not None and not same(value, key.default):
+                yield Violation(path, at_key=True)
 
 
-def _similar(key: str, names: Iterable[str]) -> str:
+def required(context: Context) -> Iterator[Violation]:
+    """One of the ``keys``, missing in a section that is there; ``empty`` tells that an empty section counts."""
+    listed = context.options["keys"]
+    wanted = [tuple(str(one).split(".")) for one in listed] if isinstance(listed, list) else []
+    empty = context.options.get("empty") is True
+    for path in wanted:
+        for section, value in find(context.source.data, path[:-1]):
+            if isinstance(value, dict) and (value or empty) and path[-1] not in value and section:
+                yield Violation((*section, path[-1]), params={"section": ".".join(map(str, section))}, at_key=True)
+
+
+def absent_section(context: Context) -> Iterator[Violation]:
+    """One of the sections that hold fields without a default; only told where most of them are there."""
+    listed = context.options["sections"]
+    wanted = list(map(str, listed)) if isinstance(listed, list) else []
+    absent = [name for name in wanted if name not in context.source.data]
+    if len(absent) == 1:
+        yield Violation((absent[0],), "section", {"section": absent[0]})
+
+
+def not_sections(context: Context) -> Iterator[Violation]:
+    """A section that is no mapping, or a list of sections that is no list; ``except`` leaves some out."""
+    left_out = context.options.get("except", ())
+    for key in tables(context.dialect):
+        if isinstance(left_out, list) and key.name in left_out:
+            continue
+        if key.types in (("dict",), ("list",)) and len(key.path) == 1:
+            value = context.source.get(key.path)
+            if value is not None and not isinstance(value, dict if key.types == ("dict",) else list):
+                yield Violation(key.path, "default" if key.types == ("dict",) else "list")
+
+
+def two_names(context: Context) -> Iterator[Violation]:
+    """Two keys of one section that stand for one field."""
+    section = tuple(str(context.options["section"]).split("."))
+    fields: dict[str, list[str]] = {}
+    values = context.source.get(section)
+    for key in tables(context.dialect):
+        if key.path[:-1] == section and " (field " in key.text.en:
+            fields.setdefault(key.text.en.rpartition(" (field ")[2].rstrip(")"), []).append(key.name)
+    for field, aliases in fields.items():
+        given = [name for name in (*aliases, field) if isinstance(values, dict) and values.get(name) is not None]
+        for other in given[1:]:
+            yield Violation(
+                (*section, other),
+                params={"first": given[0], "field": field},
+                at_key=True,
+                related=(((*section, given[0]), "first"),),
+            )
+
+
+def _sections(context: Context) -> list[KeyPath]:
+    """The sections that the checklist names: dotted, and an empty text for the top level."""
+    listed = context.options.get("sections", [""])
+    if not isinstance(listed, list):
+        raise TypeError(listed)
+    return [tuple(str(one).split(".")) if one else () for one in listed]
+
+
+def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
+    """Keys that their section does not know. One that only holds an anchor for other places is its author's own."""
+    source = context.source
+    for section in _sections(context):
+        known = names(context.dialect, section)
+        values = source.get(section) if section else source.data
+        for key in values if isinstance(values, dict) else ():
+            position = source.position((*section, key)) if isinstance(key, str) else None
+            if position is None or position.key is None or key in known or key.startswith(("_", "x-")):
+                continue
+            if "&" not in source.text[position.key.end : position.definition.end]:
+                yield (*section, key), known
+
+
+def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[str]) -> Iterator[Violation]:
+    for key in value:
+        if key not in known:
+            similar = _similar(str(key), known)
+            yield Violation(
+                (*section, key if isinstance(key, int) else str(key)),
+                "similar" if similar else "default",
+                {"section": ".".join(map(str, section)), "similar": similar},
+                at_key=True,
+            )
+
+
+def _siblings(context: Context, path: KeyPath) -> frozenset[str]:
+    values = context.source.get(path[:-1]) if len(path) > 1 else context.source.data
+    return frozenset(map(str, values)) if isinstance(values, dict) else frozenset()
+
+
+def _similar(key: str, known: Iterable[str]) -> str:
     import difflib  # noqa: PLC0415 - most configs have no unknown key
 
-    return next(iter(difflib.get_close_matches(key, sorted(names), 1, _ALIKE)), "")
+    return next(iter(difflib.get_close_matches(key, sorted(known), 1, _ALIKE)), "")

@@ -39,3 +39,42 @@ def above(context: Context) -> Iterator[Violation]:
     value = context.integer(name)
     if value is not None and isinstance(most, int) and value > most:
         yield Violation(tuple(name.split(".")))
+
+
+def dropout(context: Context) -> Iterator[Violation]:
+    """Mcore models want a float from 0 up and below 1 (``TransformerConfig.__post_init__``, 1.6 to 2.1)."""
+    for name in ("hidden_dropout", "attention_dropout"):
+        value = context.get(f"model.model_config.{name}")
+        if value is not None and not (isinstance(value, float) and 0 <= value < 1):
+            yield Violation(("model", "model_config", name))
+
+
+def beyond(context: Context) -> Iterator[Violation]:
+    """A whole number above ``most`` or below ``least`` at any of the ``keys``; ``strict`` refuses all other values, too."""
+    keys, least, most = (context.options.get(name) for name in ("keys", "least", "most"))
+    for name in keys if isinstance(keys, list) else ():
+        value = context.get(str(name))
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            wrong = context.options.get("strict") is True
+        else:
+            wrong = (isinstance(most, int) and value > most) or (isinstance(least, int) and value < least)
+        if wrong and value not in _listed(context.options.get("except")):
+            yield Violation(tuple(str(name).split(".")))
+
+
+def jit_config(context: Context) -> Iterator[Violation]:
+    """What ``set_context(jit_config=...)`` refuses (MindSpore 2.9, ``mindspore/context.py``)."""
+    value = context.get("context.jit_config")
+    known = {"jit_level": ("O0", "O1", "O2"), "infer_boost": ("on", "off")}
+    if value is not None and not isinstance(value, dict):
+        yield Violation(("context", "jit_config"))
+        return
+    for key, item in context.mapping("context.jit_config").items():
+        if str(key) not in known or item not in known[str(key)]:
+            yield Violation(("context", "jit_config", str(key)))
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

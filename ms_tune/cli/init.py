@@ -1,0 +1,102 @@
+"""``ms-tune init``: start from a config that is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.parser import Parser
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.write import write_atomically
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.lint.selection import closest
+from ms_tune.render.console import usage_hint
+from ms_tune.resources import data_folder
+from ms_tune.texts import Language, msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ms_tune.render.console import Console
+
+_PROGRAM = "ms-tune init"
+_FOLDER = "yaml_templates"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A config to start from: its name, its file, and what it is (its first two lines, English and Chinese)."""
+
+    name: str
+    dialect: Dialect
+    file: Path
+    summary: dict[Language, str]
+
+
+def templates() -> tuple[Template, ...]:
+    """The configs that ms-tune brings along."""
+    found = []
+    for dialect in Dialect:
+        for file in sorted((data_folder(_FOLDER) / dialect.value.replace("-", "_")).glob("*.yaml")):
+            with file.open(encoding="utf-8") as lines:
+                english, chinese = (next(lines).lstrip("# ").rstrip() for _ in range(2))
+            found.append(Template(file.stem, dialect, file, {Language.EN: english, Language.ZH: chinese}))
+    return tuple(found)
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser(prog=_PROGRAM, language=language, description=msg("init.description"), epilog=msg("init.examples"))
+    parser.add_argument("name", nargs="?", metavar="NAME", help=parser.tr("init.help.name"))
+    parser.add_argument("destination", nargs="?", metavar="DEST", type=Path, help=parser.tr("init.help.destination"))
+    parser.add_argument("--list", action="store_true", help=parser.tr("init.help.list"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("init.help.force"))
+    parser.add_common_arguments()
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> ExitCode:
+    """List the templates, or copy one."""
+    known = templates()
+    if arguments.list:
+        _list(known, console, json=arguments.json)
+        return ExitCode.OK
+    if arguments.name is None:
+        raise UsageError(msg("init.which"), usage_hint(_PROGRAM))
+    template = next((one for one in known if one.name == arguments.name), None)
+    if template is None:
+        similar = closest(arguments.name, [one.name for one in known])
+        hint = msg("rule.unknown.similar", similar=similar) if similar else msg("init.unknown.hint")
+        raise UsageError(msg("init.unknown", name=arguments.name), hint)
+    destination = arguments.destination or Path(f"{template.name}.yaml")
+    if destination.is_dir():
+        destination /= f"{template.name}.yaml"
+    if destination.exists() and not arguments.force:
+        raise UsageError(msg("init.exists", file=destination), msg("init.exists.hint"))
+    write_atomically(destination, template.file.read_bytes())
+    if arguments.json:
+        console.write_json({"version": VERSION, "name": template.name, "file": str(destination)})
+    else:
+        console.write(console.text("init.written", file=destination))
+    return ExitCode.OK
+
+
+def _list(known: Sequence[Template], console: Console, *, json: bool) -> None:
+    if json:
+        entries = [
+            {
+                "name": one.name,
+                "dialect": one.dialect.value,
+                "summary": {language.value: words for language, words in one.summary.items()},
+            }
+            for one in known
+        ]
+        console.write_json({"version": VERSION, "templates": entries})
+        return
+    width = max(len(one.name) for one in known)
+    for one in known:
+        name = console.paint(f"{one.name:<{width}}", "cyan")
+        console.write(f"{name}  {one.dialect.value:<20}  {one.summary[console.language]}")

@@ -1,0 +1,91 @@
+"""``ms-tune rule``: explain checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.parser import Parser
+from ms_tune.config.write import write_atomically
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.lint.rules import all_rules
+from ms_tune.lint.selection import closest
+from ms_tune.render.console import usage_hint
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ms_tune.lint.rules import Rule
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+_PROGRAM = "ms-tune rule"
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser(prog=_PROGRAM, language=language, description=msg("rule.description"), epilog=msg("rule.examples"))
+    parser.add_argument("names", nargs="*", metavar="CHECK", help=parser.tr("rule.help.name"))
+    parser.add_argument("--all", action="store_true", help=parser.tr("rule.help.all"))
+    parser.add_argument("--markdown", metavar="FOLDER", type=Path, help=parser.tr("rule.help.markdown"))
+    parser.add_argument(
+        "--checklist", metavar="FILE", type=Path, action="append", default=[], help=parser.tr("rule.help.checklist")
+    )
+    parser.add_common_arguments()
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> ExitCode:
+    """Find the checks and show them."""
+    if not arguments.names and not arguments.all and arguments.markdown is None:
+        raise UsageError(msg("rule.none"), usage_hint(_PROGRAM))
+    rules = all_rules(arguments.checklist)
+    if arguments.markdown is not None:
+        _write_reference(rules, arguments.markdown, console)
+        return ExitCode.OK
+    chosen = rules if arguments.all else [_find(name, rules) for name in arguments.names]
+    if arguments.json:
+        from ms_tune.render.rule_json import rules_json  # noqa: PLC0415 - one renderer is needed, not both
+
+        console.write_json(rules_json(chosen))
+        return ExitCode.OK
+    from ms_tune.render.rule_text import write_rule, write_rules  # noqa: PLC0415 - as above
+
+    if arguments.all:
+        write_rules(chosen, console)
+    else:
+        for position, rule in enumerate(chosen):
+            if position:
+                console.write("")
+            write_rule(rule, console)
+    return ExitCode.OK
+
+
+def _find(name: str, rules: Sequence[Rule]) -> Rule:
+    """The check with this id or name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    for rule in rules:
+        if name.lower() in (rule.id.lower(), rule.name):
+            return rule
+    similar = closest(name, [known for rule in rules for known in (rule.name, rule.id)])
+    hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
+    raise UsageError(msg("rule.unknown", name=name), hint)
+
+
+def _write_reference(rules: Sequence[Rule], folder: Path, console: Console) -> None:
+    """Write the pages, and remove those of checks that are no more."""
+    from ms_tune.render.rule_markdown import MARK, reference  # noqa: PLC0415 - seldom needed
+
+    pages = reference(rules)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.md"):
+        if old.name not in pages and old.read_text(encoding="utf-8").startswith(MARK):
+            old.unlink()
+    for name, page in pages.items():
+        write_atomically(folder / name, page.encode())
+    console.note(console.text("rule.written", count=len(pages), folder=folder))

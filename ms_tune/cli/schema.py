@@ -1,0 +1,95 @@
+"""``ms-tune schema``: a JSON Schema of the configs, for editors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.parser import Parser
+from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.schema import schema
+from ms_tune.config.source import load_source, parse_source
+from ms_tune.config.spans import same_data
+from ms_tune.config.write import write_atomically, write_back
+from ms_tune.errors import ConfigError, ExitCode, UsageError
+from ms_tune.render.console import usage_hint
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+_PROGRAM = "ms-tune schema"
+_FOLDER = ".ms-tune"
+# How yaml-language-server finds a modeline (modelineUtil.ts); only comments before the document count.
+_MODELINE = re.compile(r"^#[ \t]+(?:yaml-language-server[ \t]*:|\$schema:)[^\r\n]*", re.MULTILINE)
+_HEADER = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*")
+_LINE_BREAK = re.compile("\r\n|\r|\n")
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser(
+        prog=_PROGRAM, language=language, description=msg("schema.description"), epilog=msg("schema.examples")
+    )
+    parser.add_argument(
+        "--dialect", choices=[dialect.value for dialect in Dialect], help=parser.tr("schema.help.dialect")
+    )
+    parser.add_argument("--install", metavar="FILE", type=Path, help=parser.tr("schema.help.install"))
+    parser.add_argument("--output", metavar="FILE", type=Path, help=parser.tr("schema.help.output"))
+    parser.add_common_arguments()
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> ExitCode:
+    """Print the schema, write it, or tell an editor where it is."""
+    if arguments.install is None:
+        if arguments.dialect is None:
+            raise UsageError(msg("schema.which"), usage_hint(_PROGRAM))
+        made = schema(Dialect(arguments.dialect))
+        if arguments.output is None:
+            console.write_json(made)
+        else:
+            write_atomically(arguments.output, _encoded(made))
+            console.note(console.text("schema.written", file=arguments.output))
+        return ExitCode.OK
+    source = load_source(arguments.install)
+    dialect = Dialect(arguments.dialect) if arguments.dialect else recognise(source.data).dialect
+    if dialect is None:
+        hint = msg("lint.dialect-hint", dialects="|".join(one.value for one in Dialect))
+        raise ConfigError(msg("lint.not-a-config"), hint, path=source.path)
+    file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, _encoded(schema(dialect)))
+    relative = Path(os.path.relpath(file.absolute(), source.path.absolute().parent)).as_posix()
+    _install(source, relative if relative.startswith("../") else f"./{relative}")
+    console.note(console.text("schema.installed", file=file, config=source.path))
+    return ExitCode.OK
+
+
+def _encoded(made: dict[str, object]) -> bytes:
+    return (json.dumps(made, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def _install(source: SourceFile, relative: str) -> None:
+    """Put the modeline on top of a config, or in the place of the one that is there."""
+    text = source.text
+    line = f"# yaml-language-server: $schema={relative}"
+    header = _HEADER.match(text)
+    old = _MODELINE.search(text, 0, header.end() if header else 0)
+    if old:
+        mended = text[: old.start()] + line + text[old.end() :]
+    else:
+        found = _LINE_BREAK.search(text)
+        mended = line + (found[0] if found else "\n") + text
+    if mended == text:
+        return
+    if not same_data(parse_source(mended, source.path).data, source.data):
+        raise AssertionError(mended)
+    write_back(source.path, text, mended)

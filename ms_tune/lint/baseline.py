@@ -1,0 +1,86 @@
+"""Old findings that a project lives with: a file of fingerprints, so that only new findings are reported."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.config.write import write_atomically
+from ms_tune.errors import ConfigError
+from ms_tune.lint.fingerprint import fingerprints
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ms_tune.lint.finding import Finding
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The old findings: how often each fingerprint stands in each file, by its path relative to ``folder``."""
+
+    folder: Path
+    files: dict[str, Counter[str]]
+
+    def without(self, path: Path, text: str, findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], int]:
+        """The findings of a file that are new, and how many are old."""
+        left = Counter(self.files.get(relative_name(path, self.folder), {}))
+        new = []
+        for finding, print_ in zip(findings, fingerprints(text, findings), strict=True):
+            if left[print_[0]] > 0:
+                left[print_[0]] -= 1
+            else:
+                new.append(finding)
+        return tuple(new), len(findings) - len(new)
+
+
+def relative_name(path: Path, folder: Path) -> str:
+    """A path with ``/``, relative to a folder, however both were written."""
+    return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
+
+
+def load_baseline(file: Path) -> Baseline:
+    """Read a baseline.
+
+    Raises:
+        ConfigError: The file is not a baseline.
+    """
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data["version"] != VERSION:
+            raise ConfigError(msg("lint.baseline.version", version=data["version"]), path=file)
+        files = {
+            str(name): Counter({str(one["fingerprint"]): int(one["count"]) for one in entries})
+            for name, entries in data["files"].items()
+        }
+    except OSError as error:
+        hint = msg("lint.baseline.hint")
+        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), hint, path=file) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(msg("lint.baseline.invalid"), path=file) from error
+    return Baseline(file.absolute().parent, files)
+
+
+def write_baseline(file: Path, found: Iterable[tuple[Path, str, Sequence[Finding]]]) -> int:
+    """Write all findings as the baseline; returns how many they are."""
+    folder = file.absolute().parent
+    files: dict[str, list[dict[str, object]]] = {}
+    for path, text, findings in found:
+        counts = Counter(
+            (finding.name, print_[0]) for finding, print_ in zip(findings, fingerprints(text, findings), strict=True)
+        )
+        entries: list[dict[str, object]] = [
+            {"name": name, "fingerprint": print_, "count": count} for (name, print_), count in sorted(counts.items())
+        ]
+        if entries:
+            files[relative_name(path, folder)] = entries
+    content = json.dumps({"version": VERSION, "files": dict(sorted(files.items()))}, ensure_ascii=False, indent=1)
+    write_atomically(file, f"{content}\n".encode())
+    return sum(count for entries in files.values() for entry in entries if isinstance(count := entry["count"], int))

@@ -1,0 +1,59 @@
+"""Checks of MindFormers' ``parallel`` section, which MindSpore reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.lint.context import Context
+
+_PIPELINE = ("parallel", "pipeline_config")
+_KEYS = ("pipeline_interleave", "pipeline_scheduler")
+# `_PipelineScheduler` in mindspore/parallel/_auto_parallel_context.py (2.9).
+_SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
+_SEMI_AUTOMATIC = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL")
+
+
+def pipeline_config(context: Context) -> Iterator[Violation]:
+    """What ``set_pipeline_config`` refuses."""
+    value = context.source.get(_PIPELINE)
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        yield Violation(_PIPELINE)
+        return
+    for key in value:
+        if key not in _KEYS:
+            yield Violation((*_PIPELINE, str(key)), "unknown", at_key=True)
+    for key in _KEYS:
+        if key not in value:
+            yield Violation(_PIPELINE, "missing", {"missing": key}, at_key=True)
+    interleave, scheduler = (value.get(key) for key in _KEYS)
+    if _KEYS[0] in value and not isinstance(interleave, bool):
+        yield Violation((*_PIPELINE, _KEYS[0]))
+    if _KEYS[1] in value and scheduler not in _SCHEDULERS:
+        yield Violation((*_PIPELINE, _KEYS[1]))
+    elif interleave is False and scheduler not in ("1f1b", None):
+        yield Violation((*_PIPELINE, _KEYS[1]), "interleave")
+
+
+def dataset_strategy(context: Context) -> Iterator[Violation]:
+    """Without ``full_batch`` the first number of the strategy has to be the data-parallel size."""
+    # The template's defaults: parallel_mode 1, full_batch True (ParallelConfig of register/template.py).
+    if context.get("parallel.full_batch", default=True) is not False:
+        return
+    if context.get("parallel.parallel_mode", 1) not in _SEMI_AUTOMATIC:
+        return
+    strategy = context.get("parallel.dataset_strategy")
+    ways = context.integer("parallel_config.data_parallel", 1)
+    path = ("parallel", "dataset_strategy")
+    if not isinstance(strategy, list) or not strategy or not isinstance(strategy[0], list) or not strategy[0]:
+        where = path if strategy is not None else ("parallel", "full_batch")
+        yield Violation(where, "form", {"wanted": ways})
+    elif strategy[0][0] != ways:
+        related = ((("parallel_config", "data_parallel"), "data"),)
+        yield Violation((*path, 0, 0), params={"given": strategy[0][0], "wanted": ways}, related=related)

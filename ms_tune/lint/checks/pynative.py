@@ -1,0 +1,282 @@
+"""Checks of MindFormers 2.x dynamic-graph configs that look at several values together.
+
+Layers and modules of recompute and swap: ``mindformers/pynative/distributed/activation_checkpoint.py``; stages:
+``mindformers/pynative/distributed/pipeline_parallel.py``; batches: ``mindformers/pynative/trainer/trainer.py`` (2.1).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.lint.context import Context
+
+_LAYER = re.compile(r"(\d+)(?:-(\d+))?")
+_COUNTS = ("num_layers", "num_hidden_layers", "n_layer")
+_EXTRA = ("mtp_num_layers", "num_nextn_predict_layers", "mtp_depth")
+_SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
+_ROUNDS = 3  # elements of rampup_batch_size
+
+
+def structure(context: Context) -> Iterator[Violation]:
+    """A mode without what it needs, or layers and modules of another form than it takes."""
+    mode = context.get("recompute.mode", "None")
+    if mode == "full" and not context.get("recompute.full_recompute_layer"):
+        yield Violation(("recompute", "mode"), "missing", {"missing": "full_recompute_layer"})
+    if mode == "select" and not context.get("recompute.select_module"):
+        yield Violation(("recompute", "mode"), "missing", {"missing": "select_module"})
+    sections = [("recompute",)] * (mode in ("full", "select")) + [("recompute_comm",)] * bool(
+        context.get("recompute_comm.enable") is True
+    )
+    for (section,) in sections:
+        value = context.get(f"{section}.select_module")
+        if section == "recompute_comm" and not value:
+            yield Violation((section, "enable"), "missing", {"missing": "select_module"})
+        elif value is not None:
+            yield from _mapping((section, "select_module"), value)
+    if (
+        sections
+        and context.get("recompute.exclude_op") is not None
+        and isinstance(context.get("recompute.exclude_op"), dict)
+    ):
+        yield from _mapping(("recompute", "exclude_op"), context.get("recompute.exclude_op"))
+
+
+def _mapping(path: KeyPath, value: object) -> Iterator[Violation]:
+    """What is wrong with a mapping of patterns to lists of layers."""
+    if not isinstance(value, dict):
+        yield Violation(path, "not-mapping")
+        return
+    for pattern, layers in value.items():
+        here = (*path, pattern if isinstance(pattern, int) else str(pattern))
+        if not isinstance(pattern, str) or not pattern.strip():
+            yield Violation(here, "pattern", at_key=True)
+        elif not isinstance(layers, list):
+            yield Violation(here, "not-list")
+
+
+def excludes(context: Context) -> Iterator[Violation]:
+    """``exclude_op`` of another form than the version takes (option ``type``); only looked at if recompute is on."""
+    value = context.get("recompute.exclude_op")
+    on = context.get("recompute.mode") in ("full", "select") or context.get("recompute_comm.enable") is True
+    if on and value is not None and not isinstance(value, dict if context.options["type"] == "dict" else list):
+        yield Violation(("recompute", "exclude_op"))
+
+
+def layer_specs(context: Context) -> Iterator[Violation]:
+    """Layers that are no layer ids or ranges, too large, or not in ascending order."""
+    count = _layers(context)
+    full = context.get("recompute.full_recompute_layer")
+    if context.get("recompute.mode") in ("full", "select") and full and not isinstance(full, list):
+        yield Violation(("recompute", "full_recompute_layer"), "list")
+    for path, specs in _spec_lists(context):
+        last = -1
+        for index, spec in enumerate(specs):
+            match = _LAYER.fullmatch(str(spec).strip())
+            if match is None:
+                yield Violation((*path, index), "form")
+                break
+            low, high = int(match[1]), int(match[2] or match[1])
+            if low > high:
+                yield Violation((*path, index), "backwards")
+                break
+            if count is not None and high >= count:
+                yield Violation((*path, index), "range", {"most": count - 1})
+                break
+            if low <= last:
+                yield Violation((*path, index), "order", {"last": last})
+                break
+            last = high
+
+
+def swap_reach(context: Context) -> Iterator[Violation]:
+    """The last swapped layer plus the prefetch has to stay below the number of layers."""
+    count = _layers(context)
+    ahead = context.integer("swap.default_prefetch", 1)
+    if context.get("swap.enable") is not True or count is None or ahead is None:
+        return
+    if not 1 <= ahead < count:
+        yield Violation(("swap", "default_prefetch"), "prefetch", {"most": count - 1})
+        return
+    for path, specs in _swap_lists(context):
+        matches = [_LAYER.fullmatch(str(spec).strip()) for spec in specs]
+        highs = [int(match[2] or match[1]) for match in matches if match]
+        if highs and len(highs) == len(specs) and max(highs) < count <= max(highs) + ahead:
+            yield Violation(path, params={"most": count - ahead - 1, "ahead": ahead})
+
+
+def swap_entries(context: Context) -> Iterator[Violation]:
+    """Entries of another form than swap takes."""
+    for key in ("layer_swap", "op_swap"):
+        value = context.get(f"swap.{key}")
+        if value is None:
+            continue
+        if not isinstance(value, list):
+            yield Violation(("swap", key), "not-list")
+            continue
+        for index, item in enumerate(value):
+            path = ("swap", key, index)
+            if not isinstance(item, dict):
+                yield Violation(path, "not-entry")
+            elif "layers" not in item or (key == "op_swap" and "op_name" not in item):
+                yield Violation(path, "missing", {"missing": "layers" if "layers" not in item else "op_name"})
+            elif not isinstance(item["layers"], list):
+                yield Violation((*path, "layers"), "layers")
+            elif key == "op_swap" and not (isinstance(item["op_name"], str) and item["op_name"].strip()):
+                yield Violation((*path, "op_name"), "op-name")
+
+
+def unused_swap(context: Context) -> Iterator[Violation]:
+    """What swap does not look at: entries behind the first of ``layer_swap``, and ``backward_prefetch``."""
+    if context.get("swap.enable") is not True:
+        return
+    layers = context.get("swap.layer_swap")
+    for index in range(1, len(layers) if isinstance(layers, list) else 0):
+        yield Violation(("swap", "layer_swap", index), "entry")
+    for key in ("layer_swap", "op_swap"):
+        value = context.get(f"swap.{key}")
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, dict) and "backward_prefetch" in item:
+                yield Violation(("swap", key, index, "backward_prefetch"), "prefetch", at_key=True)
+
+
+def unmatched_module(context: Context) -> Iterator[Violation]:
+    """A pattern that starts above the layer: paths are those inside one layer, so it never matches."""
+    for section in ("recompute", "recompute_comm"):
+        value = context.get(f"{section}.select_module")
+        for pattern in value if isinstance(value, dict) else ():
+            match = re.match(
+                r"(?:(?:model|decoder|transformer|backbone)\\?\.)*layers(?:\\?\.(?:\*|\\d\+|\d+|\.\*))?\\?\.",
+                str(pattern),
+            )
+            if match:
+                rest = str(pattern)[match.end() :] or ".*"
+                yield Violation((section, "select_module", str(pattern)), params={"rest": rest}, at_key=True)
+
+
+def layers_per_stage(context: Context) -> Iterator[Violation]:
+    """Stages that the layers cannot be given to."""
+    stages = context.integer("parallelism.pipeline_parallel", 1) or 1
+    chunks = context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1
+    path: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
+    value = context.source.get(path, "auto")
+    layers = next((context.integer(f"model.{name}") for name in _COUNTS if context.integer(f"model.{name}")), None)
+    if stages <= 1:
+        return
+    if value == "auto":
+        if layers is not None and layers % (stages * chunks) and not _extra(context):
+            params = {"layers": layers, "cells": stages * chunks}
+            yield Violation(("parallelism", "pipeline_parallel"), "auto", params)
+    elif value is None:
+        yield Violation(path, "nothing")
+    elif isinstance(value, list):
+        yield from _stage_texts(path, value, stages, chunks)
+
+
+def _stage_texts(path: KeyPath, texts: list[object], stages: int, chunks: int) -> Iterator[Violation]:
+    """One text for each stage, with one range for each chunk."""
+    if len(texts) != stages:
+        yield Violation(path, "stages", {"given": len(texts), "stages": stages})
+        return
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            yield Violation((*path, index), "text")
+        elif len(text.split(",")) != chunks:
+            yield Violation((*path, index), "chunks", {"given": len(text.split(",")), "chunks": chunks})
+        elif not all(_is_range(part) for part in text.split(",")):
+            yield Violation((*path, index), "form")
+
+
+def rampup(context: Context) -> Iterator[Violation]:
+    """``[start, increment, samples]``: whole numbers, the first two above zero."""
+    value = context.get("training.rampup_batch_size")
+    path = ("training", "rampup_batch_size")
+    if not isinstance(value, list):
+        return
+    if len(value) != _ROUNDS:
+        yield Violation(path, "length")
+    elif all(isinstance(item, int) and not isinstance(item, bool) for item in value) and (
+        value[0] <= 0 or value[1] <= 0 or value[2] < 0
+    ):
+        yield Violation(path, "range")
+
+
+def one_card(context: Context) -> Iterator[Violation]:
+    """Recompute and swap are set up together with parallelism, and never on one card."""
+    if any((context.integer(f"parallelism.{name}", 1) or 1) > 1 for name in _SIZES):
+        return
+    if (context.integer("parallelism.data_parallel_shard", -1) or -1) > 1:
+        return
+    if context.get("recompute.mode") in ("full", "select"):
+        yield Violation(("recompute", "mode"))
+    if context.get("swap.enable") is True:
+        yield Violation(("swap", "enable"))
+
+
+def _spec_lists(context: Context) -> Iterator[tuple[KeyPath, list[object]]]:
+    """Every list of layers that is checked: full recompute hides the modules of ``recompute`` from the check."""
+    mode = context.get("recompute.mode", "None")
+    full = context.get("recompute.full_recompute_layer")
+    if mode in ("full", "select") and isinstance(full, list) and full:
+        yield ("recompute", "full_recompute_layer"), full
+    elif mode == "select":
+        yield from _modules(context, "recompute", "select_module")
+    if context.get("recompute_comm.enable") is True:
+        yield from _modules(context, "recompute_comm", "select_module")
+    if mode in ("full", "select") or context.get("recompute_comm.enable") is True:
+        yield from _modules(context, "recompute", "exclude_op")
+    if context.get("swap.enable") is True:
+        yield from _swap_lists(context)
+
+
+def _modules(context: Context, section: str, key: str) -> Iterator[tuple[KeyPath, list[object]]]:
+    value = context.get(f"{section}.{key}")
+    for pattern, layers in value.items() if isinstance(value, dict) else ():
+        if isinstance(layers, list):
+            yield (section, key, str(pattern)), layers
+
+
+def _swap_lists(context: Context) -> Iterator[tuple[KeyPath, list[object]]]:
+    for key in ("layer_swap", "op_swap"):
+        value = context.get(f"swap.{key}")
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            layers = item.get("layers") if isinstance(item, dict) else None
+            if isinstance(layers, list):
+                yield ("swap", key, index, "layers"), layers
+
+
+def _layers(context: Context) -> int | None:
+    """Layers with those of multi-token prediction, which are the last ids."""
+    counts = {context.integer(f"model.{name}") for name in _COUNTS} - {None}
+    count = next(iter(counts)) if len(counts) == 1 else None
+    return None if count is None else count + _extra(context)
+
+
+def _extra(context: Context) -> int:
+    return sum(context.integer(f"model.{name}") or 0 for name in _EXTRA)
+
+
+def _is_range(text: str) -> bool:
+    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
+    return bool(match) and int(match[1]) <= int(match[2] or match[1]) if match else False
+
+
+def lora(context: Context) -> Iterator[Violation]:
+    """What ``LoraConfig.__post_init__`` refuses (2.1)."""
+    if not isinstance(context.get("lora_config"), dict):
+        return
+    target = context.get("lora_config.target_modules", "")
+    if not isinstance(target, str) or not target.strip():
+        yield Violation(("lora_config", "target_modules"))
+    for name in ("lora_rank", "lora_alpha"):
+        if (context.integer(f"lora_config.{name}", 1) or 0) <= 0:
+            yield Violation(("lora_config", name))
+    dropout = context.get("lora_config.lora_dropout", 0.0)
+    if isinstance(dropout, (int, float)) and not 0 <= dropout < 1:
+        yield Violation(("lora_config", "lora_dropout"))

@@ -1,0 +1,143 @@
+"""Checks of Python code: cells with a backward pass of their own, optimizers, and operators written by hand.
+
+``used_bprop_inputs`` (MindSpore 2.4.10 and later, ``pynative/grad/grad.cc``): indices of the arguments of ``bprop``
+that are kept from the forward pass; 0 to n-1 are the inputs of ``construct``, n is its output, and ``dout``, the last
+argument, is always there. What is not listed arrives as None, or as zeros if the list is empty.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.context import Violation
+from ms_tune.lint.python_code.module import FUNCTIONS, module_of
+from ms_tune.lint.python_code.syntax import is_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.lint.context import Context
+    from ms_tune.lint.python_code.module import Function, Module
+
+_LISTED = "used_bprop_inputs"
+_SILU = ("mindspore.ops.silu", "mindspore.mint.nn.functional.silu")
+
+
+def keeps_everything(context: Context) -> Iterator[Violation]:
+    """A cell with ``bprop`` that does not say what it needs: all inputs and the output are kept."""
+    module = module_of(context.source)
+    for cell, bprop in _cells(module):
+        if not any(isinstance(node, ast.Attribute) and node.attr == _LISTED for node in ast.walk(cell)):
+            yield Violation((), params={"cell": cell.name}, span=module.span(bprop))
+
+
+def reads_unlisted(context: Context) -> Iterator[Violation]:
+    """A ``bprop`` that reads what ``used_bprop_inputs`` does not list: it gets None or zeros."""
+    module = module_of(context.source)
+    for cell, bprop in _cells(module):
+        listed = _listed(cell)
+        inputs = _inputs(cell)
+        if listed is None or inputs is None:
+            continue
+        for node, index in _reads(bprop, inputs):
+            if index not in listed and 0 <= index <= inputs:
+                what = f"input {index}" if index < inputs else "the output"
+                params = {"index": index, "cell": cell.name, "listed": sorted(listed), "what": what}
+                yield Violation((), params=params, span=module.span(node))
+
+
+def unjitted_optimizer(context: Context) -> Iterator[Violation]:
+    """An optimizer whose update is not compiled."""
+    module = module_of(context.source)
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.ClassDef) or not any(_is_optimizer(module, base) for base in node.bases):
+            continue
+        update = next((one for one in node.body if isinstance(one, FUNCTIONS) and one.name == "construct"), None)
+        if update is not None and not any(
+            "jit" in ast.unparse(one) for one in ast.walk(node) if isinstance(one, (ast.Call, ast.Name, ast.Attribute))
+        ):
+            yield Violation((), params={"optimizer": node.name}, span=module.span(update))
+
+
+def unfused_swiglu(context: Context) -> Iterator[Violation]:
+    """``silu(a) * b``: MindSpore has a fused operator."""
+    module = module_of(context.source)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            sides = [side for side in (node.left, node.right) if isinstance(side, ast.Call)]
+            if any(module.name(side.func) in _SILU for side in sides):
+                yield Violation((), span=module.span(node))
+
+
+def _cells(module: Module) -> Iterator[tuple[ast.ClassDef, Function]]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and is_cell(module, node):
+            for method in node.body:
+                if isinstance(method, FUNCTIONS) and method.name == "bprop":
+                    yield node, method
+
+
+def _listed(cell: ast.ClassDef) -> frozenset[int] | None:
+    """The union of all lists that the cell may use; None if one of them is not written out."""
+    found: set[int] = set()
+    count = 0
+    for node in ast.walk(cell):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Attribute) and t.attr == _LISTED for t in node.targets
+        ):
+            value = node.value
+            if not isinstance(value, (ast.List, ast.Tuple)):
+                return None
+            for item in value.elts:
+                index = _index(item)
+                if index is None:
+                    return None
+                found.add(index)
+            count += 1
+    return frozenset(found) if count else None
+
+
+def _inputs(cell: ast.ClassDef) -> int | None:
+    """How many inputs ``construct`` takes; None if that varies."""
+    for method in cell.body:
+        if isinstance(method, FUNCTIONS) and method.name == "construct":
+            arguments = method.args
+            if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
+                return None
+            return len(arguments.posonlyargs) + len(arguments.args) - 1
+    return None
+
+
+def _reads(bprop: Function, inputs: int) -> Iterator[tuple[ast.AST, int]]:
+    """Every read of an argument of ``bprop``, with its index; the last one, ``dout``, is n + 1."""
+    arguments = bprop.args
+    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)][1:]
+    for node in ast.walk(bprop):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names and not arguments.vararg:
+            yield node, names.index(node.id)
+        elif (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.value, ast.Name)
+            and arguments.vararg is not None
+            and not names
+            and node.value.id == arguments.vararg.arg
+        ):
+            index = _index(node.slice)
+            if index is not None:
+                yield node, index if index >= 0 else inputs + 2 + index
+
+
+def _index(node: ast.expr) -> int | None:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _index(node.operand)
+        return None if inner is None else -inner
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else None
+
+
+def _is_optimizer(module: Module, base: ast.expr) -> bool:
+    return module.name(base) in (
+        "mindspore.nn.Optimizer",
+        "mindspore.nn.optim.Optimizer",
+        "mindspore.nn.optim.optimizer.Optimizer",
+    )

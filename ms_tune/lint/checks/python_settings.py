@@ -1,0 +1,168 @@
+"""Checks of Python code: settings of MindSpore that are made in code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.context import Violation
+from ms_tune.lint.environment.variables import items
+from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS
+from ms_tune.lint.python_code.module import FUNCTIONS, module_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.lint.context import Context
+    from ms_tune.lint.python_code.module import Module
+
+_SET_CONTEXT = ("mindspore.set_context",)
+# Deprecated since 2.5 (the table in mindspore/context.py), and what takes their place.
+_DEPRECATED = {
+    "deterministic": "mindspore.set_deterministic(True)",
+    "pynative_synchronize": "mindspore.runtime.launch_blocking()",
+    "max_device_memory": "mindspore.runtime.set_memory(max_size=...)",
+    "mempool_block_size": "mindspore.runtime.set_memory(increase_size=...)",
+    "memory_optimize_level": "mindspore.runtime.set_memory(optimize_level=...)",
+}
+_ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
+_RENAMED = re.compile(r"axis|keep_dims|keepdims")
+
+
+def deterministic(context: Context) -> Iterator[Violation]:
+    """``set_context(deterministic="ON")`` or ``set_deterministic(True)``."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        for keyword in _keywords(call, name, "deterministic"):
+            if _constant(keyword) == "ON":
+                yield Violation((), span=module.span(keyword))
+        if name == "mindspore.set_deterministic" and _first(call) is True:
+            yield Violation((), span=module.span(call))
+
+
+def synchronous(context: Context) -> Iterator[Violation]:
+    """``set_context(pynative_synchronize=True)`` or ``runtime.launch_blocking()``."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        for keyword in _keywords(call, name, "pynative_synchronize"):
+            if _constant(keyword) is True:
+                yield Violation((), span=module.span(keyword))
+        if name == "mindspore.runtime.launch_blocking":
+            yield Violation((), span=module.span(call))
+
+
+def refused(context: Context) -> Iterator[Violation]:
+    """The two forms of determinism take values of different types, and refuse each other's."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        for keyword in _keywords(call, name, "deterministic"):
+            value = _constant(keyword)
+            if value is not None and value not in ("ON", "OFF"):
+                yield Violation((), params={"given": repr(value), "wanted": "'ON' | 'OFF'"}, span=module.span(keyword))
+        if name == "mindspore.set_deterministic":
+            value = _first(call)
+            if value is not None and not isinstance(value, bool):
+                yield Violation((), params={"given": repr(value), "wanted": "True | False"}, span=module.span(call))
+
+
+def repeated(context: Context) -> Iterator[Violation]:
+    """Settings that MindSpore takes once a process, made twice one after the other."""
+    module = module_of(context.source)
+    seen: dict[tuple[str, ast.AST | None], ast.Call] = {}
+    for call, name in module.calls:
+        statement = module.parents.get(call)
+        block = module.parents.get(statement) if isinstance(statement, ast.Expr) else None
+        if name in _ONCE and isinstance(block, (ast.Module, *FUNCTIONS)):
+            first = seen.setdefault((name, block), call)
+            if first is not call:
+                related = ((module.span(first), "first"),)
+                yield Violation((), params={"called": name}, span=module.span(call), related_spans=related)
+
+
+def deprecated(context: Context) -> Iterator[Violation]:
+    """Keys of ``set_context`` that have a call of their own since 2.5."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        for key, instead in _DEPRECATED.items():
+            for keyword in _keywords(call, name, key):
+                # The others are found for what they do.
+                if key not in ("deterministic", "pynative_synchronize") or _constant(keyword) in (False, "OFF"):
+                    yield Violation((), params={"setting": key, "instead": instead}, span=module.span(keyword))
+
+
+def allocator(context: Context) -> Iterator[Violation]:
+    """``os.environ["MS_ALLOC_CONF"] = ...``: read once, at the first use of the memory pool."""
+    module = module_of(context.source)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Assign) and any(_is_variable(module, target) for target in node.targets):
+            value = node.value.value if isinstance(node.value, ast.Constant) else None
+            if not isinstance(value, str):
+                continue
+            for item in items(value):
+                if item.key is None:
+                    yield Violation((), "dropped", {"item": item.text}, span=module.span(node.value))
+                elif item.key == "memory_tracker" and item.value in ("True", "true"):
+                    yield Violation((), "tracker", {"item": item.text}, span=module.span(node.value))
+
+
+def simulation(context: Context) -> Iterator[Violation]:
+    """``dryrun.set_simulation()`` left in the code."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        if name == "mindspore.utils.dryrun.set_simulation":
+            yield Violation((), span=module.span(call))
+
+
+def shard_size(context: Context) -> Iterator[Violation]:
+    """``zero_shard_size`` where it is not used, and 1, which is refused."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        short = name.rpartition(".")[2].lstrip("?")
+        keyword = next((one for one in call.keywords if one.arg == "zero_shard_size"), None)
+        if short == "initialize_zero_group":
+            value = _constant(keyword) if keyword else _first(call)
+            if value == 1 or value == 0:  # noqa: PLR1714 - True must not count
+                yield Violation((), "one", span=module.span(keyword or call))
+        elif short == "initialize_model_parallel" and keyword is not None:
+            yield Violation((), "unused", span=module.span(keyword))
+
+
+def mint(context: Context) -> Iterator[Violation]:
+    """A function of ops, or a cell of nn, that mint has with the same meaning."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        new = DROP_IN.get(name)
+        if new is not None:
+            yield Violation((), params={"old": _short(name), "new": new}, span=module.span(call.func))
+        elif name in WITH_KEYWORDS:
+            renamed = any(one.arg and _RENAMED.fullmatch(one.arg) for one in call.keywords)
+            params = {"old": _short(name), "new": WITH_KEYWORDS[name]}
+            yield Violation((), "keywords" if renamed else "default", params, span=module.span(call.func))
+
+
+def _keywords(call: ast.Call, name: str, key: str) -> Iterator[ast.keyword]:
+    if name in _SET_CONTEXT:
+        yield from (keyword for keyword in call.keywords if keyword.arg == key)
+
+
+def _constant(keyword: ast.keyword | None) -> object:
+    return keyword.value.value if keyword is not None and isinstance(keyword.value, ast.Constant) else None
+
+
+def _first(call: ast.Call) -> object:
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return values[0].value if values and isinstance(values[0], ast.Constant) else None
+
+
+def _is_variable(module: Module, target: ast.expr) -> bool:
+    return (
+        isinstance(target, ast.Subscript)
+        and module.name(target.value) == "os.environ"
+        and isinstance(target.slice, ast.Constant)
+        and target.slice.value == "MS_ALLOC_CONF"
+    )
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("mindspore.")

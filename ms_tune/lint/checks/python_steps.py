@@ -1,0 +1,194 @@
+"""Checks of Python code: what costs time or memory in every training step."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.context import Violation
+from ms_tune.lint.python_code.module import module_of
+from ms_tune.lint.python_code.syntax import (
+    is_array,
+    is_fresh,
+    is_guarded,
+    is_tensor,
+    own_nodes,
+    step_functions,
+    step_loops,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.lint.context import Context
+    from ms_tune.lint.python_code.module import Module
+
+# What mindspore/utils/dryrun.py (2.9) itself warns of: each waits for the device.
+_WAITING = ("asnumpy", "item", "tolist")
+_CASTS = ("float", "int", "bool")
+_REDUCING = ("max", "min", "any", "all", "sum", "mean", "isnan", "isfinite")
+_LOGGING = ("debug", "info", "warning")
+_LONG = 1000  # steps of a loop that runs for hours
+_MODULES = ("numpy", "math", "time", "os", "json", "random", "dict")
+
+
+def waiting(context: Context) -> Iterator[Violation]:
+    """A value fetched from the device in every step."""
+    module = module_of(context.source)
+    for node, root in _in_steps(module):
+        if not isinstance(node, ast.Call) or is_guarded(module, node, root):
+            continue
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            bare = function.attr in _WAITING and not node.args and not node.keywords
+            if bare and _may_be_tensor(module, function.value):
+                yield Violation((), params={"what": f".{function.attr}()"}, span=module.span(node))
+        elif isinstance(function, ast.Name) and function.id in _CASTS and node.args and is_tensor(module, node.args[0]):
+            yield Violation((), params={"what": f"{function.id}()"}, span=module.span(node))
+
+
+def printing(context: Context) -> Iterator[Violation]:
+    """A tensor formatted in every step: ``print(loss)``, and f-strings of log calls, which are built even when unused."""
+    module = module_of(context.source)
+    for node, root in _in_steps(module):
+        if not isinstance(node, ast.Call) or is_guarded(module, node, root):
+            continue
+        is_print = isinstance(node.func, ast.Name) and node.func.id == "print"
+        is_log = isinstance(node.func, ast.Attribute) and node.func.attr in _LOGGING and "log" in ast.unparse(node.func)
+        if is_print and any(_shows_value(module, argument) for argument in node.args):
+            yield Violation((), "default", span=module.span(node))
+        elif is_log and node.args and isinstance(node.args[0], ast.JoinedStr) and _shows_value(module, node.args[0]):
+            yield Violation((), "log", span=module.span(node))
+
+
+def truth(context: Context) -> Iterator[Violation]:
+    """``if x.max() > y`` in code that runs in every step: the host waits for the device to decide."""
+    module = module_of(context.source)
+    for node, root in _in_steps(module):
+        if isinstance(node, (ast.If, ast.While, ast.IfExp)) and not is_guarded(module, node, root):
+            for part in ast.walk(node.test):
+                if isinstance(part, ast.Call) and _is_reduction(module, part):
+                    yield Violation((), params={"what": ast.unparse(part)[:40]}, span=module.span(part))
+                    break
+
+
+def builtin_sum(context: Context) -> Iterator[Violation]:
+    """Python's ``sum`` over a tensor: one addition for each row."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        if name == "?sum" and call.args and is_tensor(module, call.args[0]):
+            yield Violation((), span=module.span(call))
+
+
+def contiguous(context: Context) -> Iterator[Violation]:
+    """``.contiguous()`` of what is contiguous for sure."""
+    module = module_of(context.source)
+    for call, _ in module.calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "contiguous" or call.args:
+            continue
+        inner = call.func.value
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "contiguous":
+            yield Violation((), "twice", span=module.span(call))
+        elif is_fresh(module, inner):
+            yield Violation(
+                (),
+                params={"maker": module.name(inner.func) if isinstance(inner, ast.Call) else ""},
+                span=module.span(call),
+            )
+
+
+def copied_array(context: Context) -> Iterator[Violation]:
+    """``Tensor(array)``: copies what ``Tensor.from_numpy`` shares. With a dtype it converts, too."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        alone = len(call.args) == 1 and not call.keywords
+        if name not in ("mindspore.Tensor", "mindspore.tensor") or not alone or not is_array(module, call.args[0]):
+            continue
+        if not any(_is_written_out(module, node) for node in ast.walk(call.args[0])):
+            yield Violation((), span=module.span(call))
+
+
+def no_garbage_collection(context: Context) -> Iterator[Violation]:
+    """A very long loop over steps in a file that never collects garbage."""
+    module = module_of(context.source)
+    if any(name in ("gc.collect", "gc.disable", "gc.freeze") for _, name in module.calls):
+        return
+    for loop in step_loops(module):
+        if isinstance(loop, ast.While) or _is_long(loop.iter):
+            yield Violation((), span=module.span(loop))
+
+
+def constant_garbage_collection(context: Context) -> Iterator[Violation]:
+    """``gc.collect()`` in every step."""
+    module = module_of(context.source)
+    for loop in step_loops(module):
+        for node in own_nodes(loop):
+            if (
+                isinstance(node, ast.Call)
+                and module.name(node.func) == "gc.collect"
+                and not is_guarded(module, node, loop)
+            ):
+                yield Violation((), span=module.span(node))
+
+
+def _is_written_out(module: Module, node: ast.AST) -> bool:
+    """An array of a few numbers in the code: copying it costs nothing."""
+    return (
+        isinstance(node, ast.Call)
+        and module.name(node.func) == "numpy.array"
+        and bool(node.args)
+        and isinstance(node.args[0], (ast.List, ast.Tuple, ast.Constant))
+    )
+
+
+def _in_steps(module: Module) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Every node that is executed in each step, in the order of the text, with the loop or function around it."""
+    seen: dict[ast.AST, ast.AST] = {}
+    for root in (*step_loops(module), *step_functions(module)):
+        for node in own_nodes(root):
+            if hasattr(node, "lineno"):
+                seen.setdefault(node, root)
+    yield from sorted(seen.items(), key=lambda pair: (pair[0].lineno, pair[0].col_offset))  # type: ignore[attr-defined]
+
+
+def _may_be_tensor(module: Module, node: ast.expr) -> bool:
+    """Whether nothing says that it is none: an array of NumPy, a number, a module's function."""
+    if isinstance(node, ast.Call):
+        name = module.name(node.func)
+        return not name.startswith(_MODULES) and not name.startswith(("?len", "?str", "?list", "?dict"))
+    return not is_array(module, node) and not isinstance(node, (ast.Constant, ast.Dict, ast.List))
+
+
+def _shows_value(module: Module, node: ast.expr) -> bool:
+    """Whether a tensor is put into a text."""
+    parts = [part.value for part in ast.walk(node) if isinstance(part, ast.FormattedValue)] or [node]
+    return any(is_tensor(module, part) or _is_loss(part) for part in parts)
+
+
+def _is_loss(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("loss", "losses", "logits", "grads", "grad", "outputs")
+
+
+def _is_reduction(module: Module, call: ast.Call) -> bool:
+    name = module.name(call.func)
+    if name.startswith(("mindspore.ops.", "mindspore.mint.")):
+        return name.rpartition(".")[2] in _REDUCING
+    function = call.func
+    if not isinstance(function, ast.Attribute) or function.attr not in _REDUCING or call.args:
+        return False
+    return not name.startswith(_MODULES) and not is_array(module, function.value)
+
+
+def _is_long(node: ast.expr) -> bool:
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Name)
+        or node.func.id != "range"
+        or not node.args
+    ):
+        return False
+    last = node.args[min(1, len(node.args) - 1)]
+    if isinstance(last, ast.Constant):
+        return isinstance(last.value, int) and last.value >= _LONG
+    name = last.id if isinstance(last, ast.Name) else last.attr if isinstance(last, ast.Attribute) else ""
+    return name.lower() in ("train_iters", "training_iters", "total_steps", "max_steps", "num_steps", "train_steps")

@@ -1,0 +1,110 @@
+"""Checks of values against the key tables: types, bounds and choices that the framework itself insists on.
+
+Which types go where differs: MindSpeed-Core-MS takes no int for a float, MindFormers' dynamic graph does, and a bool
+is an int for neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.keys import tables
+from ms_tune.config.source import MISSING
+from ms_tune.lint.conditions import find, same
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.keys import Key
+    from ms_tune.config.source import KeyPath
+    from ms_tune.lint.context import Context
+
+_PYTHON = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict}
+
+
+def types(context: Context) -> Iterator[Violation]:
+    """A value of a type that the framework refuses."""
+    for key, path, value in _strict(context):
+        if key.types and not _fits(value, key.types, context.dialect):
+            wanted = " | ".join(key.types)
+            name = (
+                "int-for-float"
+                if isinstance(value, int) and not isinstance(value, bool) and "float" in key.types
+                else "default"
+            )
+            shown = "null" if value is None else type(value).__name__
+            yield Violation(path, name, {"wanted": wanted, "found": shown, "as_float": f"{value}."})
+
+
+def bounds(context: Context) -> Iterator[Violation]:
+    """A number that the framework finds too small or too large."""
+    for key, path, value in _strict(context):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        if key.above is not None and value <= key.above:
+            yield Violation(path, params={"bound": f"> {key.above:g}"})
+        elif key.least is not None and value < key.least:
+            yield Violation(path, params={"bound": f">= {key.least:g}"})
+        elif key.most is not None and value > key.most:
+            yield Violation(path, params={"bound": f"<= {key.most:g}"})
+
+
+def choices(context: Context) -> Iterator[Violation]:
+    """A value that is none of those that the framework takes."""
+    for key, path, value in _strict(context):
+        if not key.choices or value is None or isinstance(value, (list, dict)):
+            continue
+        if not any(same(value, one) for one in key.choices):
+            similar = _similar(value, key)
+            name = "similar" if similar else "default"
+            listed = ", ".join(map(str, key.choices))
+            yield Violation(path, name, {"choices": listed, "similar": similar})
+
+
+def _strict(context: Context) -> Iterator[tuple[Key, KeyPath, object]]:
+    """The strict keys that are written, with their values: below the option ``below``, if it is given."""
+    below = context.options.get("below")
+    left_out = context.options.get("except", ())
+    for key in tables(context.dialect):
+        if not key.strict or (isinstance(left_out, list) and ".".join(key.path) in left_out):
+            continue
+        if isinstance(below, list) and key.path[0] not in below:
+            continue
+        for path, value in find(context.source.data, key.path):
+            yield key, path, value
+
+
+def _fits(value: object, wanted: tuple[str, ...], dialect: Dialect) -> bool:
+    if value is None:
+        # The library's own default of several keys is None although their type does not say so.
+        return "null" in wanted or dialect is Dialect.MINDSPEED_MS
+    return any(_is(value, one, dialect) for one in wanted)
+
+
+def _is(value: object, wanted: str, dialect: Dialect) -> bool:
+    if wanted.startswith("list["):
+        return isinstance(value, list) and all(_is(item, wanted[5:-1], dialect) for item in value)
+    if isinstance(value, bool):
+        return wanted == "bool"
+    if wanted == "float" and dialect is Dialect.MINDFORMERS_PYNATIVE:
+        return isinstance(value, (int, float))
+    return wanted != "null" and isinstance(value, _PYTHON[wanted])
+
+
+def _similar(value: object, key: Key) -> str:
+    import difflib  # noqa: PLC0415 - most values are right
+
+    return next(iter(difflib.get_close_matches(str(value), [str(one) for one in key.choices], 1)), "")
+
+
+def kind(context: Context) -> Iterator[Violation]:
+    """A value at one of the ``keys`` that is not of the ``type``; a null is fine, unless ``nullable`` is false."""
+    listed, wanted = context.options["keys"], str(context.options["type"])
+    for name in listed if isinstance(listed, list) else ():
+        path = tuple(str(name).split("."))
+        value = context.source.get(path, MISSING)
+        fine = value is MISSING or (value is None and context.options.get("nullable") is not False)
+        if not fine and not isinstance(value, _PYTHON[wanted]):
+            yield Violation(path)

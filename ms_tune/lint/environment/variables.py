@@ -1,0 +1,78 @@
+"""The environment variables that ms-tune knows, and what MindSpore makes of their values.
+
+``MS_ALLOC_CONF`` is read by ``mindspore/core/utils/ms_utils.cc`` (2.7; 2.9 and 2.10 behave alike), its keys stand in
+``mem_env.h``; ``MS_DEV_RUNTIME_CONF`` goes through the same reader, its keys stand in ``runtime_env.h``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+KNOWN = frozenset(
+    (
+        *("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_SIMULATION_LEVEL", "MS_MEMORY_STATISTIC", "RANK_SIZE", "RANK_ID"),
+        *("MS_DEV_LAUNCH_BLOCKING", "MS_DEV_HOST_BLOCKING_RUN", "ASCEND_LAUNCH_BLOCKING", "HCCL_DETERMINISTIC"),
+        *(
+            "GLOG_v",
+            "GC_COLLECT_IN_CELL",
+            "ENABLE_LAZY_INLINE",
+            "ENABLE_LAZY_INLINE_NO_PIPELINE",
+            "TE_PARALLEL_COMPILER",
+        ),
+        *("MS_DEV_SAVE_GRAPHS", "MS_DEV_DISABLE_AUTO_H2D"),
+    )
+)
+
+ALLOC_BOOLEANS = frozenset(
+    (
+        *("enable_vmm", "memory_recycle", "memory_tracker", "acl_allocator", "somas_whole_block", "older_pool"),
+        *("simple_tracker", "enable_small_pool", "enable_mem_huge_1g"),
+    )
+)
+ALLOC_KEYS = ALLOC_BOOLEANS | {"vmm_align_size", "defrag_memory_step_freq", "memory_tracker_path"}
+
+RUNTIME_KEYS = frozenset(
+    (
+        *("inline", "switch_inline", "new_ref_count", "control_flow_optimize", "multi_stream", "pipeline"),
+        *("graph_pipeline", "kbk_sub_graph_mode", "communication_launch_group", "insert_tensormove", "all_finite"),
+        *("parallel_assignadd_opt", "ge_kernel", "backend_compile_cache", "copy_async", "cluster_thread_num"),
+        *("multi_thread_load_cache", "async_init_comm", "cpu_affinity_list", "cpu_affinity_module"),
+        *("actor_thread_fix_bind", "input_optimize", "comm_init_lccl_only", "memory_track", "memory_statistics"),
+        *("compile_statistics", "performance_statistics", "performance_statistics_top_num"),
+        *("aclnn_cache_queue_length", "aclnn_cache", "pre_build_comm_kernel", "execution_order_check_iteration"),
+        *("high_performance_mode", "mc2_event", "new_pipeline", "sync_copy_input", "async_mccl_init_comm"),
+        *("graph_order", "sync_stream_on_demand", "graph_capture_max_number", "stream_priority"),
+    )
+)
+
+
+class Item(NamedTuple):
+    """One item of a value such as ``enable_vmm:True,memory_tracker:False``.
+
+    Args:
+        text: The item as it stands, without blanks around it.
+        start: Where it stands in the value.
+        key: What is in front of the first colon; None if there is no colon, and the item is dropped.
+        value: What is behind it.
+    """
+
+    text: str
+    start: int
+    key: str | None
+    value: str
+
+
+def items(value: str) -> list[Item]:
+    """The items of a value, as MindSpore splits it: ``;`` is ``,``, and the first ``:`` parts key and value."""
+    found = []
+    at = 0
+    while len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        value, at = value[1:-1], at + 1
+    for part in value.replace(";", ",").split(","):
+        words = part.strip()
+        if words:
+            key, colon, behind = words.partition(":")
+            start = at + len(part) - len(part.lstrip())
+            found.append(Item(words, start, key.strip() if colon else None, behind.strip()))
+        at += len(part) + 1
+    return found

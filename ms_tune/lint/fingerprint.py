@@ -1,0 +1,33 @@
+"""What makes a finding the same finding after the file has changed.
+
+A fingerprint holds no line number: it is made of the check, the key path and the words at the place, and survives
+changes elsewhere in the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ms_tune.lint.finding import Finding
+
+_LENGTH = 16  # characters of a fingerprint
+_WORDS = 200  # characters of the place that count
+
+
+def fingerprints(text: str, findings: Iterable[Finding]) -> list[tuple[str, int]]:
+    """For every finding what it is, and the how-manieth of this kind in the file (from 1)."""
+    counts: Counter[str] = Counter()
+    found = []
+    for finding in findings:
+        words = " ".join(text[finding.span.start : finding.span.end].split())[:_WORDS]
+        parts = json.dumps([finding.id, [str(item) for item in finding.path], words])
+        print_ = hashlib.sha256(parts.encode()).hexdigest()[:_LENGTH]
+        counts[print_] += 1
+        found.append((print_, counts[print_]))
+    return found

@@ -1,0 +1,132 @@
+"""Fixes: from what a checklist says about them to proved edits, and from edits to mended files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.config.source import parse_source
+from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, overlap, prove, spell
+from ms_tune.errors import ConfigError
+from ms_tune.lint.finding import Fix
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.config.spans import Edit
+    from ms_tune.lint.checklist import Check, FixRule
+    from ms_tune.lint.context import Violation
+    from ms_tune.lint.finding import Finding
+    from ms_tune.texts import Message
+
+_ROUNDS = 20  # fixes that uncover other findings; more than this is a circle
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What became of a config's text.
+
+    Args:
+        text: The text after all fixes.
+        count: How many findings were mended.
+    """
+
+    text: str
+    count: int
+
+
+def propose(
+    check: Check, source: SourceFile, violation: Violation, params: Mapping[str, str]
+) -> tuple[Fix | None, Message | None]:
+    """The fix of a finding, not yet proved; or why there is none although the check has one."""
+    changes, safe = violation.changes, violation.safe
+    if not changes:
+        rule = next((one for one in check.fixes if not one.messages or violation.message in one.messages), None)
+        if rule is None:
+            return None, None
+        changes, safe = (_change(rule, violation, params),), rule.safe
+    try:
+        edits = tuple(edit for change in changes for edit in change.edits(source))
+    except EditRefusedError as refusal:
+        return None, refusal.message
+    return Fix(safe, _title(changes[0]), changes, edits), None
+
+
+def proved(source: SourceFile, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings; a fix that would do anything else than it says is taken away, with a note why."""
+    fixes = [finding.fix for finding in findings if finding.fix and finding.fix.changes]
+    if not fixes or _together(source, fixes):
+        return tuple(findings)
+    return tuple(
+        finding
+        if finding.fix is None or not finding.fix.changes or prove(source, finding.fix.changes, finding.fix.edits)
+        else replace(finding, fix=None, unfixable=msg("edits.unproven"))
+        for finding in findings
+    )
+
+
+def mend(
+    source: SourceFile, check_again: Callable[[SourceFile], Sequence[Finding]], *, unsafe: bool = False
+) -> tuple[SourceFile, Fixed]:
+    """Apply fixes, look again, and so on until there is nothing left to fix.
+
+    Args:
+        source: The config.
+        check_again: Finds what is wrong with a config; only what it reports is fixed.
+        unsafe: Whether to apply unsafe fixes, too.
+    """
+    count = 0
+    seen = {source.text}
+    for _ in range(_ROUNDS):
+        wanted = [
+            finding.fix for finding in check_again(source) if finding.fix is not None and (finding.fix.safe or unsafe)
+        ]
+        chosen = _choose(source, wanted)
+        if not chosen:
+            break
+        text = apply_edits(source.text, (edit for fix in chosen for edit in fix.edits))
+        try:
+            mended = parse_source(text, source.path)
+        except ConfigError:
+            break
+        if text in seen:
+            break  # two fixes undo each other; the author has to choose
+        seen.add(text)
+        source, count = mended, count + len(chosen)
+    return source, Fixed(source.text, count)
+
+
+def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:
+    """Fixes that can be made at the same time, the first of those that touch each other."""
+    chosen: list[Fix] = []
+    for fix in fixes:
+        if not any(overlap(fix.edits, other.edits) for other in chosen):
+            chosen.append(fix)
+    if len(chosen) > 1 and not _together(source, chosen):
+        return [next((fix for fix in chosen if prove(source, fix.changes, fix.edits)), chosen[0])]
+    return chosen
+
+
+def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
+    """Whether all fixes at once do what they say: one proof in place of many."""
+    changes = [change for fix in fixes for change in fix.changes]
+    edits: list[Edit] = [edit for fix in fixes for edit in fix.edits]
+    return prove(source, changes, edits)
+
+
+def _change(rule: FixRule, violation: Violation, params: Mapping[str, str]) -> Change:
+    value = rule.value.format_map(params) if isinstance(rule.value, str) else rule.value
+    path = violation.path if rule.path is None else rule.path
+    if rule.spelled:
+        return Change(rule.kind, path, value, str(value))
+    return Change(rule.kind, path, value)
+
+
+def _title(change: Change) -> Message:
+    key = str(change.path[-1])
+    if change.kind is ChangeKind.REMOVE_KEY:
+        return msg("lint.fix.remove-key", key=key)
+    value = change.value if change.kind is ChangeKind.RENAME_KEY else change.raw or spell(change.value)
+    return msg(f"lint.fix.{change.kind.value}", key=key, value=value)

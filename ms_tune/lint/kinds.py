@@ -1,0 +1,71 @@
+"""The kinds of files that can be checked besides configs: environment settings and Python training code.
+
+Each kind is read into the form that checks look at; the room of :mod:`ms_tune.lint` that reads it is only imported where
+such a file is checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.lint.environment import Environment
+    from ms_tune.texts import Message
+
+ENVIRONMENT, PYTHON = "environment", "python"  # as their checklists are called
+LANGUAGES = {ENVIRONMENT: "sh", PYTHON: "python"}  # what the examples of their checks are written in
+SUFFIXES = (".env", ".sh", ".py")
+FRAMEWORK = "MindSpore"
+VERSION = "2.9"  # the newest that the checks were verified with
+
+_ENV_FILE = ".env"
+_WORDS = (b"mindspore", b"msadapter")  # a Python file without any of them is not parsed
+_NOT_ONE = {ENVIRONMENT: "lint.not-an-environment", PYTHON: "lint.not-training-code"}
+
+
+def kind_of(path: Path) -> str | None:
+    """The kind of a file, by its name; None for what may be a config."""
+    if path.suffix in (_ENV_FILE, ".sh", ".bash") or path.name == _ENV_FILE:
+        return ENVIRONMENT
+    return PYTHON if path.suffix == ".py" else None
+
+
+def read(path: Path, kind: str, *, named: bool) -> SourceFile | Message:
+    """A file of a kind in the form that checks look at, or why a file that was not named is none of ours.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    from ms_tune.texts import msg  # noqa: PLC0415 - few files are of these kinds
+
+    none_of_ours = msg(_NOT_ONE[kind])
+    if kind == PYTHON:
+        if not named and not any(word in path.read_bytes() for word in _WORDS):
+            return none_of_ours
+        from ms_tune.lint.python_code import read_python, uses_mindspore  # noqa: PLC0415 - as above
+
+        source = read_python(path)
+        return source if named or uses_mindspore(source) else none_of_ours
+    from ms_tune.lint.environment import read_env_file, read_shell  # noqa: PLC0415 - as above
+
+    environment = read_env_file(path) if _ENV_FILE in (path.suffix, path.name) else read_shell(path)
+    return environment.source() if named or _is_ours(environment) else none_of_ours
+
+
+def process_environment() -> SourceFile:
+    """The settings of the process that ms-tune runs in, in the form that checks look at."""
+    import os  # noqa: PLC0415 - as above
+
+    from ms_tune.lint.environment import from_process  # noqa: PLC0415 - as above
+
+    return from_process(os.environ).source()
+
+
+def _is_ours(environment: Environment) -> bool:
+    """Whether a variable of MindSpore's is set."""
+    from ms_tune.lint.environment.variables import KNOWN  # noqa: PLC0415 - as above
+
+    return any(one.name in KNOWN for one in environment.assignments)

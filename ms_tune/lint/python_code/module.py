@@ -1,0 +1,185 @@
+"""One Python file: its syntax tree, what its names stand for, and where things are in the text."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from ms_tune.config.source import SourceFile, decode
+from ms_tune.config.yaml_nodes import Document, Node
+from ms_tune.errors import ConfigError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ms_tune.config.source import Span
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+_PACKAGES = ("mindspore", "msadapter", "mindformers", "mindspeed_ms")
+# What `from mindspore import ...` modules are really called, where code resolves them under another name.
+_SAME = {
+    "mindspore.ops.functional": "mindspore.ops",
+    "mindspore.ops.operations": "mindspore.ops",
+    "mindspore.context": "mindspore",
+    "mindspore.common.tensor": "mindspore",
+    "mindspore.common": "mindspore",
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """A parsed file.
+
+    Args:
+        tree: Its syntax tree.
+        parents: The node around each node.
+        names: The full dotted name that each imported name stands for.
+        lines: The text, with its lines.
+    """
+
+    tree: ast.Module
+    parents: dict[ast.AST, ast.AST] = field(repr=False)
+    names: dict[str, str]
+    lines: _Lines = field(repr=False)
+
+    @property
+    def uses_mindspore(self) -> bool:
+        """Whether anything of MindSpore is imported."""
+        return any(name.partition(".")[0] in _PACKAGES for name in self.names.values())
+
+    def name(self, node: ast.AST) -> str:
+        """The full dotted name of an expression such as ``ops.cat``, or an empty text."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        parts.append(self.names.get(node.id, f"?{node.id}"))
+        full = ".".join(reversed(parts))
+        for alias, real in _SAME.items():
+            if full.startswith(f"{alias}."):
+                return f"{real}{full[len(alias) :]}"
+        return full
+
+    @cached_property
+    def calls(self) -> tuple[tuple[ast.Call, str], ...]:
+        """Every call, in the order of the text, with the full name of what is called."""
+        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        found.sort(key=lambda call: (call.lineno, call.col_offset))
+        return tuple((node, self.name(node.func)) for node in found)
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around a node, innermost first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def function(self, node: ast.AST) -> Function | None:
+        """The function that a node stands in."""
+        return next((one for one in self.around(node) if isinstance(one, FUNCTIONS)), None)
+
+    def span(self, node: ast.AST) -> Span:
+        """Where an expression or statement stands; of a compound statement, its first line."""
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        end_line, end_column = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column)
+        start = self._offset(line, column)
+        end = self._offset(end_line, end_column)
+        if isinstance(node, (*FUNCTIONS, *LOOPS, ast.ClassDef, ast.If, ast.With)):
+            newline = self.lines.text.find("\n", start, end)
+            end = newline if newline >= 0 else end
+            end = start + len(self.lines.text[start:end].rstrip())
+        return self.lines.span(start, end)
+
+    def _offset(self, line: int, column: int) -> int:
+        """The offset of a place that the parser gives: its columns count bytes of UTF-8."""
+        start = self.lines.start(line)
+        text = self.lines.text[start : start + column]
+        if text.isascii():
+            return start + column
+        return start + len(text.encode()[:column].decode(errors="ignore"))
+
+
+class _Lines(Document):
+    """A document that also tells where its lines start."""
+
+    def start(self, line: int) -> int:
+        """The offset at which a line (from 1) starts."""
+        return self._starts[min(line, len(self._starts)) - 1]
+
+
+def read_python(path: Path) -> SourceFile:
+    """A Python file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not Python.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(msg("config.not-found"), path=path) from None
+    except OSError as error:
+        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
+    return parse_python(decode(content, path), path)
+
+
+def parse_python(text: str, path: Path) -> SourceFile:
+    """A Python file from its text.
+
+    Raises:
+        ConfigError: The text is not Python.
+    """
+    text = text.removeprefix("\ufeff")
+    lines = Document(text, path)
+    root = Node(lines.span(0, len(text)), {}, None, 1, 1, [])
+    source = SourceFile(path, text, {}, (), root)
+    module_of(source)
+    return source
+
+
+def module_of(source: SourceFile) -> Module:
+    """The parsed file behind a source.
+
+    Raises:
+        ConfigError: The text is not Python.
+    """
+    return _module(source.text, source.path)
+
+
+@lru_cache(maxsize=2)
+def _module(text: str, path: Path) -> Module:
+    lines = _Lines(text, path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes and the like are for other linters
+            tree = ast.parse(text)
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
+        raise ConfigError(msg("lint_code.not-python"), path=path, line=line, column=column) from error
+    return Module(tree, parents, _names(tree), lines)
+
+
+def _names(tree: ast.Module) -> dict[str, str]:
+    """What imported names stand for, wherever in the file the import is."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return found

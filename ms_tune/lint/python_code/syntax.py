@@ -1,0 +1,184 @@
+"""What training code looks like: step loops, step functions, cells, and values that are tensors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.lint.python_code.module import Function, Loop, Module
+
+# Calls that make a loop a loop over training steps.
+_STEP = re.compile(
+    r"(?:^|[._])(?:train(?:ing)?_(?:one_)?step|train_one_step\w*|forward_backward\w*|grad_fn|step_fn|train_net(?:work)?|"
+    r"net_with_(?:loss|criterion)|optimizer|opt(?:imizer)?\.step|backward)$"
+)
+_STEP_FUNCTIONS = re.compile(
+    r"(?:train(?:ing)?_(?:one_)?step|train_one_step\w*|forward_step|forward_backward\w*|step_fn)"
+)
+_CELL_METHODS = ("construct", "bprop", "forward")
+# Conditions that let only some steps through, or that are not part of training.
+_RARE = re.compile(
+    r"log|print|debug|verbose|save|eval|ckpt|checkpoint|profil|interval|dump|nan|inf|overflow", re.IGNORECASE
+)
+_CELL_BASES = re.compile(r"(?:^|\.)(?:Cell|Module|TrainOneStep\w*|WithLossCell|MultiOutputCell)$")
+
+_TENSOR_SOURCES = ("mindspore.ops.", "mindspore.mint.", "mindspore.Tensor", "mindspore.tensor", "mindspore.from_numpy")
+_FRESH = (
+    "cat",
+    "concat",
+    "stack",
+    "zeros",
+    "ones",
+    "zeros_like",
+    "ones_like",
+    "full",
+    "arange",
+    "matmul",
+    "bmm",
+    "add",
+)
+
+
+def step_loops(module: Module) -> Iterator[Loop]:
+    """Loops whose body, without the functions defined in it, takes a training step; the innermost ones only."""
+    loops = [node for node in ast.walk(module.tree) if isinstance(node, LOOPS) and _takes_step(node)]
+    for loop in loops:
+        if not any(other is not loop and loop in module.around(other) for other in loops):
+            yield loop
+
+
+def _takes_step(loop: Loop) -> bool:
+    return any(isinstance(node, ast.Call) and _STEP.search(_dotted(node.func)) for node in own_nodes(loop))
+
+
+def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below a statement, without those of functions and classes that are defined there."""
+    waiting = list(ast.iter_child_nodes(root))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def step_functions(module: Module) -> Iterator[Function]:
+    """Functions that run in every step: methods of cells, and those named like one."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, FUNCTIONS):
+            around = module.parents.get(node)
+            in_cell = isinstance(around, ast.ClassDef) and is_cell(module, around) and node.name in _CELL_METHODS
+            if in_cell or _STEP_FUNCTIONS.fullmatch(node.name):
+                yield node
+
+
+def is_cell(module: Module, node: ast.ClassDef) -> bool:
+    """Whether a class is a cell, by the names of its bases."""
+    return any(_CELL_BASES.search(module.name(base)) for base in node.bases)
+
+
+def is_guarded(module: Module, node: ast.AST, root: ast.AST) -> bool:
+    """Whether something below ``root`` only happens now and then: ``if step % 100 == 0``."""
+    child = node
+    for one in module.around(node):
+        if isinstance(one, (ast.If, ast.IfExp)) and child is not one.test and _is_rare(one.test):
+            return True
+        if isinstance(one, (ast.ExceptHandler, ast.Assert, ast.Raise)):
+            return True
+        if one is root:
+            return False
+        child = one
+    return False
+
+
+def _is_rare(test: ast.expr) -> bool:
+    for node in ast.walk(test):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            return True
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if _RARE.search(name):
+            return True
+    return False
+
+
+def is_tensor(module: Module, node: ast.expr, depth: int = 3) -> bool:
+    """Whether a value surely is a tensor: made by ops or mint, or a name that is only ever given such a value."""
+    if isinstance(node, ast.Call):
+        name = module.name(node.func)
+        return name.startswith(_TENSOR_SOURCES) and not name.endswith((".shape", ".size", ".rank", ".is_tensor"))
+    if isinstance(node, ast.Name) and depth:
+        values = list(assigned(module, node))
+        return bool(values) and all(value is not None and is_tensor(module, value, depth - 1) for value in values)
+    return False
+
+
+def is_array(module: Module, node: ast.expr, depth: int = 3) -> bool:
+    """Whether a value surely is a NumPy array."""
+    if isinstance(node, ast.Call):
+        name = module.name(node.func)
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if name.startswith("numpy."):
+            return True
+        return (
+            method in ("astype", "reshape", "copy")
+            and isinstance(node.func, ast.Attribute)
+            and is_array(module, node.func.value, depth - 1 if depth else 0)
+            if depth
+            else False
+        )
+    if isinstance(node, ast.Name) and depth:
+        values = list(assigned(module, node))
+        return bool(values) and all(value is not None and is_array(module, value, depth - 1) for value in values)
+    return False
+
+
+def is_fresh(module: Module, node: ast.expr) -> bool:
+    """Whether a value is a tensor that was just made, and lies in one piece for that reason."""
+    name = module.name(node.func) if isinstance(node, ast.Call) else ""
+    return name.startswith(("mindspore.ops.", "mindspore.mint.")) and name.rpartition(".")[2] in _FRESH
+
+
+def assigned(module: Module, name: ast.Name) -> Iterator[ast.expr | None]:
+    """The values that a name is given in its function (or file); None where it is given something else."""
+    scope: ast.AST = module.function(name) or module.tree
+    if isinstance(scope, FUNCTIONS):
+        arguments = scope.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        if any(one is not None and one.arg == name.id for one in every):
+            yield None
+    for node in own_nodes(scope):
+        yield from _given(node, name.id)
+
+
+def _given(node: ast.AST, name: str) -> Iterator[ast.expr | None]:
+    """The value that one statement gives to a name, if it does."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if _binds(target, name):
+                yield node.value if isinstance(target, ast.Name) else None
+    elif isinstance(node, ast.AnnAssign):
+        if _binds(node.target, name):
+            yield node.value
+    elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.comprehension)):
+        if _binds(node.target, name):
+            yield None
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None and _binds(node.optional_vars, name):
+        yield None
+
+
+def _binds(target: ast.AST, name: str) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(target))
+
+
+def _dotted(node: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    parts.append(node.id if isinstance(node, ast.Name) else "")
+    return ".".join(reversed(parts))

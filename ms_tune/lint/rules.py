@@ -1,0 +1,121 @@
+"""What there is to know about each check, for people: one form for checklists' checks and the linter's own rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
+from ms_tune.lint.kinds import LANGUAGES
+from ms_tune.lint.own import OWN_RULES
+from ms_tune.texts import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ms_tune.lint.checklist import Check, Evidence
+    from ms_tune.lint.finding import Category, Severity
+    from ms_tune.lint.own import OwnRule
+
+_BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One check as it is explained.
+
+    Args:
+        id: ``MST101``.
+        name: ``duplicate-key``.
+        severity: How bad a finding is.
+        category: What kind of trouble it is about.
+        title: The name as a sentence.
+        why: What happens if a finding is left as it is.
+        help: How to mend it; what depends on the finding stands in angle brackets.
+        dialects: The dialects it is about.
+        versions: The framework versions it is about; None for all.
+        profiles: The profiles in which it is made; empty for all.
+        fix: ``safe``, ``unsafe`` or ``none``.
+        evidence: Where the claim can be read.
+        bad: An example that violates it; empty if there is none.
+        good: The same example, mended.
+        language: What the examples are written in: ``yaml``, ``sh`` or ``python``.
+    """
+
+    id: str
+    name: str
+    severity: Severity
+    category: Category
+    title: Text
+    why: Text
+    help: Text
+    dialects: tuple[Dialect, ...]
+    versions: str | None
+    profiles: tuple[str, ...]
+    fix: str
+    evidence: tuple[Evidence, ...]
+    bad: str
+    good: str
+    language: str = "yaml"
+
+
+def all_rules(checklists: Iterable[Path] = ()) -> tuple[Rule, ...]:
+    """Every rule by its id, those of users' own checklists included.
+
+    Raises:
+        ConfigError: A file is not a checklist.
+    """
+    own = tuple(map(read_checklist, checklists))
+    code = {check.id: (check, LANGUAGES[kind]) for kind, checks in built_in_code().items() for check in checks}
+    checks = combined((*built_in(), *(check for check, _ in code.values())), own)
+    rules = [*map(_own, OWN_RULES)]
+    rules += [_rule(check, code[check.id][1] if check.id in code else "yaml") for check in checks]
+    return tuple(sorted(rules, key=lambda rule: (not rule.id.startswith("MST"), rule.id)))
+
+
+def readable(text: Text) -> Text:
+    """A text with its parameters in angle brackets: ``write <number>``."""
+    return Text(*(_BRACES.sub(lambda match: f"<{match[1]}>" if match[1] else match[0][0], words) for words in text))
+
+
+def _rule(check: Check, language: str) -> Rule:
+    kinds = {fix.safe for fix in check.fixes}
+    return Rule(
+        id=check.id,
+        name=check.name,
+        severity=check.severity,
+        category=check.category,
+        title=check.title,
+        why=check.why,
+        help=readable(check.help),
+        dialects=tuple(dialect for dialect in Dialect if dialect in check.dialects),
+        versions=check.versions,
+        profiles=tuple(sorted(check.profiles)),
+        fix="safe" if True in kinds else "unsafe" if kinds else "none",
+        evidence=check.evidence,
+        bad=check.bad,
+        good=check.good,
+        language=language,
+    )
+
+
+def _own(rule: OwnRule) -> Rule:
+    return Rule(
+        id=rule.id,
+        name=rule.name,
+        severity=rule.severity,
+        category=rule.category,
+        title=rule.text("title"),
+        why=rule.text("why"),
+        help=readable(rule.text("help")),
+        dialects=tuple(Dialect),
+        versions=None,
+        profiles=(),
+        fix="safe" if rule.name == "unused-ignore" else "none",
+        evidence=(),
+        bad=rule.bad,
+        good=rule.good,
+    )

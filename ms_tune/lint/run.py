@@ -1,0 +1,301 @@
+"""Checks files: reads each, tells what it is, makes the checks that are selected for it, and mends it if asked to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.source import decode, load_source, parse_source
+from ms_tune.config.yaml_nodes import LOADER, offsets
+from ms_tune.errors import ConfigError, MsTuneError
+from ms_tune.lint import kinds
+from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
+from ms_tune.lint.discover import STDIN
+from ms_tune.lint.engine import concerns, lint
+from ms_tune.lint.fix import mend
+from ms_tune.lint.report import FileReport, Skipped
+from ms_tune.lint.selection import PROFILES, Selection, check_selectors, known_names
+from ms_tune.lint.settings import Settings, settings_for
+from ms_tune.lint.versions import DEFAULT_VERSIONS, FRAMEWORKS
+from ms_tune.texts import Message, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.lint.baseline import Baseline
+    from ms_tune.lint.checklist import Check
+    from ms_tune.lint.discover import Target
+    from ms_tune.lint.finding import Finding
+
+_POOL_FROM = 48  # fewer files are checked faster than a second process starts
+_CHUNK = 16
+_MARK = "ms-tune:"  # in every comment that ignores something
+# A YAML file of a folder that cannot be read is a broken config if a line starts like one, else somebody else's.
+_CONFIG_LINES = tuple(
+    f"{key}:"
+    for key in (
+        "parallel_config",
+        "runner_config",
+        "recompute_config",
+        "training_config",
+        "model_config",
+        "parallelism",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What holds for all files of one run.
+
+    Args:
+        dialect: What the user says that they are written for.
+        version: The framework version that the user wants.
+        checklists: Checklists on the command line.
+        selection: Which checks the command line wants.
+        settings: These in place of what the folders hold; None to look for them.
+        baseline: Old findings.
+        mend: Whether to apply fixes; ``"safe"`` or ``"unsafe"``.
+        stdin: What standard input holds, if a target is it.
+    """
+
+    dialect: Dialect | None = None
+    version: str | None = None
+    checklists: tuple[Path, ...] = ()
+    selection: Selection = field(default_factory=Selection)
+    settings: Settings | None = None
+    baseline: Baseline | None = None
+    mend: str | None = None
+    stdin: bytes | None = field(default=None, repr=False)
+
+    def settings_in(self, folder: Path) -> Settings:
+        """The settings that hold in a folder (an absolute path)."""
+        return self.settings or settings_for(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one file: a report, or why there is none.
+
+    Args:
+        report: What was found (after the fixes, if there were any).
+        skipped: Why a file that the user did not name was left out.
+        error: Why the file could not be checked.
+        original: The text before the fixes, if they changed it.
+        fixed: How many findings were mended.
+    """
+
+    report: FileReport | None = None
+    skipped: Skipped | None = None
+    error: MsTuneError | None = None
+    original: str | None = None
+    fixed: int = 0
+
+
+def check_files(targets: Sequence[Target], job: Job, processes: int) -> Iterator[Outcome]:
+    """Check every file, in order, with several processes if that is worth it."""
+    if processes <= 1 or len(targets) < _POOL_FROM:
+        for target in targets:
+            yield check_file(target, job)
+        return
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
+
+    with ProcessPoolExecutor(min(processes, len(targets) // _CHUNK)) as pool:
+        yield from pool.map(_check_in_worker, targets, [job] * len(targets), chunksize=_CHUNK)
+
+
+def default_processes(files: int) -> int:
+    """How many processes are worth it: none for few files, else every core that this process may use."""
+    return 1 if files < _POOL_FROM else len(os.sched_getaffinity(0))
+
+
+def _check_in_worker(target: Target, job: Job) -> Outcome:
+    return check_file(target, job)
+
+
+def check_file(target: Target, job: Job) -> Outcome:
+    """Check one file."""
+    try:
+        return _check(target, job)
+    except MsTuneError as error:
+        if target.named or not isinstance(error, ConfigError) or error.path != target.path:
+            return Outcome(error=error)
+        if _looks_like_a_config(target.path):
+            return Outcome(error=error)
+        return Outcome(skipped=Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message)))
+
+
+def check_process(job: Job) -> Outcome:
+    """Check the environment variables of the process itself."""
+    return _check_code(kinds.process_environment(), kinds.ENVIRONMENT, job, Path.cwd())
+
+
+def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcome:
+    # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
+    checks = built_in_code().get(kind, ())
+    report = _File(source, Dialect.MINDFORMERS, job, job.settings_in(folder), folder, checks).report()
+    return Outcome(replace(report, framework=kinds.FRAMEWORK, version=kinds.VERSION))
+
+
+def _check(target: Target, job: Job) -> Outcome:
+    folder = Path.cwd() if target.path == STDIN else Path(os.path.abspath(target.path)).parent  # noqa: PTH100 - fast
+    settings = job.settings_in(folder)
+    kind = kinds.kind_of(target.path)
+    if kind is not None:
+        code = kinds.read(target.path, kind, named=target.named)
+        if isinstance(code, Message):
+            return Outcome(skipped=Skipped(target.path, code))
+        return _check_code(code, kind, job, folder)
+    source = load_source(target.path) if target.path != STDIN else parse_source(decode(job.stdin or b"", STDIN), STDIN)
+    dialect = job.dialect or settings.dialect
+    notes = []
+    if dialect is None:
+        found = recognise(source.data)
+        dialect = found.dialect
+        if dialect is None:
+            return _not_recognised(target, ambiguous=bool(found.evidence))
+        if not found.confident:
+            notes.append(msg("lint.unsure", file=source.path, dialect=dialect.value))
+    if "base_config" in source.data:
+        notes.append(msg("lint.base-config", file=source.path))
+    one = _File(source, dialect, job, settings, folder)
+    original, fixed = None, 0
+    if job.mend is not None:
+        source, mended = mend(source, one.findings, unsafe=job.mend == "unsafe")
+        if mended.count:
+            original, fixed = one.source.text, mended.count
+            one = replace(one, source=source)
+    report = replace(one.report(), notes=tuple(notes))
+    if original is not None:
+        report = replace(report, text=source.text)
+    return Outcome(report, original=original, fixed=fixed)
+
+
+def _not_recognised(target: Target, *, ambiguous: bool) -> Outcome:
+    message = msg("lint.ambiguous" if ambiguous else "lint.not-a-config")
+    if not target.named:
+        return Outcome(skipped=Skipped(target.path, message))
+    hint = msg("lint.dialect-hint", dialects="|".join(dialect.value for dialect in Dialect))
+    return Outcome(error=ConfigError(message, hint, path=target.path))
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One config (or what is read like one) in front of the checks that are selected for it.
+
+    ``code`` are the built-in checks of a file that is no config.
+    """
+
+    source: SourceFile
+    dialect: Dialect
+    job: Job
+    settings: Settings
+    folder: Path
+    code: tuple[Check, ...] | None = None
+
+    @property
+    def version(self) -> str:
+        return self.job.version or self.settings.version or DEFAULT_VERSIONS[self.dialect]
+
+    def selection(self) -> Selection:
+        relative = Path(os.path.relpath(self.folder / self.source.path.name, self.settings.folder))
+        return self.settings.selections.for_path(relative).and_then(self.job.selection)
+
+    def report(self) -> FileReport:
+        findings, ignored = self._found(self.source)
+        baselined = 0
+        if self.job.baseline is not None:
+            findings, baselined = self.job.baseline.without(self.source.path, self.source.text, findings)
+        return FileReport(
+            path=self.source.path,
+            text=self.source.text if findings else "",
+            framework=FRAMEWORKS[self.dialect],
+            version=self.version,
+            findings=findings,
+            ignored=ignored,
+            baselined=baselined,
+        )
+
+    def findings(self, source: SourceFile) -> tuple[Finding, ...]:
+        """What is wrong and not old or ignored: what may be fixed."""
+        findings, _ = self._found(source)
+        if self.job.baseline is not None:
+            findings, _ = self.job.baseline.without(source.path, source.text, findings)
+        return findings
+
+    def _found(self, source: SourceFile) -> tuple[tuple[Finding, ...], int]:
+        selection = self.selection()
+        lists = (*self.settings.checklists, *self.job.checklists)
+        checks = _checks(lists, self.dialect) if self.code is None else _combined(self.code, lists)
+        names = tuple(dict.fromkeys((*self.settings.selections.names(), *selection.names())))
+        if names:
+            _check_names(names, lists, str(self.settings.file or "--select, --ignore"))
+        chosen = [check for check in checks if selection.takes(check)]
+        profile = selection.profile or PROFILES[0]
+        found = lint(source, self.dialect, chosen, self.version, profile)
+        ignored = 0
+        if _MARK in source.text:
+            from ms_tune.lint.suppress import Surroundings, suppress  # noqa: PLC0415 - most files have no such comment
+
+            surroundings = Surroundings(
+                names=known_names(_checks(lists, None)),
+                made={check.id for check in chosen if concerns(check, self.dialect, self.version, profile)},
+                region=lambda path: _region(source, path),
+                quoted=_quoted(source.text) if self.code is None else (),
+            )
+            done = suppress(source.text, found, surroundings)
+            found, ignored = done.findings, done.ignored
+        return tuple(_rated(finding, selection) for finding in found if selection.takes(finding)), ignored
+
+
+def _rated(finding: Finding, selection: Selection) -> Finding:
+    severity = selection.severity(finding)
+    return finding if severity is finding.severity else replace(finding, severity=severity)
+
+
+@cache
+def _checks(checklists: tuple[Path, ...], dialect: Dialect | None) -> tuple[Check, ...]:
+    if dialect is not None:
+        return _combined(built_in(dialect), checklists)
+    code = (check for checks in built_in_code().values() for check in checks)
+    return _combined((*built_in(), *code), checklists)
+
+
+def _combined(checks: tuple[Check, ...], checklists: tuple[Path, ...]) -> tuple[Check, ...]:
+    return combined(checks, tuple(map(read_checklist, checklists))) if checklists else checks
+
+
+@cache
+def _check_names(names: tuple[str, ...], checklists: tuple[Path, ...], origin: str) -> None:
+    check_selectors(names, _checks(checklists, None), origin)
+
+
+def _region(source: SourceFile, path: KeyPath) -> tuple[int, int] | None:
+    position = source.position(path)
+    if position is None:
+        return None
+    return (position.key or position.value).line, max(position.value.end_line, (position.key or position.value).line)
+
+
+def _quoted(text: str) -> list[tuple[int, int]]:
+    """Where strings in quotes and blocks stand: a `#` in them starts no comment."""
+    return [
+        offsets(event)
+        for event in yaml.parse(text, Loader=LOADER)
+        if isinstance(event, yaml.ScalarEvent) and event.style
+    ]
+
+
+def _looks_like_a_config(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return any(line.startswith(_CONFIG_LINES) for line in file.read(1024**2).splitlines())
+    except OSError:
+        return True

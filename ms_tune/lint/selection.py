@@ -1,0 +1,166 @@
+"""Which checks are made, and how bad their findings are: what a command line or a settings file says about it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ms_tune.errors import UsageError
+from ms_tune.lint.finding import Category, Severity
+from ms_tune.lint.own import OWN_RULES
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import PurePath
+
+PROFILES = ("performance", "debug-memory", "reproducible")
+ALL = "all"
+
+_PREFIX = re.compile(r"[A-Z]{2,8}\d*")
+
+
+class Rule(Protocol):
+    """What can be selected: a check of a checklist, or a rule of the linter's own."""
+
+    @property
+    def id(self) -> str:
+        """``MST101``."""
+
+    @property
+    def name(self) -> str:
+        """``duplicate-key``."""
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is, if nobody says otherwise."""
+
+    @property
+    def category(self) -> Category:
+        """What kind of trouble it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which checks are made. A selector is an id, the beginning of ids (``MST4``), a name, a category or ``all``.
+
+    Args:
+        select: Only these; None for all.
+        ignore: Not these.
+        severities: Other severities than the checks' own, by selector; the last that fits counts.
+        profile: What the configs are for.
+    """
+
+    select: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    severities: tuple[tuple[str, Severity], ...] = ()
+    profile: str | None = None
+
+    def takes(self, rule: Rule) -> bool:
+        """Whether the check is made."""
+        chosen = self.select is None or any(fits(selector, rule) for selector in self.select)
+        return chosen and not any(fits(selector, rule) for selector in self.ignore)
+
+    def severity(self, rule: Rule) -> Severity:
+        """How bad a finding of the check is."""
+        fitting = [severity for selector, severity in self.severities if fits(selector, rule)]
+        return fitting[-1] if fitting else rule.severity
+
+    def and_then(self, other: Selection) -> Selection:
+        """What the two say together. Where the later one names what to select, the earlier one's choice is gone."""
+        return Selection(
+            select=self.select if other.select is None else other.select,
+            ignore=other.ignore if other.select is not None else self.ignore + other.ignore,
+            severities=self.severities + other.severities,
+            profile=other.profile or self.profile,
+        )
+
+    def names(self) -> Iterator[str]:
+        """Every selector."""
+        yield from self.select or ()
+        yield from self.ignore
+        yield from (selector for selector, _ in self.severities)
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """A selection for some files: glob patterns relative to the settings file."""
+
+    paths: tuple[str, ...]
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Selections:
+    """A selection for every file, and more for some."""
+
+    base: Selection = field(default_factory=Selection)
+    by_path: tuple[PathRule, ...] = ()
+    final: Selection = field(default_factory=Selection)  # the command line's
+
+    def for_path(self, relative: PurePath) -> Selection:
+        """What holds for a file, by its path relative to the settings file."""
+        selection = self.base
+        for rule in self.by_path:
+            if any(path_matches(relative, pattern) for pattern in rule.paths):
+                selection = selection.and_then(rule.selection)
+        return selection.and_then(self.final)
+
+    def names(self) -> Iterator[str]:
+        """Every selector anywhere."""
+        for selection in (self.base, *(rule.selection for rule in self.by_path), self.final):
+            yield from selection.names()
+
+
+def fits(selector: str, rule: Rule) -> bool:
+    """Whether a selector means a check."""
+    if selector in (ALL, rule.id, rule.name, rule.category.value):
+        return True
+    return bool(_PREFIX.fullmatch(selector)) and rule.id.startswith(selector)
+
+
+def path_matches(path: PurePath, pattern: str) -> bool:
+    """Whether a path (with ``/``) fits a glob: ``*`` stays in one folder, ``**`` does not, a bare name fits anywhere."""
+    if "/" not in pattern.rstrip("/"):
+        pattern = f"**/{pattern}"
+    return bool(_translated(pattern.rstrip("/")).fullmatch(path.as_posix()))
+
+
+def _translated(pattern: str) -> re.Pattern[str]:
+    words = ""
+    for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern):
+        words += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(part) or re.escape(part)
+    return re.compile(f"{words}(?:/.*)?")
+
+
+def known_names(checks: Iterable[Rule]) -> Mapping[str, str]:
+    """Every check's id, by its id and by its name; the linter's own rules, too."""
+    names: dict[str, str] = {}
+    for rule in (*OWN_RULES, *checks):
+        names[rule.id] = names[rule.name] = rule.id
+    return names
+
+
+def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str) -> None:
+    """Refuse selectors that mean nothing: a misspelt one would silently do nothing.
+
+    Raises:
+        UsageError: There is one.
+    """
+    everything: tuple[Rule, ...] = (*OWN_RULES, *rules)
+    categories = {category.value for category in Category}
+    for selector in selectors:
+        if selector in categories or any(fits(selector, rule) for rule in everything):
+            continue
+        known = [name for rule in everything for name in (rule.name, rule.id)] + sorted(categories)
+        similar = closest(selector, known)
+        hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
+        raise UsageError(msg("lint.unknown-check", name=selector, origin=origin), hint)
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """The known name that is most like this one, or an empty text."""
+    import difflib  # noqa: PLC0415 - only where somebody made a mistake
+
+    return next(iter(difflib.get_close_matches(name, known, 1)), "")

@@ -1,0 +1,193 @@
+"""Findings that the author of a file has looked at and wants no more: comments in the file itself.
+
+``# ms-tune: ignore[name, MST101] reason`` holds for the finding on its line, on the line below (if the comment stands
+alone), or anywhere around it; ``# ms-tune: file-ignore[name]`` holds for the whole file. A comment that ignores nothing
+is a finding itself, or it would outlive its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.config.source import Span
+from ms_tune.config.spans import Edit
+from ms_tune.lint.finding import Finding, Fix, Wording
+from ms_tune.lint.own import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
+from ms_tune.texts import lookup, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from ms_tune.config.source import KeyPath
+
+# The whole comment from its last `#` on; `#` counts at the start of a line or behind a blank, as in YAML.
+_COMMENT = re.compile(r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)")
+_DIRECTIVE = re.compile(r"\s*(?P<verb>ignore|file-ignore)\[(?P<names>[^\]]*)\](?P<reason>.*)")
+_NAME = re.compile(r"[^\s,]+")
+_LINE_BREAK = re.compile("\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """One comment that ignores findings.
+
+    Args:
+        span: The comment.
+        names: The checks, by id or name, each with its place in the text.
+        whole_file: Whether it holds for every line.
+        first: The first line that it is about: its own, or the next one that holds more than a comment.
+    """
+
+    span: Span
+    names: tuple[tuple[str, int], ...]
+    whole_file: bool
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """The findings that remain, and how many were ignored."""
+
+    findings: tuple[Finding, ...]
+    ignored: int
+
+
+class _Lines:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
+
+    def span(self, start: int, end: int) -> Span:
+        first, last = bisect_right(self.starts, start), bisect_right(self.starts, end)
+        return Span(start, end, first, start - self.starts[first - 1] + 1, last, end - self.starts[last - 1] + 1)
+
+    def words(self, number: int) -> str:
+        """A line without the blanks around it; nothing behind the last line."""
+        if number > len(self.starts):
+            return "-"
+        end = self.starts[number] if number < len(self.starts) else len(self.text)
+        return self.text[self.starts[number - 1] : end].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the comments of a file are read against.
+
+    Args:
+        names: Every known check: its id for its id and for its name.
+        made: The ids of the checks that were made; a comment about another one may be in use elsewhere.
+        region: The first and last line of a key path, its key included.
+        quoted: Stretches of the text that are strings, where ``#`` starts no comment.
+    """
+
+    names: Mapping[str, str]
+    made: Collection[str]
+    region: Callable[[KeyPath], tuple[int, int] | None]
+    quoted: Sequence[tuple[int, int]]
+
+
+def suppress(text: str, findings: Sequence[Finding], surroundings: Surroundings) -> Suppressed:
+    """Take away what the comments of a file ignore, and complain about comments that ignore nothing."""
+    lines = _Lines(text)
+    directives: list[Directive] = []
+    complaints: list[Finding] = []
+    for match in _COMMENT.finditer(text):
+        if any(start <= match.start() < end for start, end in surroundings.quoted):
+            continue
+        directive = _directive(match, lines)
+        if directive is None:
+            complaints.append(_complaint(MALFORMED_IGNORE, "lint.ignore.malformed", lines.span(*match.span()), {}))
+        else:
+            directives.append(directive)
+    used: set[tuple[int, int]] = set()
+    kept = [finding for finding in findings if not _is_ignored(finding, directives, surroundings, used)]
+    for directive in directives:
+        complaints += _unused(directive, lines, surroundings, used)
+    together = sorted((*kept, *complaints), key=lambda finding: (finding.span.start, finding.id))
+    return Suppressed(tuple(together), len(findings) - len(kept))
+
+
+def _directive(match: re.Match[str], lines: _Lines) -> Directive | None:
+    found = _DIRECTIVE.fullmatch(match["words"])
+    if found is None:
+        return None
+    start = match.start("words") + found.start("names")
+    names = [(name[0], start + name.start()) for name in _NAME.finditer(found["names"])]
+    if not names:
+        return None
+    span = lines.span(match.start(), match.end())
+    first = span.line
+    while lines.words(first).startswith("#") or not lines.words(first):
+        first += 1
+    return Directive(span, tuple(names), found["verb"] == "file-ignore", first)
+
+
+def _is_ignored(
+    finding: Finding, directives: Iterable[Directive], surroundings: Surroundings, used: set[tuple[int, int]]
+) -> bool:
+    """Whether a comment ignores the finding. Every comment that does is in use."""
+    ignored = False
+    for directive in directives:
+        for name, place in directive.names:
+            if surroundings.names.get(name) == finding.id and _is_about(directive, finding, surroundings):
+                used.add((directive.span.start, place))
+                ignored = True
+    return ignored
+
+
+def _is_about(directive: Directive, finding: Finding, surroundings: Surroundings) -> bool:
+    if directive.whole_file:
+        return True
+    places = [(finding.span.line, finding.span.end_line)]
+    if finding.path:
+        node = surroundings.region(finding.path)
+        places += [node] if node else []
+    here = (directive.span.line, directive.first)
+    return any(start == here[1] or start <= here[0] <= end for start, end in places)
+
+
+def _unused(
+    directive: Directive, lines: _Lines, surroundings: Surroundings, used: set[tuple[int, int]]
+) -> Iterator[Finding]:
+    names = surroundings.names
+    start = directive.span.start
+    idle = [
+        (name, place)
+        for name, place in directive.names
+        if (start, place) not in used and (name not in names or names[name] in surroundings.made)
+    ]
+    for name, place in idle:
+        span = lines.span(place, place + len(name))
+        text_id = "lint.ignore.unused" if name in names else "lint.ignore.unknown"
+        fix = None
+        if len(directive.names) == 1:
+            fix = Fix(safe=True, title=msg("lint.fix.remove-ignore"), changes=(), edits=(_removal(directive, lines),))
+        yield _complaint(UNUSED_IGNORE, text_id, span, {"name": name}, fix)
+
+
+def _removal(directive: Directive, lines: _Lines) -> Edit:
+    """The comment with the blanks before it; with its line, if nothing else stands there."""
+    text, line = lines.text, directive.span.line
+    line_start = lines.starts[line - 1]
+    before = text[line_start : directive.span.start]
+    if before.strip():
+        return Edit(line_start + len(before.rstrip()), directive.span.end, "")
+    end = lines.starts[line] if line < len(lines.starts) else len(text)
+    return Edit(line_start, end, "")
+
+
+def _complaint(rule: OwnRule, text_id: str, span: Span, params: Mapping[str, str], fix: Fix | None = None) -> Finding:
+    return Finding(
+        id=rule.id,
+        name=rule.name,
+        severity=rule.severity,
+        category=rule.category,
+        path=(),
+        span=span,
+        message=Wording(lookup(text_id), params),
+        help=Wording(rule.text("help"), params),
+        fix=fix,
+    )

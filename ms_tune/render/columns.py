@@ -1,0 +1,90 @@
+"""Plain tables for the terminal: aligned by what letters take up there, wrapped to its width, made without delay.
+
+The table of a plan can have a thousand lines and must not take longer to draw than to work out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_GAP = "  "
+_FALLBACK = 100  # columns, where there is no terminal to ask
+_NARROWEST = 8  # columns of a wrapped column
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; where there is none, a good width for a file."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size((_FALLBACK, 24)).columns
+    return _FALLBACK
+
+
+def text_width(text: str) -> int:
+    """Columns that a text takes up; East Asian letters take two."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """The text filled up with blanks, to the right end or to the left."""
+    blanks = " " * (width - text_width(text))
+    return blanks + text if right else text + blanks
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: int, width: int) -> Iterator[str]:
+    """The lines of a table.
+
+    Args:
+        heads: The columns' names.
+        rows: Their texts. Columns without any text are left out.
+        right: The first so many columns are set to the right.
+        width: Columns of the terminal; the columns behind ``right`` are wrapped to fit.
+    """
+    kept = [column for column in range(len(heads)) if column < right or any(row[column] for row in rows)]
+    widths = [max(text_width(heads[column]), *(text_width(row[column]) for row in rows)) for column in kept]
+    _narrow(widths, right, width)
+    yield _line([[heads[column]] for column in kept], widths, right)[0]
+    yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
+    for row in rows:
+        yield from _line([_wrap(row[column], limit) for column, limit in zip(kept, widths, strict=True)], widths, right)
+
+
+def _narrow(widths: list[int], right: int, width: int) -> None:
+    """Take from the widest of the columns that may be wrapped until the table fits."""
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > width and len(widths) > right:
+        widest = max(range(right, len(widths)), key=lambda column: widths[column])
+        if widths[widest] <= _NARROWEST:
+            return
+        widths[widest] -= 1
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    if text_width(text) <= width:
+        return [text]
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if text_width(joined) > width and lines[-1]:
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return lines
+
+
+def _line(cells: Sequence[Sequence[str]], widths: Sequence[int], right: int) -> list[str]:
+    """One row, which takes several lines where a cell is wrapped."""
+    return [
+        _GAP.join(
+            pad(cell[number] if number < len(cell) else "", limit, right=column < right)
+            for column, (cell, limit) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+        for number in range(max(map(len, cells)))
+    ]

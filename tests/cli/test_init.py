@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ms_tune.cli.init import Template, templates
+from ms_tune.cli.main import main
+from ms_tune.config.dialects.mindformers import read_recompute
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import load_source
+from ms_tune.layers import normalize
+from ms_tune.lint.discover import Target
+from ms_tune.lint.run import Job, check_file
+from ms_tune.lint.settings import Settings
+from ms_tune.texts import Language
+
+TEMPLATES = templates()
+ALL = pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["init", "--lang", "en", *arguments])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+@ALL
+def test_templates_lint_clean(template: Template) -> None:
+    outcome = check_file(Target(template.file, named=True), Job(settings=Settings(None, Path("/"))))
+    assert outcome.report is not None, outcome.error
+    assert [(finding.name, finding.span.line) for finding in outcome.report.findings] == []
+    assert outcome.report.notes == ()
+
+
+@pytest.mark.parametrize("name", ["qwen3_32b", "mixtral_8x7b_swap"])
+def test_static_graph_templates_normalise_without_problems(name: str) -> None:
+    template = next(one for one in TEMPLATES if one.name == name)
+    assert normalize(read_recompute(load_source(template.file))).problems == ()
+
+
+@ALL
+def test_templates_tell_what_they_are(template: Template) -> None:
+    assert template.summary[Language.EN].isascii()
+    assert re.search("[一-鿿]", template.summary[Language.ZH])
+    assert template.file.parent.name == template.dialect.value.replace("-", "_")
+
+
+def test_every_kind_is_there() -> None:
+    kinds = {
+        (one.dialect, word)
+        for one in TEMPLATES
+        for word in ("dense", "MoE", "swap", "interleaved")
+        if word in one.summary[Language.EN]
+    }
+    assert kinds >= {
+        (Dialect.MINDSPEED_MS, "dense"),
+        (Dialect.MINDSPEED_MS, "interleaved"),
+        (Dialect.MINDFORMERS_PYNATIVE, "MoE"),
+        (Dialect.MINDFORMERS, "dense"),
+        (Dialect.MINDFORMERS, "swap"),
+    }
+    assert len({one.name for one in TEMPLATES}) == len(TEMPLATES)
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "--list")[1].splitlines()
+    assert [line.split()[0] for line in lines] == [one.name for one in TEMPLATES]
+    entries = json.loads(run(capsys, "--list", "--json")[1])["templates"]
+    assert entries[0]["name"] == TEMPLATES[0].name
+    assert set(entries[0]["summary"]) == {"en", "zh"}
+
+
+def test_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    template = TEMPLATES[0]
+    assert run(capsys, template.name)[:2] == (
+        0,
+        f"{template.name}.yaml written; check it with: ms-tune lint {template.name}.yaml\n",
+    )
+    copied = tmp_path / f"{template.name}.yaml"
+    assert copied.read_bytes() == template.file.read_bytes()
+    copied.write_text("mine\n")
+    code, _, err = run(capsys, template.name)
+    assert code == 2
+    assert "is there already" in err
+    assert copied.read_text() == "mine\n"
+    assert run(capsys, template.name, "--force")[0] == 0
+    assert copied.read_bytes() == template.file.read_bytes()
+    (tmp_path / "folder").mkdir()
+    assert json.loads(run(capsys, template.name, "folder", "--json")[1])["file"] == f"folder/{template.name}.yaml"
+    assert run(capsys, template.name, "folder/other.yaml")[0] == 0
+    assert (tmp_path / "folder" / "other.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "which template?"),
+        (("llama2_7",), "did you mean llama2_7b?"),
+        (("zzz",), "'ms-tune init --list' lists them"),
+        (("llama2_7b", "missing/a.yaml"), "cannot be written"),
+    ],
+)
+def test_mistakes(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert words in err

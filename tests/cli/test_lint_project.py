@@ -1,0 +1,255 @@
+"""``ms-tune lint`` over a project: folders, settings, baselines, fixes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.lint.settings import settings_for
+from tests.lint.few import make_only_few
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = "# 头\ntrainer: {}\nprofile: True  # on\noptimizer:\n  eps: 1e-8  # 小\n"
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    make_only_few(monkeypatch)
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    settings_for.cache_clear()  # every run of ms-tune is a process of its own
+    code = main(["lint", *arguments])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+def concise(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    return run(capsys, "--format", "concise", *arguments)[1].splitlines()
+
+
+def test_fix_mends_the_file_and_reports_the_rest(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    code, out, err = run(capsys, "--fix", "train.yaml")
+    assert (code, err) == (1, "")
+    assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG.replace("1e-8", "1.e-8")
+    assert out.startswith("warning[profiling-on] MST509")
+    assert "infos: 0, files: 1 · fixed: 1 · with --fix=unsafe: 1 ·" in out
+    code, out, _ = run(capsys, "--fix=unsafe", "train.yaml")
+    assert code == 0
+    assert out == "no findings, files: 1 · fixed: 1 · checked for MindFormers 1.9\n"
+    assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG.replace("1e-8", "1.e-8").replace(
+        "True", "False"
+    )
+
+
+DIFF = """\
+--- a/train.yaml
++++ b/train.yaml
+@@ -2,4 +2,4 @@
+ trainer: {}
+ profile: True  # on
+ optimizer:
+-  eps: 1e-8  # 小
++  eps: 1.e-8  # 小
+"""
+
+
+def test_diff_changes_nothing(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    assert run(capsys, "--diff", "train.yaml") == (1, DIFF, "fixes: 1, files: 1\n")
+    code, out, _ = run(capsys, "--diff=unsafe", "train.yaml")
+    assert code == 1
+    assert "+profile: False  # on\n" in out
+    assert run(capsys, "--diff", "--fix=unsafe", "train.yaml")[1] == out
+    assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG
+    run(capsys, "--fix", "train.yaml")
+    assert run(capsys, "--diff", "train.yaml") == (0, "", "fixes: 0, files: 0\n")
+
+
+def test_diff_without_a_last_line_break(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "train.yaml").write_bytes(b"trainer: {}\r\neps: 1e-8")
+    out = run(capsys, "--diff", "train.yaml")[1]
+    assert out.endswith("-eps: 1e-8\n\\ No newline at end of file\n+eps: 1.e-8\n\\ No newline at end of file\n")
+
+
+def test_a_file_that_cannot_be_replaced(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "link.yaml").symlink_to("train.yaml")
+    code, _, err = run(capsys, "--fix", "link.yaml")
+    assert code == 2
+    assert err.startswith("link.yaml: error: is a symbolic link and was not changed\n")
+    assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG
+
+
+def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def give(content: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    give(CONFIG.encode())
+    code, out, _ = run(capsys, "--format", "concise", "-")
+    assert code == 1
+    assert out.startswith("<stdin>:3:10: warning[profiling-on] MST509: ")
+    give(CONFIG.encode())
+    assert run(capsys, "--diff", "-")[1].startswith("--- a/<stdin>\n")
+    assert run(capsys, "--fix", "-")[0] == 2
+    give(b"x" * (4 * 1024**2 + 1))
+    code, _, err = run(capsys, "-")
+    assert code == 2
+    assert "4 MiB" in err
+
+
+def test_folders_say_what_they_skip(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "compose.yaml").write_text("services: {}\n")
+    code, out, err = run(capsys, "--fail-on", "error", ".")
+    assert (code, err) == (0, "")
+    assert "skipped: 1 (--verbose tells why)" in out
+    err = run(capsys, "--verbose", ".")[2]
+    assert err == ("compose.yaml: skipped: does not look like a training config of MindFormers or MindSpeed-Core-MS\n")
+    assert json.loads(run(capsys, "--json", ".")[1])["summary"]["skipped"] == 1
+
+
+def test_nothing_to_check(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "train.yaml").write_text("services: {}\n")
+    code, _, err = run(capsys, ".")
+    assert code == 2
+    assert "no training config found, files skipped: 1" in err
+    assert run(capsys, "--skip-unknown", "train.yaml")[0] == 0
+    assert run(capsys, "train.yaml")[0] == 2
+
+
+def test_settings_of_the_project(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "ms-tune.toml").write_text(
+        "ignore = ['profiling-on']\nfail-on = 'error'\n[severity]\nnumber-read-as-text = 'error'\n"
+    )
+    assert [line.split(": ")[1] for line in concise(capsys, "train.yaml")[:-1]] == ["error[number-read-as-text] MST102"]
+    assert len(concise(capsys, "--no-config", "train.yaml")) == 3
+    assert run(capsys, "--no-config", "--fail-on", "error", "train.yaml")[0] == 0
+    assert len(concise(capsys, "--select", "MST5", "train.yaml")) == 2
+    assert concise(capsys, "--ignore", "MST102", "train.yaml")[0].startswith("no findings")
+    (project / "other.toml").write_text("select = ['nothing-like-this']\n")
+    code, _, err = run(capsys, "--config", "other.toml", "train.yaml")
+    assert code == 2
+    assert "there is no check 'nothing-like-this'" in err
+    code, _, err = run(capsys, "--select", "profiling-onn", "train.yaml")
+    assert (code, "did you mean profiling-on?" in err) == (2, True)
+
+
+def test_settings_of_a_folder_and_for_paths(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "debug").mkdir()
+    (project / "debug" / "train.yaml").write_text(CONFIG, encoding="utf-8")
+    (project / "ms-tune.toml").write_text("[[per-path]]\npaths = ['debug/']\nignore = ['debug-left-on']\n")
+    assert sum("profiling-on" in line for line in concise(capsys, ".")) == 1
+    (project / "debug" / "ms-tune.toml").write_text("ignore = ['all']\n")
+    assert [line.split(":")[0] for line in concise(capsys, ".")[:-1]] == ["train.yaml", "train.yaml"]
+
+
+def test_profiles(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "train.yaml").write_text("trainer: {}\ntrain_precision_sync: True\n")
+    assert "deterministic-on" in concise(capsys, "train.yaml")[0]
+    assert not any("deterministic-on" in line for line in concise(capsys, "--profile", "reproducible", "train.yaml"))
+
+
+def test_checklists_can_replace_and_turn_off(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "team.yaml").write_text("disable: [profiling-on, MST102]\n")
+    assert concise(capsys, "--checklist", "team.yaml", "train.yaml")[0].startswith("no findings")
+    (project / "ms-tune.toml").write_text("checklists = ['team.yaml']\n")
+    assert concise(capsys, "train.yaml")[0].startswith("no findings")
+
+
+def test_baseline(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    code, out, err = run(capsys, "--baseline", "old.json", "--write-baseline", "train.yaml")
+    assert (code, out, err) == (0, "", "2 findings written to old.json\n")
+    code, out, _ = run(capsys, "--baseline", "old.json", "train.yaml")
+    assert (code, out) == (0, "no findings, files: 1 · in the baseline: 2 · checked for MindFormers 1.9\n")
+    # Lines may move; a second finding of the same kind is new.
+    (project / "train.yaml").write_text(f"seed: 1\n{CONFIG}lr_schedule: {{eps: 1e-8}}\n", encoding="utf-8")
+    lines = concise(capsys, "--baseline", "old.json", "train.yaml")
+    assert [line.split(": ")[0] for line in lines[:-1]] == ["train.yaml:7:20"]
+    # Old findings are not mended either.
+    assert run(capsys, "--baseline", "old.json", "--diff=unsafe", "train.yaml")[2] == "fixes: 1, files: 1\n"
+    (project / "ms-tune.toml").write_text("baseline = 'old.json'\n")
+    assert len(concise(capsys, "train.yaml")) == 2
+
+
+def test_baselines_that_are_none(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    assert run(capsys, "--write-baseline", "train.yaml")[0] == 2
+    assert "make one with --write-baseline" in run(capsys, "--baseline", "old.json", "train.yaml")[2]
+    for text in ("x", "[]", '{"version": 2}', '{"version": 1, "files": {"a": 1}}'):
+        (project / "old.json").write_text(text)
+        code, _, err = run(capsys, "--baseline", "old.json", "train.yaml")
+        assert code == 2
+        assert "baseline" in err
+
+
+def test_statistics(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "two.yaml").write_text("trainer: {}\na: {b: 1e1, c: 1e2}\n")
+    lines = run(capsys, "--statistics", "train.yaml", "two.yaml")[1].splitlines()
+    assert lines[0] == "3  warning[number-read-as-text] MST102  in files: 2"
+    statistics = json.loads(run(capsys, "--json", "--statistics", "two.yaml", "train.yaml")[1])["statistics"]
+    assert statistics[0] == {
+        "id": "MST102",
+        "name": "number-read-as-text",
+        "severity": "warning",
+        "count": 3,
+        "files": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--json", "--format", "sarif", "train.yaml"),
+        ("--diff", "--json", "train.yaml"),
+        ("--config", "a.toml", "--no-config", "train.yaml"),
+        ("--write-baseline", "--baseline", "a", "--fix", "train.yaml"),
+        ("--fix=all", "train.yaml"),
+        ("--jobs", "0", "train.yaml"),
+    ],
+)
+def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+
+
+def test_exit_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--exit-zero", "train.yaml")[0] == 0
+    assert run(capsys, "--exit-zero", "missing.yaml")[0] == 2
+
+
+def test_the_json_of_a_fix(capsys: pytest.CaptureFixture[str]) -> None:
+    findings = json.loads(run(capsys, "--json", "train.yaml")[1])["findings"]
+    assert findings[1]["fix"] == {
+        "title": "set 'eps' to 1.e-8",
+        "safe": True,
+        "edits": [{"line": 5, "column": 8, "end_line": 5, "end_column": 12, "text": "1.e-8"}],
+    }
+    assert findings[0]["fix"]["safe"] is False
+
+
+def test_environment_settings(
+    capsys: pytest.CaptureFixture[str], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "run.sh").write_text("export MS_ALLOC_CONF=enable_vmm=True\npython train.py\n")
+    (project / "other.sh").write_text("export A=1\n")
+    lines = concise(capsys, "--select", "MST801", ".")
+    assert lines[0].startswith("run.sh:1:22: warning[setting-without-colon] MST801: ")
+    assert "checked for MindSpore 2.9" in lines[-1]
+    assert "other.sh: skipped: sets no variable that MindSpore reads" in run(capsys, "--verbose", ".")[2]
+    assert concise(capsys, "other.sh")[0].startswith("no findings")
+    (project / "run.sh").write_text("# ms-tune: ignore[MST801]\nexport MS_ALLOC_CONF=enable_vmm=True\n")
+    assert "ignored by comments: 1" in concise(capsys, "--select", "MST801", "run.sh")[0]
+    monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm=True")
+    lines = concise(capsys, "--select", "MST801", "--env-from-process")
+    assert lines[0].startswith("environment:1:")
+    assert run(capsys)[0] == 2

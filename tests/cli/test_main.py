@@ -1,0 +1,358 @@
+"""``ms-tune`` itself: finding the command, languages, usage errors, exit codes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from ms_tune import __version__
+from ms_tune.cli import dryrun as dryrun_command
+from ms_tune.cli import main as main_module
+from ms_tune.cli.main import COMMANDS, main
+from ms_tune.cli.parser import language_from_arguments
+from ms_tune.errors import ConfigError, ExitCode, RunError, StandInBuildError, UsageError
+from ms_tune.texts import Language, language_from_environment, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
+# Without these a command behaves as in a user's terminal.
+UNSET = (*LOCALE, "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "COLUMNS")
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in UNSET:
+        monkeypatch.delenv(name, raising=False)
+
+
+def has_chinese(text: str) -> bool:
+    return any("\u4e00" <= character <= "\u9fff" for character in text)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    try:
+        code = main(arguments)
+    except SystemExit as end:  # argparse's own end, after help and version
+        code = end.code if isinstance(end.code, int) else -1
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+def process(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """A real ``python -m ms_tune``."""
+    return subprocess.run(
+        [sys.executable, "-m", "ms_tune", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+
+
+class TestHelp:
+    def test_the_version_is_printed(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(capsys, "--version") == (0, f"ms-tune {__version__}\n", "")
+
+    @pytest.mark.parametrize("flag", ["--help", "-h"])
+    def test_help_names_every_command_and_gives_examples(self, capsys: pytest.CaptureFixture[str], flag: str) -> None:
+        code, out, err = run(capsys, flag)
+        assert (code, err) == (0, "")
+        assert out.startswith("usage: ms-tune")
+        assert "examples:" in out
+        for command in COMMANDS:
+            assert f"\n  {command} " in out
+        examples = [
+            line.split() for line in out.partition("examples:\n")[2].splitlines() if line.startswith("  ms-tune")
+        ]
+        assert len(examples) > 2
+        assert {example[1] for example in examples} <= COMMANDS.keys()
+
+    def test_help_is_chinese_on_request(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = run(capsys, "--lang", "zh", "--help")
+        assert code == 0
+        assert out.startswith("用法：ms-tune")
+        assert "示例：" in out
+        for english in ("usage:", "options:", "positional arguments", "show this help", "examples:"):
+            assert english not in out
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    @pytest.mark.parametrize("language", Language)
+    def test_every_command_has_help_in_both_languages(
+        self, capsys: pytest.CaptureFixture[str], command: str, language: Language
+    ) -> None:
+        code, out, err = run(capsys, command, "--help", "--lang", language.value)
+        assert (code, err) == (0, "")
+        assert out.startswith(f"usage: ms-tune {command}" if language is Language.EN else f"用法：ms-tune {command}")
+        assert has_chinese(out) is (language is Language.ZH)
+        assert "--lang" in out
+
+    def test_without_a_command_help_is_shown_and_it_counts_as_a_usage_error(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = run(capsys)
+        assert code == ExitCode.USAGE
+        assert out.startswith("usage: ms-tune")
+
+
+MISTAKES = (
+    pytest.param(("nonsense",), "nonsense", id="unknown command"),
+    pytest.param(("--nonsense",), "--nonsense", id="unknown option"),
+    pytest.param(("--lang",), "--lang", id="language without a value"),
+    pytest.param(("--lang", "fr", "lint"), "'fr'", id="unknown language"),
+    pytest.param(("--json", "lint"), "--json", id="option of the commands"),
+    pytest.param(("lint",), "FILE", id="argument is missing"),
+    pytest.param(("dryrun", "--nonsense"), "--nonsense", id="unknown option of a command"),
+    pytest.param(("dryrun", "--layers"), "--layers", id="value is missing"),
+    pytest.param(("dryrun", "--layers", "0"), "'0'", id="not above zero"),
+    pytest.param(("dryrun", "--layers", "four"), "'four'", id="not a number"),
+    pytest.param(("dryrun", "--layers", "４"), "'４'", id="a full-width number"),
+    pytest.param(("dryrun", "--stage", "-1"), "-1", id="negative"),
+    pytest.param(("dryrun", "--device-memory", "lots"), "'lots'", id="not a size"),
+    pytest.param(("dryrun", "--chip", "H100"), "'H100'", id="not one of the choices"),
+    pytest.param(("dryrun", "--lay", "4"), "--lay", id="abbreviated option"),
+    pytest.param(
+        ("dryrun", "--chip", "ascend910b1", "--device-memory", "64GB"), "--chip", id="options that exclude each other"
+    ),
+    pytest.param(("dryrun", "one.yaml", "two.yaml"), "two.yaml", id="an argument too many"),
+)
+
+
+class TestUsageErrors:
+    @pytest.mark.parametrize(("arguments", "named"), MISTAKES)
+    def test_a_mistake_is_told_in_english_with_a_hint(
+        self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+    ) -> None:
+        code, out, err = run(capsys, *arguments)
+        assert (code, out) == (ExitCode.USAGE, "")
+        first, hint = err.splitlines()
+        assert first.startswith("error: ")
+        assert named in first
+        assert hint.startswith("  hint: 'ms-tune")
+        assert hint.endswith("--help' shows what it takes")
+        assert not has_chinese(err)
+
+    @pytest.mark.parametrize(("arguments", "named"), MISTAKES)
+    def test_a_mistake_is_told_in_chinese_with_a_hint(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        arguments: tuple[str, ...],
+        named: str,
+    ) -> None:
+        monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+        code, out, err = run(capsys, *arguments)
+        assert (code, out) == (ExitCode.USAGE, "")
+        first, hint = err.splitlines()
+        assert first.startswith("错误: ")
+        assert named in first
+        assert has_chinese(first.removeprefix("错误: "))
+        assert hint.startswith("  提示: ")
+
+    def test_the_hint_names_the_command(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "'ms-tune dryrun --help'" in run(capsys, "dryrun", "--nonsense")[2]
+        assert "'ms-tune --help'" in run(capsys, "--nonsense")[2]
+
+
+class TestLanguage:
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            (("--lang", "zh", "dryrun", "--layers", "0"), Language.ZH),
+            (("--lang=zh", "dryrun", "--layers", "0"), Language.ZH),
+            (("dryrun", "--lang", "zh", "--layers", "0"), Language.ZH),
+            (("dryrun", "--layers", "0", "--lang=zh"), Language.ZH),
+            (("--lang", "zh", "dryrun", "--lang", "en", "--layers", "0"), Language.EN),
+            (("dryrun", "--layers", "0"), Language.EN),
+        ],
+    )
+    def test_it_may_stand_before_and_behind_the_command(
+        self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: Language
+    ) -> None:
+        code, _, err = run(capsys, *arguments)
+        assert code == ExitCode.USAGE
+        assert err.startswith("错误" if expected is Language.ZH else "error")
+
+    @pytest.mark.parametrize("language", Language)
+    def test_it_beats_the_locale(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: Language
+    ) -> None:
+        monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8" if language is Language.EN else "en_US.UTF-8")
+        err = run(capsys, "--lang", language.value, "nonsense")[2]
+        assert has_chinese(err) is (language is Language.ZH)
+
+    @pytest.mark.parametrize(
+        ("variables", "expected"),
+        [
+            ({}, Language.EN),
+            ({"LANG": "zh_CN.UTF-8"}, Language.ZH),
+            ({"LANG": "zh_TW"}, Language.ZH),
+            ({"LANG": "ZH"}, Language.ZH),
+            ({"LANG": "en_US.UTF-8"}, Language.EN),
+            ({"LANG": "C"}, Language.EN),
+            ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, Language.EN),
+            ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8"}, Language.ZH),
+            ({"LC_ALL": "zh_CN.UTF-8", "LC_MESSAGES": "C", "LANG": "C"}, Language.ZH),
+            ({"LC_ALL": "", "LANG": "zh_CN.UTF-8"}, Language.ZH),
+            ({"LANG": "fr_FR.UTF-8"}, Language.EN),
+        ],
+    )
+    def test_the_locale_is_read_in_the_order_of_posix(
+        self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: Language
+    ) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert language_from_environment() is expected
+
+    @pytest.mark.parametrize(
+        "arguments", [("lint", "--", "--lang", "zh"), ("--lang", "fr"), ("--lang",), ("zh",), ("--json", "zh")]
+    )
+    def test_only_a_real_option_sets_it(self, arguments: tuple[str, ...]) -> None:
+        assert language_from_arguments(arguments, Language.EN) is Language.EN
+
+
+def command(monkeypatch: pytest.MonkeyPatch, action: Callable[[], ExitCode]) -> None:
+    """Let ``ms-tune dryrun`` do this."""
+    module = ModuleType("fake")
+    module.build_parser = dryrun_command.build_parser  # type: ignore[attr-defined]
+    module.run = lambda *_: action()  # type: ignore[attr-defined]
+    monkeypatch.setattr(main_module, "import_module", lambda _: module)
+
+
+def raising(error: BaseException) -> Callable[[], ExitCode]:
+    def action() -> NoReturn:
+        raise error
+
+    return action
+
+
+class TestExitCodes:
+    @pytest.mark.parametrize("code", [ExitCode.OK, ExitCode.FINDINGS, ExitCode.USAGE])
+    def test_what_the_command_returns_is_the_exit_code(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: ExitCode
+    ) -> None:
+        command(monkeypatch, lambda: code)
+        assert run(capsys, "dryrun") == (code, "", "")
+
+    def test_they_are_0_1_2_3(self) -> None:
+        assert [ExitCode.OK, ExitCode.FINDINGS, ExitCode.USAGE, ExitCode.INTERNAL] == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize("kind", [UsageError, RunError, StandInBuildError])
+    def test_a_failure_of_the_users_is_2_with_its_hint(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: type[UsageError]
+    ) -> None:
+        command(monkeypatch, raising(kind(msg("cli.interrupted"), msg("cli.usage.hint", program="x"))))
+        assert run(capsys, "dryrun") == (2, "", "error: interrupted\n  hint: 'x --help' shows what it takes\n")
+
+    def test_a_place_in_a_file_comes_first(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        command(monkeypatch, raising(ConfigError(msg("cli.interrupted"), path="a.yaml", line=3, column=7)))
+        assert run(capsys, "dryrun") == (2, "", "a.yaml:3:7: error: interrupted\n")
+
+    @pytest.mark.parametrize("language", Language)
+    def test_a_defect_of_ms_tune_is_3_and_says_so(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: Language
+    ) -> None:
+        command(monkeypatch, raising(ZeroDivisionError("division by zero")))
+        code, out, err = run(capsys, "--lang", language.value, "dryrun")
+        assert (code, out) == (3, "")
+        assert "Traceback (most recent call last):" in err
+        assert "ZeroDivisionError: division by zero" in err
+        assert ("ms-tune 自身出错" if language is Language.ZH else "ms-tune itself failed") in err.splitlines()[-1]
+
+    @pytest.mark.parametrize(("language", "text"), [(Language.EN, "interrupted"), (Language.ZH, "已中断")])
+    def test_ctrl_c_is_130_without_a_traceback(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: Language, text: str
+    ) -> None:
+        command(monkeypatch, raising(KeyboardInterrupt()))
+        assert run(capsys, "--lang", language.value, "dryrun") == (130, "", f"{text}\n")
+
+
+class TestProcess:
+    def test_python_m_ms_tune_is_the_command_line(self) -> None:
+        done = process("--version")
+        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"ms-tune {__version__}\n", b"")
+
+    def test_its_exit_code_reaches_the_shell(self) -> None:
+        assert process("nonsense").returncode == 2
+
+    @pytest.mark.parametrize("buffered", [True, False])
+    @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("dryrun", "--check")])
+    def test_a_reader_that_went_away_is_no_failure(self, arguments: tuple[str, ...], *, buffered: bool) -> None:
+        # `ms-tune lint ... | head -1`: the pipe has no reader any more when ms-tune writes.
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = process(*arguments, stdout=writer, **({} if buffered else {"PYTHONUNBUFFERED": "1"}))
+        finally:
+            os.close(writer)
+        assert done.stderr == b""
+        assert done.returncode in (0, 2)  # 2: dryrun --check without MindSpore
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "gbk"])
+    def test_chinese_on_a_terminal_of_any_encoding_is_no_failure(self, encoding: str) -> None:
+        done = process("--lang", "zh", "--help", PYTHONIOENCODING=encoding)
+        assert (done.returncode, done.stderr) == (0, b"")
+        if encoding in ("utf-8", "gbk"):
+            assert "示例：" in done.stdout.decode(encoding)
+
+    def test_importing_the_command_line_imports_nothing_heavy(self) -> None:
+        code = (
+            "import sys, ms_tune.cli.main\n"
+            "print(*{'jsonschema', 'jinja2', 'numpy', 'polars', 'scipy', 'rich', 'mindspore'} & set(sys.modules))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == ""
+
+
+class TestColour:
+    """On a terminal, which a pseudo-terminal stands in for."""
+
+    def output(self, **environment: str) -> bytes:
+        ours, theirs = pty.openpty()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "ms_tune", "nonsense"],
+                cwd=ROOT,
+                env={**os.environ, "TERM": "xterm", **environment},
+                stdout=theirs,
+                stderr=theirs,
+                check=False,
+            )
+            assert done.returncode == 2
+            return os.read(ours, 65536)
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+    def test_a_terminal_gets_colours(self) -> None:
+        assert b"\033[1;31merror\033[0m: " in self.output()
+
+    def test_no_color_takes_them_away(self) -> None:
+        output = self.output(NO_COLOR="1")
+        assert b"\033" not in output
+        assert output.startswith(b"error: ")
+
+    def test_an_empty_no_color_counts_as_unset(self) -> None:
+        assert b"\033[1;31m" in self.output(NO_COLOR="")
+
+    def test_a_pipe_gets_none(self) -> None:
+        assert b"\033" not in process("nonsense").stderr
+
+    def test_force_color_gives_them_to_a_pipe(self) -> None:
+        assert b"\033[1;31merror" in process("nonsense", FORCE_COLOR="1").stderr
+
+    def test_no_color_beats_force_color(self) -> None:
+        assert b"\033" not in process("nonsense", FORCE_COLOR="1", NO_COLOR="1").stderr

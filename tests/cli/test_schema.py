@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+import yaml
+
+from ms_tune.cli.main import main
+from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.keys import tables
+from ms_tune.config.schema import schema
+from ms_tune.resources import data_folder
+from tests.config.corpus import wheel_configs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIGS = wheel_configs()
+CONFIG = "# 头\r\ntrainer: {type: A}\r\nseed: 1\r\n"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["schema", "--lang", "en", *arguments])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_schemas_are_schemas(dialect: Dialect, capsys: pytest.CaptureFixture[str]) -> None:
+    made = json.loads(run(capsys, "--dialect", dialect.value)[1])
+    assert made == schema(dialect)
+    assert made["$schema"] == "http://json-schema.org/draft-07/schema#"
+    jsonschema.Draft7Validator.check_schema(made)
+    assert "additionalProperties" not in json.dumps(made)
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_every_key_is_described_in_both_languages(dialect: Dialect) -> None:
+    made = schema(dialect)
+    for key in tables(dialect):
+        here = made
+        for part in key.path:
+            here = here["items"] if part == "*" else here["properties"][part]
+        assert key.text.en in here["description"]
+        assert key.text.zh in here["description"]
+        assert key.state == "live" or "deprecationMessage" in here
+
+
+def valid(config: object, dialect: Dialect) -> list[str]:
+    return [error.message for error in jsonschema.Draft7Validator(schema(dialect)).iter_errors(config)]
+
+
+def test_templates_are_valid() -> None:
+    for path in sorted(data_folder("yaml_templates").rglob("*.yaml")):
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        dialect = recognise(config).dialect
+        assert dialect is not None
+        assert valid(config, dialect) == [], path
+
+
+@pytest.mark.skipif(not CONFIGS, reason="mindformers is not installed")
+def test_real_configs_are_valid() -> None:
+    for path in CONFIGS:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        dialect = recognise(config).dialect
+        if dialect is not None:
+            assert valid(config, dialect) == [], path
+
+
+def test_what_the_framework_refuses_is_refused_and_the_rest_is_not() -> None:
+    dialect = Dialect.MINDFORMERS
+    assert valid({"unknown": 1, "parallel_config": {"pipeline_stage": None, "more": 1}}, dialect) == []
+    assert valid({"parallel_config": {"pipeline_stage": 0}}, dialect)
+    assert valid({"parallel_config": {"pipeline_stage": "4"}}, dialect)
+
+
+def test_install_adds_a_modeline_and_nothing_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_bytes(b"\xef\xbb\xbf" + CONFIG.encode())
+    line = "# yaml-language-server: $schema=./.ms-tune/mindformers.schema.json\r\n"
+    for _ in range(2):
+        code, _, err = run(capsys, "--install", str(file))
+        assert code == 0
+        assert f"{file} points to it" in err
+        assert file.read_bytes() == b"\xef\xbb\xbf" + (line + CONFIG).encode()
+    written = json.loads((tmp_path / ".ms-tune" / "mindformers.schema.json").read_text(encoding="utf-8"))
+    assert written == schema(Dialect.MINDFORMERS)
+
+
+def test_install_takes_the_place_of_an_older_modeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    file = tmp_path / "a" / "train.yaml"
+    file.write_text("# one\n# yaml-language-server: $schema=old.json\ntrainer: {}\n# $schema: not here\n")
+    arguments = ("--install", str(file), "--dialect", "mindspeed-ms", "--output", str(tmp_path / "s.json"))
+    assert run(capsys, *arguments)[0] == 0
+    assert file.read_text() == ("# one\n# yaml-language-server: $schema=../s.json\ntrainer: {}\n# $schema: not here\n")
+
+
+def test_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "--dialect", "mindspeed-ms", "--output", str(tmp_path / "s.json"))
+    assert (code, out) == (0, "")
+    assert json.loads((tmp_path / "s.json").read_text(encoding="utf-8")) == schema(Dialect.MINDSPEED_MS)
+
+
+def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(capsys)[0] == 2
+    (tmp_path / "a.yaml").write_text("a: 1\n")
+    code, _, err = run(capsys, "--install", str(tmp_path / "a.yaml"))
+    assert code == 2
+    assert "does not look like a training config" in err

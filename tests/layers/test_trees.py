@@ -1,0 +1,106 @@
+"""Operator patterns and the layers of the models they are meant for."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
+from ms_tune.layers.patterns import full_match, is_risky
+from ms_tune.layers.tree_data import MODELS
+from ms_tune.layers.trees import LayerModel, find, find_unmatched, layer_lines, layer_model, parse_tree
+
+TREE = parse_tree("add [norm: norm] [mlp: mul [w1: matmul [activation: silu]] [w3: matmul]]")
+
+
+def model(name: str, variant: str = "", dense: int = 0) -> LayerModel:
+    found = layer_model(name, variant, dense)
+    assert found is not None
+    return found
+
+
+def unmatched(name: str, variant: str = "", *, legacy: bool = True, **values: object) -> list[tuple[str, object]]:
+    inputs = RecomputeInputs(layers=2, legacy=legacy, values=RecomputeValues(**values))
+    problems = find_unmatched(inputs, normalize(inputs), model(name, variant))
+    return [(problem.id, problem.message.params["pattern"]) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "operators", "cells", "text"),
+    [
+        (r"mlp\.mul", ["mlp.mul"], [], ".mlp.mul"),
+        (r"mlp\.w1\.activation\.silu", ["mlp.w1.activation.silu"], [], " mlp.w1.activation.silu"),
+        (r"mlp\.w.\.matmul", ["mlp.w1.matmul", "mlp.w3.matmul"], [], " mlp.w1.matmul, mlp.w3.matmul"),
+        (r"mlp\.(w1|w3)", [], ["mlp.w1", "mlp.w3"], " mlp.w3"),
+        ("mlp", [], ["mlp"], ".mlp"),
+        ("norm", [], ["norm"], ".norm"),
+        (r".*\.norm", ["norm.norm"], [], " norm.norm"),
+        ("mlp.mul", [], [], ""),
+        (r"layers\.mlp\.mul", [], [], ""),
+        (r"mlp\.", [], [], ""),
+        ("", [], [], ""),
+    ],
+)
+def test_finding(pattern: str, operators: list[str], cells: list[str], text: str) -> None:
+    found = find(TREE, pattern, takes_cells=True)
+    assert list(found.operators) == operators
+    assert list(found.cells) == cells
+    assert found.text.removeprefix(" ").removeprefix(".") == text.removeprefix(" ").removeprefix(".")
+
+
+def test_no_regular_expression() -> None:
+    with pytest.raises(re.error):
+        find(TREE, "mlp(", takes_cells=True)
+
+
+def test_patterns_that_explode_are_not_tried() -> None:
+    start = time.process_time()
+    for segment in ("(a+)+b", "(a|a)*b", "(.*)*x", "a*" * 20 + "b", r"(a*)\1b", "(a?){30}a{30}", "x" * 1000):
+        assert is_risky(segment)
+        assert not full_match(segment, "a" * 40)
+    assert time.process_time() - start < 5  # any one of them would run for ages
+    for segment in ("feed_forward", ".*norm.*", "(mlp|attention)", "w[13]", "w?x+", r"a{2}"):
+        assert not is_risky(segment)
+
+
+def test_every_model_has_a_layer_with_a_norm() -> None:
+    for name, variants in MODELS.items():
+        for variant in variants:
+            tree = model(name, variant).tree(0)
+            assert tree is not None
+            assert find(tree, r".*\.norm", takes_cells=False).operators
+
+
+@pytest.mark.parametrize(
+    ("name", "legacy", "variant"),
+    [("LlamaForCausalLM", True, ""), ("qwen3", False, "silu"), ("telechat3_moe", False, "silu")],
+)
+def test_default_patterns_fit_their_models(name: str, variant: str, *, legacy: bool) -> None:
+    assert unmatched(name, variant, legacy=legacy, select_recompute=True, select_comm_recompute=True) == []
+
+
+def test_defaults_that_fit_nothing() -> None:
+    found = unmatched("ChatGLM2ForConditionalGeneration", select_recompute=True)
+    assert found == [("pattern-unmatched", r"feed_forward\.mul, feed_forward\.w1\.activation\.silu")]
+
+
+def test_own_patterns_that_fit_nothing() -> None:
+    values = {r"feed_forward\.mul": True, r"mlp\.mul": True, "feed_forward": [1]}
+    assert unmatched("LlamaForCausalLM", select_recompute=values) == [("pattern-unmatched", r"mlp\.mul")]
+    assert unmatched("LlamaForCausalLM", select_comm_recompute=["attention_norm"]) == [
+        ("pattern-cell", "attention_norm")
+    ]
+
+
+def test_layers_with_experts() -> None:
+    inputs = RecomputeInputs(layers=3, legacy=False, values=RecomputeValues(select_recompute=[r"mlp\.experts\..*glu"]))
+    lines = layer_lines(inputs, normalize(inputs), model("deepseek_v3", "fusedswiglu", dense=1))
+    assert lines == [f"Set select recompute on at layer {layer}: mlp.experts.swiglu" for layer in (1, 2)]
+
+
+def test_a_model_of_unknown_settings_has_no_lines() -> None:
+    inputs = RecomputeInputs(layers=1, values=RecomputeValues(select_recompute=True))
+    assert layer_lines(inputs, normalize(inputs), model("LlamaForCausalLM", "?")) == []
+    assert layer_model("MyForCausalLM", "") is None

@@ -1,0 +1,29 @@
+"""A few checks of the built-in ones, so that tests of the linter do not change with every check that is added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.lint import checklist, run
+from ms_tune.lint.settings import settings_for
+
+if TYPE_CHECKING:
+    import pytest
+
+    from ms_tune.config.dialects.recognise import Dialect
+    from ms_tune.lint.checklist import Check
+
+IDS = frozenset(f"MST{number}" for number in (101, 102, 202, 204, 401, 404, 501, 502, 503, 505, 508, 509, 605, 606))
+
+
+def few(dialect: Dialect | None = None) -> tuple[Check, ...]:
+    """The few checks: those for a dialect, or all."""
+    return tuple(check for check in checklist.built_in(dialect) if check.id in IDS)
+
+
+def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``ms-tune lint`` make these checks only, and forget what it knows about settings and checklists."""
+    run._checks.cache_clear()
+    run._check_names.cache_clear()
+    settings_for.cache_clear()
+    monkeypatch.setattr(run, "built_in", few)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.errors import UsageError
+from ms_tune.lint import discover as module
+from ms_tune.lint.discover import STDIN, discover
+from ms_tune.lint.run import Job, check_files, default_processes
+from ms_tune.lint.settings import Settings
+from tests.lint.few import make_only_few
+
+CONFIG = "trainer: {}\nprofile: True\n"
+IN_B = ("broken.yaml", "compose.yaml", "other.sh", "other.yml", "run.sh", "setup.py", "template.yaml", "train.py")
+EXCLUDING = Settings(None, Path("/"), exclude=("skipped",))
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_only_few(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "train.yaml": CONFIG,
+        "b/other.yml": CONFIG,
+        "b/compose.yaml": "services: {}\n",
+        "b/broken.yaml": "trainer: {}\nparallel_config:\n\tx: 1\n",
+        "b/template.yaml": "{% if a %}\n",
+        "b/notes.txt": "",
+        "b/run.sh": "export MS_ALLOC_CONF=enable_vmm=True\n",
+        "b/other.sh": "export A=1\n",
+        "b/setup.py": "import setuptools\n",
+        "b/train.py": "import mindspore\n",
+        ".hidden/train.yaml": CONFIG,
+        "__pycache__/train.yaml": CONFIG,
+        "venv/pyvenv.cfg": "",
+        "venv/train.yaml": CONFIG,
+        "skipped/train.yaml": CONFIG,
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    return tmp_path
+
+
+def names(*words: str, settings: Settings = EXCLUDING) -> list[str]:
+    return [str(target.path) for target in discover(words, lambda _: settings).targets]
+
+
+def test_folders(tree: Path) -> None:
+    assert names(".") == ["train.yaml", *(f"b/{name}" for name in IN_B)]
+    found = discover([str(tree / "skipped")], lambda _: EXCLUDING)
+    assert [skipped.path for skipped in found.skipped] == [tree / "skipped" / "train.yaml"]
+
+
+def test_what_is_named_is_taken(tree: Path) -> None:
+    assert names("skipped/train.yaml", "b/notes.txt", "missing.yaml") == [
+        "skipped/train.yaml",
+        "b/notes.txt",
+        "missing.yaml",
+    ]
+    assert names("b", str(tree / "b" / "other.yml"), "b/other.yml") == [f"b/{name}" for name in IN_B]
+    assert discover(["-"], lambda _: EXCLUDING).targets[0].path == STDIN
+    found = discover(["skipped/train.yaml", "train.yaml", "-"], lambda _: EXCLUDING, trusted=False)
+    assert [(str(target.path), target.named) for target in found.targets] == [("train.yaml", False), ("-", False)]
+    assert [str(skipped.path) for skipped in found.skipped] == ["skipped/train.yaml"]
+
+
+@pytest.mark.usefixtures("tree")
+def test_globs() -> None:
+    assert "b/other.yml" in names("**/*.yml")
+    assert names("b/*") == [f"b/{name}" for name in sorted((*IN_B, "notes.txt"))]
+    Path("odd[1].yaml").write_text(CONFIG)
+    assert names("odd[1].yaml") == ["odd[1].yaml"]
+    with pytest.raises(UsageError, match=r"no file fits '\*\.json'"):
+        names("*.json")
+
+
+@pytest.mark.usefixtures("tree")
+def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FILES", 2)
+    with pytest.raises(UsageError, match="more than 2 files"):
+        names(".")
+
+
+@pytest.mark.usefixtures("tree")
+def test_what_a_folder_holds_besides_is_told() -> None:
+    job = Job(settings=EXCLUDING)
+    outcomes = list(check_files(discover(["."], job.settings_in).targets, job, 1))
+    reports = [str(outcome.report.path) for outcome in outcomes if outcome.report]
+    skipped = {str(one.skipped.path): one.skipped.reason.id for one in outcomes if one.skipped}
+    errors = [str(outcome.error) for outcome in outcomes if outcome.error]
+    assert reports == ["train.yaml", "b/other.yml", "b/run.sh", "b/train.py"]
+    assert skipped == {
+        "b/compose.yaml": "lint.not-a-config",
+        "b/other.sh": "lint.not-an-environment",
+        "b/setup.py": "lint.not-training-code",
+        "b/template.yaml": "lint.skipped.unreadable",
+    }
+    assert len(errors) == 1
+    assert errors[0].startswith("b/broken.yaml:3:1: ")
+
+
+def test_many_files_in_several_processes(tmp_path: Path) -> None:
+    for number in range(60):
+        (tmp_path / f"{number:03}.yaml").write_text(CONFIG if number % 7 else "trainer: [\nparallel_config:\n")
+    job = Job(settings=Settings(None, tmp_path))
+    targets = discover([str(tmp_path)], job.settings_in).targets
+    one = list(check_files(targets, job, 1))
+    two = list(check_files(targets, job, 2))
+    assert [outcome.report for outcome in two] == [outcome.report for outcome in one]
+    assert [str(outcome.error) for outcome in two] == [str(outcome.error) for outcome in one]
+    assert [outcome.report.findings for outcome in two if outcome.report]
+    assert default_processes(10) == 1
+    assert default_processes(1000) >= 1

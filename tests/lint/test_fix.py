@@ -1,0 +1,180 @@
+"""Fixes: those of the checklists, and how they are applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.source import load_source, parse_source
+from ms_tune.config.spans import same_data
+from ms_tune.config.write import write_atomically, write_back
+from ms_tune.errors import ConfigError
+from ms_tune.lint.checklist import Check, built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.fix import Fixed, mend
+from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
+from tests.config.corpus import wheel_configs
+from tests.lint.few import few
+
+if TYPE_CHECKING:
+    from ms_tune.config.source import SourceFile
+    from ms_tune.lint.finding import Finding
+
+CONFIGS = wheel_configs()
+CASES = [
+    pytest.param(check, dialect, id=f"{check.id}-{dialect.value}")
+    for check in built_in()
+    for dialect in sorted(check.dialects)
+    if check.fixes
+]
+
+
+def version_for(check: Check, dialect: Dialect) -> str:
+    versions = (DEFAULT_VERSIONS[dialect], "1.9", "1.8", "1.6", "2.0")
+    return next(version for version in versions if matches(version, check.versions))
+
+
+def find(source: SourceFile, dialect: Dialect, version: str | None = None) -> tuple[Finding, ...]:
+    return lint(source, dialect, built_in(dialect), version)
+
+
+def mended(text: str, dialect: Dialect = Dialect.MINDFORMERS, *, unsafe: bool = True) -> Fixed:
+    source = parse_source(text, Path("config.yaml"))
+    return mend(source, lambda config: lint(config, dialect, few(dialect)), unsafe=unsafe)[1]
+
+
+@pytest.mark.parametrize(("check", "dialect"), CASES)
+def test_the_fix_of_a_check_mends_its_bad_example(check: Check, dialect: Dialect) -> None:
+    version = version_for(check, dialect)
+    source = parse_source(check.bad, Path("config.yaml"))
+    before = find(source, dialect, version)
+    found = [finding for finding in before if finding.id == check.id]
+    assert all(finding.unfixable is None for finding in found)
+    if not any(finding.fix for finding in found):
+        assert all(fix.messages for fix in check.fixes), "a fix that its own example does not show"
+        return
+
+    def only_this(config: SourceFile) -> list[Finding]:
+        return [finding for finding in find(config, dialect, version) if finding.id == check.id]
+
+    after, fixed = mend(source, only_this, unsafe=True)
+    left = {finding.id for finding in find(after, dialect, version)}
+    assert fixed.count == len(found)
+    assert left <= ({finding.id for finding in before} - {check.id}) | check.also
+    if check.fixes[0].safe and len(check.fixes) == 1:
+        assert mend(source, only_this)[1] == fixed
+    else:
+        assert mend(source, only_this)[1].count == 0
+    assert mend(after, only_this, unsafe=True)[1].count == 0
+
+
+def test_every_line_that_is_not_mended_stays() -> None:
+    text = (
+        "# 头\r\noptimizer:  # Adam\r\n    eps: 1e-8   # 小\r\n    'betas' : [0.9,   0.95]\r\n"
+        "recompute_config: {recompute: [2], recompute_slice_activation: True}\r\n"
+    )
+    fixed = mended(text, unsafe=False)
+    assert fixed.text == text.replace("1e-8", "1.e-8").replace(", recompute_slice_activation: True", "")
+    assert fixed.count == 2
+
+
+def test_only_safe_fixes_are_made_unasked() -> None:
+    text = "profile: True\noptimizer: {eps: 1e-8}\n"
+    assert mended(text, unsafe=False) == Fixed("profile: True\noptimizer: {eps: 1.e-8}\n", 1)
+    assert mended(text) == Fixed("profile: False\noptimizer: {eps: 1.e-8}\n", 2)
+
+
+def test_fixes_that_uncover_others_are_made_too() -> None:
+    text = "training_config:\n  use_distributed_optimizer: True\n  delay_grad_reduce: True\n"
+    fixed = mended(text, Dialect.MINDSPEED_MS)
+    assert "  wrap_with_ddp: True\n" in fixed.text
+    assert "  overlap_grad_reduce: True\n" in fixed.text
+    assert mended(fixed.text, Dialect.MINDSPEED_MS) == Fixed(fixed.text, 0)
+
+
+def test_a_shared_value_is_not_mended_and_that_is_said() -> None:
+    text = "x-eps: &eps 1e-8\noptimizer: {eps: *eps}\ncontext: {save_graphs: &on True}\nprofile: *on\n"
+    source = parse_source(text, Path("config.yaml"))
+    found = lint(source, Dialect.MINDFORMERS, few(Dialect.MINDFORMERS))
+    findings = {(finding.id, finding.span.line): finding for finding in found}
+    assert findings["MST102", 1].fix is None
+    assert findings["MST102", 1].unfixable is not None
+    assert findings["MST102", 1].unfixable.id == "edits.unproven"
+    assert findings["MST505", 3].fix is None
+    # At the place of use the alias is replaced, and the anchor stays for the others.
+    assert findings["MST509", 4].fix is not None
+    assert "profile: False\n" in mended(text).text
+
+
+NAMES = ("eps", "profile", "context", "save_graphs", "recompute_config", "recompute_slice_activation", "auto_tune")
+VALUES = st.sampled_from(["1e-5", "True", "&a True", "*a", "None", "[1, 2]", "{profile: 1e3}", "'数'", "", "0.1 # c"])
+
+
+@given(
+    entries=st.lists(st.tuples(st.sampled_from(NAMES), VALUES), min_size=1, max_size=6, unique_by=lambda one: one[0]),
+    nested=st.booleans(),
+    line_break=st.sampled_from(["\n", "\r\n"]),
+)
+def test_fixing_twice_changes_nothing(entries: list[tuple[str, str]], line_break: str, *, nested: bool) -> None:
+    lines = [f"{'  ' if nested else ''}{name}: {value}" for name, value in entries]
+    text = line_break.join(["# ms", *(["context:"] if nested else []), *lines, ""])
+    try:
+        source = parse_source(text, Path("config.yaml"))
+    except ConfigError:
+        return
+    once = mended(text)
+    assert mended(once.text) == Fixed(once.text, 0)
+    safe = mended(text, unsafe=False)
+    assert mended(safe.text, unsafe=False) == Fixed(safe.text, 0)
+    if not once.count:
+        assert same_data(parse_source(once.text, Path("config.yaml")).data, source.data)
+
+
+@pytest.mark.skipif(not CONFIGS, reason="mindformers is not installed")
+def test_real_configs_can_be_mended() -> None:
+    for path in CONFIGS:
+        source = load_source(path)
+        dialect = recognise(source.data).dialect
+        if dialect is None:
+            continue
+        checks = built_in(dialect)
+        after, fixed = mend(source, lambda config: lint(config, dialect, checks), unsafe=True)  # noqa: B023
+        assert mend(after, lambda config: lint(config, dialect, checks), unsafe=True)[1].count == 0, path  # noqa: B023
+        old, new = source.text.split("\n"), set(fixed.text.split("\n"))
+        assert sum(line not in new for line in old) <= fixed.count
+
+
+def test_writing_keeps_mark_and_permissions(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(b"\xef\xbb\xbfa: 1\r\n")
+    file.chmod(0o640)
+    write_back(file, "a: 1\r\n", "a: 2\r\n")
+    assert file.read_bytes() == b"\xef\xbb\xbfa: 2\r\n"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [file]
+    with pytest.raises(ConfigError, match="has changed"):
+        write_back(file, "a: 1\r\n", "a: 3\r\n")
+
+
+def test_links_and_folders_are_not_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\n")
+    link = tmp_path / "link.yaml"
+    link.symlink_to(file)
+    with pytest.raises(ConfigError, match="symbolic link"):
+        write_atomically(link, b"")
+    other = tmp_path / "other.yaml"
+    other.hardlink_to(file)
+    with pytest.raises(ConfigError, match="hard links"):
+        write_atomically(file, b"")
+    with pytest.raises(ConfigError, match="not a plain file"):
+        write_atomically(tmp_path, b"")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_atomically(tmp_path / "missing" / "a.yaml", b"")
+    assert file.read_text() == "a: 1\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"a.yaml", "link.yaml", "other.yaml"}

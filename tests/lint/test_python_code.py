@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.errors import ConfigError
+from ms_tune.lint.checklist import Check, load_checklist
+from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python, uses_mindspore
+from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS
+from ms_tune.resources import data_folder
+from ms_tune.texts import Language
+from tests.config.corpus import SITE_PACKAGES
+
+CHECKS = python_checks()
+FILE = Path("train.py")
+
+
+def ids(text: str, profile: str | None = None) -> list[str]:
+    findings = lint_python(parse_python(text, FILE), profile=profile)
+    for finding in findings:
+        for language in Language:
+            assert finding.message.say(language)
+            assert finding.help is None or finding.help.say(language)
+    return [finding.id for finding in findings]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_bad_example_is_found_and_good_example_is_clean(check: Check) -> None:
+    assert [found for found in ids(check.bad) if found not in check.also] == [check.id]
+    assert [found for found in ids(check.good) if found not in check.also] == []
+
+
+def test_the_checklist_meets_the_schema() -> None:
+    checks = load_checklist(data_folder("checklists") / "code" / "python.yaml")
+    assert checks == CHECKS
+    assert len({check.id for check in checks}) == len({check.name for check in checks}) == len(checks)
+
+
+def test_only_files_that_import_mindspore_are_checked() -> None:
+    code = "for data in loader:\n    loss = train_step(data)\n    print(loss)\n"
+    for line in ("", "import torch\n", "import numpy\n", "from .mindspore import x\n"):
+        assert not uses_mindspore(parse_python(line + code, FILE))
+        assert ids(line + code) == []
+    assert ids(f"import mindspore\n{code}") == ["MST914"]
+    assert ids(f"def f():\n    import mindspore.nn as n\n{code}") == ["MST914"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import mindspore as ms\nms.context.set_context(deterministic='ON')\n",
+        "from mindspore import context\ncontext.set_context(\n    mode=1,\n    deterministic='ON',\n)\n",
+        "from mindspore import set_context as sc\nsc(deterministic='ON')\n",
+        "import mindspore\nmindspore.set_deterministic(True)\n",
+    ],
+)
+def test_every_way_to_turn_determinism_on(text: str) -> None:
+    assert ids(text) == ["MST901"]
+    assert ids(text, "reproducible") == []
+    assert ids(f'import mindspore\n"""Example\n\n{text}"""\n') == []
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("ops.cat(xs, axis=1)", ["MST909"]),
+        ("F.silu(x)", ["MST909"]),
+        ("P.matmul(x, y)", []),
+        ("ops.gather(x, i, 0)", []),
+        ("ops.transpose(x, (1, 0))", []),
+        ("ops.std(x)", []),
+        ("ops.max(x)", []),
+        ("ops.flatten(x)", []),
+        ("ops.cast(x, t)", []),
+        ("nn.SiLU()", ["MST909"]),
+        ("nn.Dense(1, 2)", []),
+        ("np.where(x)", []),
+    ],
+)
+def test_mint(call: str, expected: list[str]) -> None:
+    imports = (
+        "import numpy as np\nfrom mindspore import nn, ops\nimport mindspore.ops.functional as F\n"
+        "from mindspore.ops import operations as P\n"
+    )
+    assert ids(f"{imports}y = {call}\n") == expected
+
+
+def test_mint_names_leave_out_what_means_something_else() -> None:
+    for name, new in {**DROP_IN, **WITH_KEYWORDS}.items():
+        assert new.rpartition(".")[2] not in ("gather", "transpose", "std", "var", "max", "min", "flatten"), name
+    assert not set(DROP_IN) & set(WITH_KEYWORDS)
+
+
+@pytest.mark.skipif(not (SITE_PACKAGES / "mindspore").is_dir(), reason="mindspore is not installed")
+def test_mint_names_are_those_of_the_installed_mindspore() -> None:
+    folder = SITE_PACKAGES / "mindspore" / "mint"
+    text = {
+        "mint": (folder / "__init__.py").read_text(encoding="utf-8"),
+        "mint.nn": (folder / "nn" / "__init__.py").read_text(encoding="utf-8"),
+        "mint.nn.functional": (folder / "nn" / "functional.py").read_text(encoding="utf-8"),
+    }
+    for new in {**DROP_IN, **WITH_KEYWORDS}.values():
+        package, _, name = new.rpartition(".")
+        assert name in text[package], new
+
+
+STEP = "import mindspore as ms\nimport numpy as np\nfrom mindspore import mint, ops\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("for d in data:\n    loss = train_step(d)\n    x = loss.item()\n", ["MST913"]),
+        ("for d in data:\n    loss = train_step(d)\n    if step % 10 == 0:\n        x = loss.item()\n", []),
+        ("for d in data:\n    loss = train_step(d)\n    if args.log:\n        print(loss)\n", []),
+        ("for d in data:\n    loss = train_step(d)\n    x = loss.item() if step % 10 == 0 else 0\n", []),
+        ("for d in data:\n    x = d.asnumpy()\n", []),  # no training step in it
+        ("for e in range(3):\n    for d in data:\n        loss = net.train_one_step(d)\n    print(loss)\n", []),
+        ("for d in data:\n    optimizer.step()\n    x = np.ones(3).tolist()\n", []),
+        ("for d in data:\n    optimizer(grads)\n    n = float(mint.mean(x))\n", ["MST913"]),
+        ("for d in data:\n    optimizer(grads)\n    n = float(x)\n", []),
+        ("for d in data:\n    train_step(d)\n    logger.debug(f'loss {loss}')\n", ["MST914"]),
+        ("for d in data:\n    train_step(d)\n    logger.debug('loss %s', loss)\n", []),
+        ("for d in data:\n    train_step(d)\n    print('step')\n", []),
+        ("for d in data:\n    train_step(d)\n    def hook():\n        return x.asnumpy()\n", []),
+        ("def train_step(x):\n    if mint.isnan(x).any():\n        return 0\n    return 1\n", ["MST915"]),
+        ("def evaluate(x):\n    if x.max() > 3:\n        return 0\n", []),
+        ("while True:\n    train_step(next(it))\n", ["MST916"]),
+        ("for s in range(args.train_iters):\n    train_step(s)\n", ["MST916"]),
+        ("for s in range(10):\n    train_step(s)\n", []),
+        ("x = mint.stack(a)\ny = sum(x)\n", ["MST910"]),
+        ("x = [1, 2]\ny = sum(x)\n", []),
+        ("def f(x):\n    return sum(x)\n", []),
+        ("x = mint.stack(a)\nfor x in b:\n    y = sum(x)\n", []),
+        ("y = x.contiguous().contiguous()\n", ["MST911"]),
+        ("y = x.reshape(2).contiguous()\n", []),
+        ("a = np.zeros(3)\ny = ms.Tensor(a)\n", ["MST912"]),
+        ("a = np.zeros(3)\ny = ms.Tensor(a, ms.float32)\n", []),
+        ("y = ms.Tensor([1, 2])\n", []),
+    ],
+)
+def test_steps(body: str, expected: list[str]) -> None:
+    assert ids(STEP + body) == expected
+
+
+CELL = """from mindspore import nn
+
+class Cell(nn.Cell):
+    def __init__(self, both):
+        super().__init__()
+        LISTED
+
+    def construct(self, x, y):
+        return x * y
+
+    def bprop(ARGUMENTS):
+        return READS
+"""
+
+
+@pytest.mark.parametrize(
+    ("listed", "arguments", "reads", "expected"),
+    [
+        ("pass", "self, *args", "args[-1]", ["MST918"]),
+        ("self.used_bprop_inputs = []", "self, *args", "args[-1]", []),
+        ("self.used_bprop_inputs = []", "self, *args", "args[3]", []),  # dout
+        ("self.used_bprop_inputs = []", "self, *args", "args[2]", ["MST919"]),  # the output
+        ("self.used_bprop_inputs = [0]", "self, *args", "args[0] * args[1]", ["MST919"]),
+        ("self.used_bprop_inputs = [0, 1]", "self, *args", "args[0] * args[1]", []),
+        ("self.used_bprop_inputs = [0]", "self, x, y, out, dout", "x * dout", []),
+        ("self.used_bprop_inputs = [0]", "self, x, y, out, dout", "y * dout", ["MST919"]),
+        ("self.used_bprop_inputs = [-2]", "self, *args", "args[-2]", ["MST919"]),
+        ("self.used_bprop_inputs = [0] if both else [1]", "self, *args", "args[0]", []),  # not written out
+        ("self.used_bprop_inputs = [0]", "self, *args", "f(*args)", []),
+    ],
+)
+def test_backward_passes(listed: str, arguments: str, reads: str, expected: list[str]) -> None:
+    text = CELL.replace("LISTED", listed).replace("ARGUMENTS", arguments).replace("READS", reads)
+    assert ids(text) == expected
+
+
+def test_optimizers() -> None:
+    text = (
+        "from mindspore import nn\n{}\nclass O(nn.Optimizer):\n    {}\n    def construct(self, g):\n        return g\n"
+    )
+    assert ids(text.format("", "")) == ["MST920"]
+    assert ids(text.format("from mindspore import jit", "@jit")) == []
+
+
+def test_positions_count_characters() -> None:
+    text = "import mindspore as ms\n中文 = '确定'; ms.set_deterministic(True)\n"
+    (finding,) = lint_python(parse_python(text, FILE))
+    assert (finding.span.line, finding.span.column) == (2, 12)
+    assert text[finding.span.start : finding.span.end] == "ms.set_deterministic(True)"
+
+
+def test_files(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes("\ufeffimport mindspore\r\nmindspore.set_deterministic(True)\r\n".encode())
+    (finding,) = lint_python(read_python(file))
+    assert (finding.span.line, finding.span.column) == (2, 1)
+    file.write_text("import mindspore\nx = (\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"a\.py:2:5: is not valid Python"):
+        read_python(file)
+    with pytest.raises(ConfigError, match="no such file"):
+        read_python(tmp_path / "b.py")
+
+
+@pytest.mark.parametrize("text", ["(" * 5000, "x = " + "-" * 100_000 + "1", "\0", "a" + ".b" * 50_000])
+def test_hostile_code_is_refused_or_read(text: str) -> None:
+    try:
+        ids(f"import mindspore\n{text}\n")
+    except ConfigError as error:
+        assert "Python" in str(error)  # noqa: PT017 - both ways out are fine
+
+
+WORDS = st.sampled_from(
+    [
+        *(
+            "import mindspore as ms",
+            "from mindspore import ops",
+            "for x in y:",
+            " optimizer(x)",
+            " print(loss)",
+            "x = ",
+        ),
+        *(
+            "ops.cat(x)",
+            "class A(ms.nn.Cell):",
+            " def bprop(self, *args):",
+            "  return args[0]",
+            "if x.max():",
+            " x.item()",
+        ),
+    ]
+)
+
+
+@given(st.lists(WORDS, max_size=12))
+def test_no_code_makes_a_check_crash(lines: list[str]) -> None:
+    try:
+        assert "MST001" not in ids("\n".join(lines))
+    except ConfigError:
+        return
+
+
+@pytest.mark.skipif(not (SITE_PACKAGES / "mindformers").is_dir(), reason="mindformers is not installed")
+def test_the_installed_mindformers_can_be_checked() -> None:
+    found: dict[str, int] = {}
+    for path in sorted((SITE_PACKAGES / "mindformers" / "core").rglob("*.py")):
+        for finding in lint_python(read_python(path)):
+            found[finding.id] = found.get(finding.id, 0) + 1
+    assert "MST001" not in found
+    assert found

@@ -1,0 +1,119 @@
+"""ms-tune against the rules of MindSpeed-Core-MS r0.1.0 written a second time, and against what the real code gave."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.config.dialects.mindspeed_ms_layers import normalize_source
+from ms_tune.config.source import parse_source
+from tests.oracle import mindspeed_ms
+from tests.oracle.mindspeed_cases import random_config
+
+if TYPE_CHECKING:
+    from ms_tune.layers.plans import NormalizedPlan
+
+pytestmark = pytest.mark.skipif(mindspeed_ms.MISSING is not None, reason=str(mindspeed_ms.MISSING))
+
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "3000"))
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+
+
+def plan_of(config: dict[str, Any]) -> NormalizedPlan:
+    return normalize_source(parse_source(yaml.dump(config, Dumper=DUMPER), Path("config.yaml")))
+
+
+def read_back(config: dict[str, Any]) -> dict[str, Any]:
+    """What YAML makes of it, which both sides get."""
+    data: dict[str, Any] = yaml.load(yaml.dump(config, Dumper=DUMPER), Loader=LOADER)  # noqa: S506 - one of the two safe loaders
+    return data
+
+
+def assert_same(config: dict[str, Any]) -> str:
+    outcome, plan = mindspeed_ms.run(read_back(config)), plan_of(config)
+    found = None if plan.failure is None else plan.failure.exception
+    assert found == outcome.exception, (config, outcome.exception, outcome.text, plan.failure)
+    if plan.failure is not None:
+        assert without_address(plan.failure.text) == without_address(outcome.text), config
+        assert plan.formative is None
+        assert plan.layers == ()
+        return found or ""
+    assert plan.placement is not None
+    counts = {(v, p): count for v, row in enumerate(plan.placement) for p, count in enumerate(row)}
+    assert counts == outcome.counts, config
+    layers = {
+        layer.layer: (
+            layer.chunk,
+            layer.stage,
+            layer.recompute.value,
+            bool(layer.select_patterns),
+            bool(layer.comm_patterns),
+        )
+        for layer in plan.layers
+    }
+    assert layers == outcome.layers, config
+    return "plan"
+
+
+def without_address(text: str) -> str:
+    return text.partition(" at 0x")[0].rstrip(">")
+
+
+def test_random_configs(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: Counter[str] = Counter()
+    for number in range(CASES):
+        random = Random(f"{SEED}/{number}")  # noqa: S311 - reproducible cases
+        seen[assert_same(random_config(random))] += 1
+    with capsys.disabled():
+        print(f"\nmindspeed-ms r0.1.0: {CASES} random configs, seed {SEED}: {dict(seen)}")  # noqa: T201 - the count
+    assert seen["plan"] > CASES / 4
+    assert seen["ValueError"] > CASES / 20
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_cases_that_shrink(random: Random) -> None:
+    assert_same(random_config(random))
+
+
+# What the framework's own code gave (MindSpeed-Core-MS r0.1.0).
+@pytest.mark.parametrize(
+    ("layers", "stages", "chunks", "standalone", "wanted"),
+    [
+        (8, 4, None, False, [[2, 2, 2, 2]]),
+        (9, 4, None, False, [[2, 2, 3, 2]]),
+        (10, 4, None, False, [[2, 3, 3, 2]]),
+        (11, 4, None, False, [[3, 3, 3, 2]]),
+        (62, 4, None, False, [[15, 16, 16, 15]]),
+        (62, 4, 4, False, [[4, 4, 4, 3], [4, 4, 4, 4], [4, 4, 4, 4], [4, 4, 4, 3]]),
+        (8, 2, 2, False, [[2, 2], [2, 2]]),
+        (9, 2, 2, False, [[3, 2], [2, 2]]),
+        (7, 2, 2, False, [[2, 2], [2, 1]]),
+        (5, 2, 2, False, [[2, 1], [1, 1]]),
+        (10, 4, None, True, [[0, 3, 4, 3]]),
+        (8, 4, None, True, [[0, 3, 3, 2]]),
+    ],
+)
+def test_the_split_of_the_real_code(
+    layers: int, stages: int, chunks: int | None, *, standalone: bool, wanted: list[list[int]]
+) -> None:
+    parallel = {
+        "pipeline_model_parallel_size": stages,
+        "virtual_pipeline_model_parallel_size": chunks,
+        "standalone_embedding_stage": standalone,
+    }
+    config = {"parallel_config": parallel, "model_config": {"num_layers": layers}}
+    plan = plan_of(config)
+    assert plan.placement is not None
+    assert [list(row) for row in plan.placement] == wanted
+    assert_same(config)

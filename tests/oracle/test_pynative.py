@@ -1,0 +1,167 @@
+"""ms-tune against the source of the dynamic graph in the MindFormers wheels 2.0.0 and 2.1.0."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.config.dialects import pynative as dialect
+from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.source import parse_source
+from ms_tune.layers.pynative import PynativeInputs, normalize_pynative
+from ms_tune.layers.result import FrameworkStop
+from tests.oracle import pynative
+from tests.oracle.pynative_cases import random_config
+
+if TYPE_CHECKING:
+    from ms_tune.layers.plans import NormalizedPlan
+    from tests.oracle.pynative import Outcome
+
+_MISSING = pynative.why_missing()
+pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
+
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "3000"))
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+_LABELS = {
+    "Recompute": "select_patterns",
+    "Comm Select Recompute": "comm_patterns",
+    "ExcludeOp": "select_excludes",
+}
+
+
+@pytest.fixture(scope="module", params=["2.0.0", "2.1.0"])
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def oracle(version: str) -> pynative.Oracle:
+    try:
+        return pynative.Oracle(version)
+    except OSError as error:
+        pytest.skip(f"the wheel of MindFormers {version} cannot be fetched: {error}")
+
+
+def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules: list[str]) -> NormalizedPlan:
+    """The plan with the modules of the layers known."""
+    text = yaml.dump({**config, "model": {"num_layers": layers, "mtp_num_layers": mtp}}, Dumper=DUMPER)
+    source = parse_source(text, Path("config.yaml"))
+    try:
+        values = dialect._load(source.data)
+    except FrameworkStop:
+        return dialect.normalize_source(source, version)
+    inputs = PynativeInputs(layers=layers, mtp_layers=mtp, version=version[:3], **values)
+    everywhere = dict.fromkeys(range(layers + mtp), modules)
+    plain = dialect.normalize_source(source, version)
+    plan = normalize_pynative(replace(inputs, modules=everywhere))
+    assert plain.placement == plan.placement
+    assert [layer.recompute for layer in plain.layers if layer.recompute.value == "full"] == [
+        layer.recompute for layer in plan.layers if layer.recompute.value == "full"
+    ]
+    return plan
+
+
+def assert_same(  # noqa: PLR0913, PLR0917 - a case and who is asked
+    oracle: pynative.Oracle, config: dict[str, Any], layers: int, mtp: int, version: str, modules: list[str]
+) -> str:
+    data = yaml.load(yaml.dump(copy.deepcopy(config), Dumper=DUMPER), Loader=LOADER)  # noqa: S506 - one of the safe loaders
+    outcome = oracle.ask(data, layers, mtp)
+    plan = plan_of(config, layers, mtp, version, modules)
+    found = None if plan.failure is None else plan.failure.exception
+    assert found == outcome.exception, (config, outcome.exception, outcome.text, plan.failure)
+    if plan.failure is not None:
+        assert found == "regex.error" or plan.failure.text == outcome.text, (config, outcome.text)
+        return found or ""
+    assert_same_layers(plan, outcome, layers, version)
+    return "plan"
+
+
+def assert_same_layers(plan: NormalizedPlan, outcome: Outcome, layers: int, version: str) -> None:
+    assert plan.placement is not None
+    counts = [last - first + 1 for first, last in outcome.ranges]
+    assert [count for row in plan.placement for count in row] == counts
+    stages = len(plan.placement[0])
+    times = Counter(layer for first, last in outcome.ranges for layer in range(first, last + 1))
+    for number, (first, last) in enumerate(outcome.ranges):
+        alone = {layer for layer in range(first, min(last + 1, layers)) if times[layer] == 1}
+        inside = [layer for layer in plan.layers if layer.layer in alone]
+        assert len(inside) == len(alone)
+        assert all((layer.chunk, layer.stage) == divmod(number, stages) for layer in inside)
+    assert {layer.layer for layer in plan.layers if layer.recompute.value == "full"} == outcome.full
+    for label, attribute in _LABELS.items():
+        if label == "ExcludeOp" and version.startswith("2.0"):
+            continue  # names for the whole model
+        mine = {layer.layer: list(getattr(layer, attribute)) for layer in plan.layers if getattr(layer, attribute)}
+        assert mine == outcome.maps.get(label, {}), label
+    whole = {layer.layer for layer in plan.layers if any(not swap.target for swap in layer.swap)}
+    assert whole == outcome.swapped
+    operators = {
+        layer.layer: [swap.target for swap in layer.swap]
+        for layer in plan.layers
+        if any(swap.target for swap in layer.swap)
+    }
+    assert operators == outcome.maps.get("Swap", {})
+
+
+def test_random_configs(oracle: pynative.Oracle, version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    modules = oracle.modules()
+    seen: Counter[str] = Counter()
+    for number in range(CASES):
+        random = Random(f"{SEED}/{number}")  # noqa: S311 - reproducible cases
+        config, layers, mtp = random_config(random, version[:3])
+        seen[assert_same(oracle, config, layers, mtp, version, modules)] += 1
+    with capsys.disabled():
+        print(f"\nmindformers-pynative {version}: {CASES} random configs, seed {SEED}: {dict(seen)}")  # noqa: T201
+    assert seen["plan"] > CASES / 5
+    assert seen["ValueError"] > CASES / 20
+
+
+@settings(max_examples=100, deadline=None)
+@given(random=st.randoms(use_true_random=False))
+def test_cases_that_shrink(random: Random, oracle: pynative.Oracle, version: str) -> None:
+    config, layers, mtp = random_config(random, version[:3])
+    assert_same(oracle, config, layers, mtp, version, oracle.modules())
+
+
+def test_the_configs_in_the_wheel(oracle: pynative.Oracle, version: str) -> None:
+    found = 0
+    for name, text in pynative.configs(version).items():
+        source = parse_source(text, Path(name))
+        if recognise(source.data).dialect is not Dialect.MINDFORMERS_PYNATIVE:
+            continue
+        found += 1
+        plan = dialect.normalize_source(source, version)
+        layers = plan.layers[-1].layer + 1
+        counts = plan.placement
+        assert counts is not None
+        placed = sum(map(sum, counts))
+        sections = {key: value for key, value in source.data.items() if key in dialect._SECTIONS}
+        assert_same(oracle, sections, placed, layers - placed, version, oracle.modules())
+    assert found
+
+
+@pytest.mark.parametrize(
+    "value", ["0-3", True, 5, 0, None, [], {"0": 1}, {0: 1}, [-1], ["0-4"], ["1", "1"], ["2", 1]], ids=repr
+)
+def test_every_form_of_a_list_of_layers(value: Any, oracle: pynative.Oracle, version: str) -> None:  # noqa: ANN401
+    modules = oracle.modules()
+    for section in (
+        {"mode": "full", "full_recompute_layer": value},
+        {"mode": "select", "select_module": {"mlp": value}},
+        {"mode": "select", "select_module": value},
+        {"mode": "select", "full_recompute_layer": ["0"], "select_module": {"mlp": value}},
+    ):
+        assert_same(oracle, {"recompute": section}, 4, 0, version, modules)
+        assert_same(oracle, {"swap": {"enable": True, "layer_swap": [{"layers": value}]}}, 4, 0, version, modules)

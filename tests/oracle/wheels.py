@@ -1,0 +1,50 @@
+"""The released MindFormers: their wheels, fetched when first asked for, from which single sources are read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+
+RELEASES = {"1.6": "1.6.0", "1.7": "1.7.0", "1.8": "1.8.0", "1.9": "1.9.0", "2.0": "2.0.0", "2.1": "2.1.0"}
+_SECONDS = 60
+
+
+def folder() -> Path:
+    """Where the wheels are kept; ``MS_TUNE_ORACLE_WHEELS`` names another place."""
+    given = os.environ.get("MS_TUNE_ORACLE_WHEELS")
+    return Path(given) if given else Path(tempfile.gettempdir()) / "ms-tune-oracle-wheels"
+
+
+@cache
+def wheel(version: str) -> Path | str:
+    """The wheel of a release, or why there is none."""
+    release = RELEASES[version]
+    found = sorted(folder().glob(f"mindformers-{release}-*.whl"))
+    if found:
+        return found[0]
+    folder().mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    try:
+        subprocess.run(
+            [*command, "--timeout", "10", "--retries", "0", "--dest", str(folder()), f"mindformers=={release}"],
+            check=True,
+            capture_output=True,
+            timeout=_SECONDS,
+        )
+    except (subprocess.SubprocessError, OSError) as error:
+        return f"mindformers {release} cannot be downloaded: {type(error).__name__}"
+    found = sorted(folder().glob(f"mindformers-{release}-*.whl"))
+    return found[0] if found else f"pip did not leave a wheel of mindformers {release}"
+
+
+def source(version: str, path: str) -> str:
+    """The text of a file below ``mindformers/`` in a release."""
+    found = wheel(version)
+    assert isinstance(found, Path)
+    with zipfile.ZipFile(found) as archive:
+        return archive.read(f"mindformers/{path}").decode()
