@@ -24,7 +24,7 @@ MAX_LENGTH = 400
 MAX_DEPTH = 30
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*(?:\.\w+)*)|(?P<mark>//|==|!=|<=|>=|[-+*%<>()]))"
+    r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)|(?P<mark>//|==|!=|<=|>=|[-+*%<>()]))"
 )
 _WORDS = ("and", "or", "not")
 _COMPARE: dict[str, Callable[[Number, Number], bool]] = {

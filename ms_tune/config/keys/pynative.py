@@ -166,7 +166,7 @@ _PARALLELISM = (
     _ways(_P + "pipeline_parallel", en="pipeline stages", zh="流水线阶段数"),
     key(
         _P + "pipeline_parallel_layers_per_stage",
-        "list|str|null",
+        "list[str]|list[list[int]]|str|null",
         "auto",
         "layers of each stage",
         "各阶段的层",

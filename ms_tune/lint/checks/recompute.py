@@ -63,6 +63,15 @@ def plain_dot(context: Context) -> Iterator[Violation]:
                 yield Violation((_SECTION, key, item), params={"pattern": pattern, "mended": mended}, at_key=True)
 
 
+def exclude_without_patterns(context: Context) -> Iterator[Violation]:
+    """An exclusion that names no operator: there are no default patterns for it, so it excludes nothing."""
+    for key in _EXCLUDES:
+        value = context.get(f"{_SECTION}.{key}")
+        patterns = isinstance(value, dict) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+        if value and not patterns:
+            yield Violation((_SECTION, key))
+
+
 def sequence_pipeline(context: Context) -> Iterator[Violation]:
     """Full recompute with ``seq_split_num``; any value that is not false or empty counts as full."""
     splits = context.integer("parallel_config.seq_split_num", 1) or 1
@@ -91,13 +100,18 @@ def communication_without_sequence_parallel(context: Context) -> Iterator[Violat
 
 
 def _lists(context: Context, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
-    """The lists of plain numbers, given directly or for a pattern. In swap mode lists hold layer ids: not these."""
-    if context.get("swap_config.swap") is True:
-        return
+    """The lists of plain numbers, given directly or for a pattern.
+
+    In swap mode lists hold layer ids and are none of these; exclusions are still read as numbers of layers.
+    """
+    swapping = context.get("swap_config.swap") is True
     for key in keys:
+        if swapping and key not in _EXCLUDES:
+            continue
         value = context.get(f"{_SECTION}.{key}")
         path = (_SECTION, key)
-        found: list[tuple[KeyPath, object]] = [(path, value)]
+        # Exclusions have no default patterns that a plain value would be for; it is not even read.
+        found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
         if isinstance(value, dict) and key != "recompute":
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
         for here, counts in found:

@@ -83,8 +83,8 @@ def nested_layers(context: Context) -> Iterator[Violation]:
 def recompute_values(context: Context) -> Iterator[Violation]:
     """Recompute values in swap mode are layer ids: a switch, or a list of whole numbers (``_rule_recompute_no_pp``)."""
     for key in _RECOMPUTE:
-        value = context.get(f"recompute_config.{key}", default=False)
         path: KeyPath = ("recompute_config", key)
+        value = context.source.get(path, default=False)
         if isinstance(value, list):
             if not all(isinstance(item, int) for item in value):
                 yield Violation(path)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import parse_source
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.texts import Language
+
+CHECKS = built_in(Dialect.MINDFORMERS_PYNATIVE)
+PARALLEL = "parallelism: {tensor_parallel: 2, sequence_parallel: True}\n"
+MODEL = "model: {model_type: q, architectures: Q, num_hidden_layers: 8}\n"
+
+
+def found(text: str, version: str | None = None) -> list[str]:
+    findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS_PYNATIVE, CHECKS, version)
+    assert all(finding.id != "MST001" for finding in findings), [f.message.say(Language.EN) for f in findings]
+    return [finding.id for finding in findings]
+
+
+# Each of these forms was run through `TrainConfig.from_dict` and the validators of 2.0.0 and 2.1.0.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("training: {steps: '1'}", ["MST705"]),
+        ("training: {steps: True}", ["MST705"]),
+        ("training: {max_norm: 1}", []),
+        ("training: ", ["MST705"]),
+        ("training: []", ["MST705"]),
+        ("optimizer: {anything: 1}", []),
+        ("optimizer: {betas: [0.9, '0.95']}", ["MST705"]),
+        ("profiler: {profiler_rank: ['0']}", ["MST705"]),
+        ("checkpoint: {prefix: }", []),
+        ("lr_scheduler: {}", ["MST707"]),
+        ("callbacks: [{a: 1}]", ["MST707"]),
+        ("parallelism: {pipeline_parallel_layers_per_stage: [1, 2]}", ["MST705"]),
+        ("parallelism: {pipeline_parallel_layers_per_stage: [[1, 2]]}", []),
+        ("parallelism: {pipeline_parallel: 2, pipeline_parallel_layers_per_stage: }", ["MST730"]),
+        (
+            "parallelism: {pipeline_parallel: 2, pipeline_parallel_interleave_num: 2, pipeline_parallel_layers_per_stage: ['0', '1']}",
+            ["MST730"] * 2,
+        ),
+        ("parallelism: {tensor_parallel: 0}", ["MST706"]),
+        ("parallelism: {dense_fsdp_shard_size: }", []),
+        ("recompute: {full_recompute_layer: '0-3', mode: None}", ["MST713"]),
+        ("swap: {enable: False, layer_swap: 5}", []),
+    ],
+)
+def test_values(text: str, expected: list[str]) -> None:
+    assert found(f"{text}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("mode: full, full_recompute_layer: [0-3, '7']", []),
+        ("mode: full, full_recompute_layer: [0, 2]", []),
+        ("mode: full, full_recompute_layer: ['8']", ["MST711"]),
+        ("mode: full, full_recompute_layer: ['3-1']", ["MST711"]),
+        ("mode: full, full_recompute_layer: ['0-3', '3']", ["MST711"]),
+        ("mode: full, full_recompute_layer: [-1]", ["MST711"]),
+        ("mode: full, full_recompute_layer: True", ["MST711"]),
+        ("mode: full", ["MST710"]),
+        ("mode: select, select_module: {mlp: 3}", ["MST710"]),
+        ("mode: select, select_module: [mlp]", ["MST710"]),
+        ("mode: select, select_module: {'': ['0']}", ["MST710"]),
+        ("mode: select, full_recompute_layer: ['0'], select_module: {mlp: ['99']}", []),  # not looked at
+        ("mode: select, select_module: {'layers.*.self_attention.*': [0-7]}", ["MST712"]),
+        ("mode: select, select_module: {'layers\\.\\d+\\.mlp': [0-7]}", ["MST712"]),
+        ("mode: select, select_module: {'self_attention.layers': [0-7]}", []),
+        ("mode: 'select', select_module: {mlp: ['0']}, exclude_op: {mlp: ['9']}", ["MST711"]),
+    ],
+)
+def test_recompute(values: str, expected: list[str]) -> None:
+    assert found(f"{PARALLEL}recompute: {{{values}}}\ntraining: {{steps: 1}}\nmodel: {MODEL[7:]}") == expected
+
+
+def test_prediction_layers_are_the_last_ids() -> None:
+    text = f"{PARALLEL}{MODEL[:-2]}, num_nextn_predict_layers: 1}}\nrecompute: {{mode: full, full_recompute_layer: [LAYER]}}\n"
+    assert found(text.replace("LAYER", "'0-8'")) == []
+    assert found(text.replace("LAYER", "'0-9'")) == ["MST711"]
+
+
+def test_versions_tell_the_keys() -> None:
+    assert found("training: {rampup_batch_size: [1, 1, 1]}\n", "2.1") == []
+    assert found("training: {rampup_batch_size: [1, 1, 1]}\n", "2.0.0") == ["MST745"]
+    assert found("monitor: {tensorboard: {tensorboard_dir: a}}\n", "2.1.0") == ["MST704", "MST737"]
+    assert found("parallelism: {tensor_parallel: 2}\n", "2.0") == []
