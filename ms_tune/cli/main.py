@@ -28,6 +28,7 @@ COMMANDS = {
     "init": "init",
     "normalize-recompute": "normalize",
     "dryrun": "dryrun",
+    "memory": "memory",
 }
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it

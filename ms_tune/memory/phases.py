@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+import numpy as np
 
-    from ms_tune.trace.memory_block import Block, Frame
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.trace.memory_block import Frame
+    from ms_tune.trace.table import Table
 
 EAGER = "PyNative"  # the task name of every block of the dynamic graph
 CALLS = frozenset({"construct", "forward"})  # torch-like front ends on MindSpore call `construct` `forward`
@@ -26,6 +32,9 @@ class Phase(Enum):
     BACKWARD = "backward"
     STEP = "step"  # the training step's own operators: scaling, checking and clipping gradients
     UPDATE = "update"
+
+
+ORDER = tuple(Phase)
 
 
 class Origin(Enum):
@@ -56,6 +65,7 @@ _CLIP_SCOPE = re.compile(r"/(?:clip_grad_norm|grad_reducer)-")
 _GRAPH = re.compile(r"kernel_graph_?(\d+)")
 
 
+@lru_cache(maxsize=65536)
 def origin(frame: Frame) -> Origin:
     """Whose code a frame is."""
     path = frame.file.replace("\\", "/")
@@ -75,42 +85,59 @@ def is_useful(stack: Sequence[Frame]) -> bool:
 
 
 class Phases:
-    """The phases of the blocks of a trace.
+    """The phases of the rows of a trace, as numbers: 0 for none, else a phase's place in :data:`ORDER` plus one.
 
     Operators that a compiler pass made have no scope of their own, and eager code between the passes has no telling
     stack: such blocks belong to the phase of the last block before them that has one.
 
+    Attributes:
+        own: The phase that allocated each block, by its own stack or scope.
+        around: The phase that allocated it, by the blocks before it if it does not tell itself.
+
     Args:
-        blocks: All blocks of the trace.
-        state: The blocks of optimizer state, as far as known by name.
+        table: The trace.
+        state: Which rows hold optimizer state, as far as known by name.
     """
 
-    def __init__(self, blocks: Sequence[Block], state: Iterable[Block]) -> None:
-        stacks = {id(block.stack): block.stack for block in blocks if block.task_name == EAGER}
+    def __init__(self, table: Table, state: NDArray[np.bool_]) -> None:
+        eager = table.task.where([EAGER])
+        stacks = table.stack.values
+        used = set(np.unique(table.stack.codes[eager]).tolist())
         # With value_and_grad, only what is under its forward run is forward: a training step may be a cell itself.
-        self._grad_runs = any(frame.function in _GRAD_FORWARD for stack in stacks.values() for frame in stack)
-        by_stack = {key: self._of_stack(stack) for key, stack in stacks.items()}
-        self._own = {id(block): by_stack[id(block.stack)] for block in blocks if block.task_name == EAGER}
-        in_graphs = [block for block in blocks if block.task_name != EAGER and block.kind in _GRAPH_KINDS]
-        self._own.update({id(block): _of_scope(block.node_name) for block in in_graphs})
-        # MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer.
-        scoped = {_graph(block) for block in in_graphs if self._own[id(block)]}
-        updates = {_graph(block) for block in state if block.task_name != EAGER} - scoped - {""}
-        self._own.update({id(block): Phase.UPDATE for block in in_graphs if _graph(block) in updates})
-        self._around: dict[int, Phase | None] = {}
-        current: Phase | None = None
-        for block in sorted(blocks, key=lambda block: block.start):
-            own = self.of(block)
-            current = own if own not in (None, Phase.STEP) else current
-            self._around[id(block)] = current
+        self._grad_runs = any(frame.function in _GRAD_FORWARD for code in used for frame in stacks[code])
+        by_stack = [self._of_stack(stack) if code in used else None for code, stack in enumerate(stacks)]
+        in_graphs = ~eager & table.kind.where(_GRAPH_KINDS)
+        scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
+        by_scope = [_of_scope(path) if code in scoped else None for code, path in enumerate(table.node.values)]
+        self.own: NDArray[np.int8] = np.where(eager, _numbers(by_stack)[table.stack.codes], 0).astype(np.int8)
+        self.own = np.where(in_graphs, _numbers(by_scope)[table.node.codes], self.own).astype(np.int8)
+        self._compiled_optimizers(table, state & ~eager, in_graphs)
+        self.around = self._by_those_before(table)
 
-    def of(self, block: Block) -> Phase | None:
-        """The phase that allocated the block, by its own stack or scope; None if they do not tell."""
-        return self._own.get(id(block))
+    def is_(self, phase: Phase) -> NDArray[np.bool_]:
+        """Which blocks tell themselves that they are of this phase."""
+        return np.asarray(self.own == number(phase), np.bool_)
 
-    def around(self, block: Block) -> Phase | None:
-        """The phase that allocated the block, by the blocks before it if it does not tell itself."""
-        return self._around.get(id(block))
+    def _compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
+        """MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer."""
+        by_graph = [_graph(name) for name in table.graph.values]
+        by_task = [_graph(name) for name in table.task.values]
+        names = {name: code for code, name in enumerate(sorted({*by_graph, *by_task, ""}))}
+        graph = np.array([names[name] for name in by_graph] or [0], np.int32)[table.graph.codes]
+        task = np.array([names[name] for name in by_task] or [0], np.int32)[table.task.codes]
+        graph = np.where(graph == names[""], task, graph)
+        scoped = set(np.unique(graph[in_graphs & (self.own > 0)]).tolist())
+        updates = set(np.unique(graph[state]).tolist()) - scoped - {names[""]}
+        self.own[in_graphs & np.isin(graph, list(updates))] = number(Phase.UPDATE)
+
+    def _by_those_before(self, table: Table) -> NDArray[np.int8]:
+        order = np.argsort(table.start, kind="stable")
+        own = self.own[order]
+        telling = (own > 0) & (own != number(Phase.STEP))
+        last = np.maximum.accumulate(np.where(telling, np.arange(len(own)), -1)) if len(own) else np.empty(0, np.int64)
+        around = np.zeros(len(own), np.int8)
+        around[order] = np.where(last >= 0, own[np.maximum(last, 0)], 0)
+        return around
 
     def _of_stack(self, stack: Sequence[Frame]) -> Phase | None:
         """The phase by the innermost telling frame: recompute runs forward code inside the backward pass."""
@@ -130,9 +157,18 @@ class Phases:
 _GRAPH_KINDS = frozenset({"Kernel", "Somas", "SomasOutput", "GraphOutput", "WorkSpace"})
 
 
-def _graph(block: Block) -> str:
-    """The number of the block's graph: ``kernel_graph0`` and ``kernel_graph_0_DataPrepareActor`` are one graph."""
-    match = _GRAPH.search(block.graph_name) or _GRAPH.search(block.task_name)
+def number(phase: Phase | None) -> int:
+    """How :class:`Phases` writes a phase."""
+    return 0 if phase is None else ORDER.index(phase) + 1
+
+
+def _numbers(phases: Sequence[Phase | None]) -> NDArray[np.int8]:
+    return np.array([number(phase) for phase in phases] or [0], np.int8)
+
+
+def _graph(name: str) -> str:
+    """The number of a graph: ``kernel_graph0`` and ``kernel_graph_0_DataPrepareActor`` are one."""
+    match = _GRAPH.search(name)
     return match[1] if match else ""
 
 

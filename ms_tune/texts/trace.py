@@ -17,7 +17,28 @@ TEXTS = {
         "run the training with MS_ALLOC_CONF=memory_tracker:True; the file is written when the process exits",
         "请设置 MS_ALLOC_CONF=memory_tracker:True 后运行训练；该文件在进程退出时写出",
     ),
+    "trace.not-tasks": Text(
+        "this is not a task.csv of MindSpore's memory tracker: the first line does not begin with {expected}",
+        "这不是 MindSpore 显存跟踪器写出的 task.csv：首行不是以 {expected} 开头",
+    ),
+    "trace.not-order": Text(
+        "this is not an execution order file of MindSpore: the first line does not name {expected}",
+        "这不是 MindSpore 写出的执行序文件：首行中缺少列名 {expected}",
+    ),
+    "trace.row.order": Text("not a row of an execution order file", "不是执行序文件中的有效行"),
+    "trace.graph.malformed": Text(
+        "this operator is not written as the tracker writes it", "该算子的写法与跟踪器的格式不符"
+    ),
+    "trace.folder.absent": Text("there is no such file or folder", "文件或文件夹不存在"),
+    "trace.folder.empty": Text(
+        "there is no memory_block.csv of MindSpore's memory tracker in this folder",
+        "该文件夹中没有 MindSpore 显存跟踪器写出的 memory_block.csv",
+    ),
     "trace.column-twice": Text("the first line names the column '{column}' twice", "首行中列名“{column}”出现了两次"),
+    "trace.sizes": Text(
+        "the sizes add up to more bytes than any device has; the file is damaged",
+        "各行大小之和超出任何设备的显存容量；文件已损坏",
+    ),
     "trace.row.cut": Text("the file ends in the middle of this row", "文件在本行中途结束"),
     "trace.row.fields": Text(
         "{found} fields where the first line names {expected} columns", "本行有 {found} 个字段，而首行有 {expected} 列"

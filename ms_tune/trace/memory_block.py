@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.realign import realigned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,18 +32,10 @@ STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
 DROPPED_KEPT = 20  # how many refused rows are described; all are counted
 
 _REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
-_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # may hold commas, or tell
 _MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
 _MAX_DIGITS = 19  # of INT64_MAX
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
 _USERS = re.compile(r"(?:\{[0-9-]*\})?")
-_KINDS = frozenset(
-    {
-        *("Weight", "ConstantValue", "PyNativeInput", "PyNativeOutput", "WorkSpace", "Kernel", "GraphOutput", "Other"),
-        *("Somas", "SomasOutput", "InSideSomas", "GeConst", "GeFixed", "GeFeatureMemory"),
-        *("BatchMemory", "ContinuousMemory"),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +96,13 @@ class Block:
     @property
     def users(self) -> tuple[int, ...]:
         """Time stamps of all tasks that touched the block, in order, as often as they did."""
-        return tuple(int(part) for part in self.user_text[1:-1].split("-") if 0 < len(part) <= _MAX_DIGITS)
+        return users_of(self.user_text)
+
+
+def users_of(text: str) -> tuple[int, ...]:
+    """The time stamps in a ``user_tasks`` text such as ``{0-0-112}``; what is no time stamp is left out."""
+    stamps = (int(part) for part in text[1:-1].split("-") if 0 < len(part) <= _MAX_DIGITS)
+    return tuple(stamp for stamp in stamps if stamp <= NEVER_FREED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +144,13 @@ def read_memory_block(path: Path) -> BlockTrace:
         with path.open("rb") as file:
             return _read(file, path)
     except OSError as error:
-        hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
-        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), hint, path=path) from error
+        raise unreadable(error, path) from error
+
+
+def unreadable(error: OSError, path: Path) -> TraceError:
+    """The error to raise where a file of the tracker cannot be opened or read."""
+    hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
+    return TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), hint, path=path)
 
 
 class _BadRowError(Exception):
@@ -158,7 +162,7 @@ class _BadRowError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """Where the columns are."""
 
     names: tuple[str, ...]
@@ -175,42 +179,56 @@ class _Pools:
     stacks: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Refused:
-    """The refused rows so far."""
+class RowReader:
+    """Reads rows one by one and keeps account of those that it refuses.
 
-    count: int = 0
-    rows: list[DroppedRow] = field(default_factory=list)
+    Attributes:
+        dropped: The first :data:`DROPPED_KEPT` refused rows, in the order in which they were met.
+        dropped_count: How many rows were refused.
+    """
 
-    def add(self, line: int, reason: Message) -> None:
-        self.count += 1
-        if len(self.rows) < DROPPED_KEPT:
-            self.rows.append(DroppedRow(line, reason))
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._pools = _Pools()
+        self.dropped: list[DroppedRow] = []
+        self.dropped_count = 0
+
+    def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
+        """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
+        try:
+            cells = _cells(text, self._layout, complete=complete)
+            return _block(number, cells, self._layout, self._pools)
+        except _BadRowError as error:
+            self.dropped_count += 1
+            if len(self.dropped) < DROPPED_KEPT:
+                self.dropped.append(DroppedRow(number, error.reason))
+            return None
+
+    def stack(self, text: str) -> tuple[Frame, ...]:
+        """The stack that a cell shows."""
+        return _stack(text, self._pools)
 
 
 def _read(file: BinaryIO, path: Path) -> BlockTrace:
-    lines = _lines(file)
-    layout: _Layout | None = None
+    reader: RowReader | None = None
+    layout: Layout | None = None
     blocks: list[Block] = []
-    refused, pools, truncated = _Refused(), _Pools(), False
-    for number, text, complete in lines:
-        if layout is None:
-            layout = _layout_of(text, path, number)
-            continue
-        if text is None:
-            refused.add(number, msg("trace.row.long", limit=_MAX_LINE))
+    truncated = False
+    for number, text, complete in lines_of(file):
+        if reader is None or layout is None:
+            layout = layout_of(text, path, number)
+            reader = RowReader(layout)
             continue
         truncated = not complete
-        try:
-            blocks.append(_block(number, _cells(text, layout, complete=complete), layout, pools))
-        except _BadRowError as error:
-            refused.add(number, error.reason)
-    if layout is None:
+        block = reader.read(number, text, complete=complete)
+        if block is not None:
+            blocks.append(block)
+    if reader is None or layout is None:
         raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
-    return BlockTrace(tuple(blocks), tuple(refused.rows), refused.count, layout.names, truncated)
+    return BlockTrace(tuple(blocks), tuple(reader.dropped), reader.dropped_count, layout.names, truncated)
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
+def lines_of(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
     """Number, text (None if too long) and completeness of every line that is not blank."""
     number = 0
     while raw := file.readline(_MAX_LINE):
@@ -224,7 +242,12 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
             yield number, raw.rstrip(b"\r\n").decode("utf-8", errors="replace"), complete
 
 
-def _layout_of(text: str | None, path: Path, number: int) -> _Layout:
+def layout_of(text: str | None, path: Path, number: int) -> Layout:
+    """The columns that the first line of a file names.
+
+    Raises:
+        TraceError: It is not the first line of a ``memory_block.csv``.
+    """
     cells = (text or "").removeprefix("\ufeff").split(",")
     trailing_comma = cells[-1] == ""
     while cells and not cells[-1]:
@@ -238,11 +261,13 @@ def _layout_of(text: str | None, path: Path, number: int) -> _Layout:
     if len(index) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TraceError(msg("trace.column-twice", column=twice), path=path, line=number)
-    return _Layout(names, trailing_comma, index)
+    return Layout(names, trailing_comma, index)
 
 
-def _cells(text: str, layout: _Layout, *, complete: bool) -> list[str]:
+def _cells(text: str | None, layout: Layout, *, complete: bool) -> list[str]:
     """The cells of a row, one for each column."""
+    if text is None:
+        raise _BadRowError(msg("trace.row.long", limit=_MAX_LINE))
     quoted = ',"File:' in text or ('"' in text and not layout.trailing_comma)
     if quoted:
         try:
@@ -259,58 +284,19 @@ def _cells(text: str, layout: _Layout, *, complete: bool) -> list[str]:
     expected = len(layout.names)
     if len(cells) < expected or (not complete and not layout.trailing_comma):
         raise _BadRowError(_too_few(len(cells), layout, complete=complete))
-    return cells if len(cells) == expected else _realigned(cells, layout)
+    if len(cells) > expected:
+        placed = realigned(cells, layout.names, layout.index)
+        if placed is None:
+            raise _BadRowError(msg("trace.row.commas"))
+        return placed
+    return cells
 
 
-def _too_few(found: int, layout: _Layout, *, complete: bool) -> Message:
+def _too_few(found: int, layout: Layout, *, complete: bool) -> Message:
     return msg("trace.row.fields", found=found, expected=len(layout.names)) if complete else msg("trace.row.cut")
 
 
-def _realigned(cells: list[str], layout: _Layout) -> list[str]:
-    """The cells of a row with surplus commas, put back together.
-
-    The stack is the usual place for commas (a path may hold any character). Else they are in the C++ file name or in
-    the names; the type and the user tasks, whose looks are known, tell how many are before them.
-    """
-    index, surplus = layout.index, len(cells) - len(layout.names)
-    if any(name not in index for name in _TEXTS):
-        raise _BadRowError(msg("trace.row.commas"))
-    kind, users, stack = index["type"], index["user_tasks"], index["python_stack"]
-    kinds = [i for i in range(kind, kind + surplus + 1) if cells[i] in _KINDS and cells[i - 1].isdigit()]
-    lists = [i for i in range(users, users + surplus + 1) if cells[i].startswith("{") and _USERS.fullmatch(cells[i])]
-    if not kinds and not lists and cells[kind] == "" and cells[users] == "":
-        kinds, lists = [kind], [users]  # never bound: nothing to go by, and nothing but a stack that could hold commas
-    if len(kinds) != 1 or (not lists and cells[users]):
-        raise _BadRowError(msg("trace.row.commas"))
-    in_file, up_to_users = kinds[0] - kind, (lists[0] if lists else users) - users
-    in_names = up_to_users - in_file
-    if in_names < 0 or len(lists) > 1:
-        raise _BadRowError(msg("trace.row.commas"))
-    if in_file:
-        cells = _joined(cells, index["file_name"], in_file)
-    if in_names:
-        cells = _rejoined_names(cells, layout, in_names)
-    return _joined(cells, stack, len(cells) - len(layout.names))
-
-
-def _rejoined_names(cells: list[str], layout: _Layout, surplus: int) -> list[str]:
-    """Put task and node name back together: the node name alone has commas, or both names end alike."""
-    task, node = layout.index["task_name"], layout.index["node_name"]
-    if cells[task] == "PyNative":
-        return _joined(cells, node, surplus)
-    half = surplus // 2
-    task_name = ",".join(cells[task : task + half + 1])
-    node_name = ",".join(cells[task + half + 1 : task + 2 * half + 2])
-    if surplus % 2 or node != task + 1 or not task_name.endswith(node_name):
-        raise _BadRowError(msg("trace.row.commas"))
-    return _joined(_joined(cells, task, half), node, half)
-
-
-def _joined(cells: list[str], at: int, surplus: int) -> list[str]:
-    return [*cells[:at], ",".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
-
-
-def _block(line: int, cells: list[str], layout: _Layout, pools: _Pools) -> Block:
+def _block(line: int, cells: list[str], layout: Layout, pools: _Pools) -> Block:
     index = layout.index
 
     def text(name: str) -> str:

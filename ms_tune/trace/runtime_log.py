@@ -1,4 +1,4 @@
-"""Reads what matters out of MindSpore's log: the memory statistics printed at exit, and why a run failed.
+"""Reads what matters out of MindSpore's log: memory statistics, states of the memory pool, and why a run failed.
 
 The log mixes MindSpore's own lines, Python's and the training script's; the statistics' lines carry no prefix. All of
 it is as MindSpore 2.3 to 2.10 print it (``ascend_memory_adapter.cc``, ``ascend_two_pointer_mem_adapter.cc``).
@@ -29,6 +29,24 @@ _STATISTICS = (
     ("peak", re.compile(r"\bUsed peak memory usage \(without fragments\): (\d{1,12})M\b")),
     ("actual", re.compile(r"\bActual peak memory usage(?: \(with fragments\))?: (\d{1,12})M\b")),
 )
+# Requests that failed (``ascend_two_pointer_mem_adapter.cc``, ``actor_common.h``, ``device_address_utils.cc``).
+_REQUEST = re.compile(
+    r"Out of Memory!!! Request memory size: (?P<a>\d{1,15})B"
+    r"|alloc failed, kernel name: (?P<kernel>[^,]{1,500}), alloc size: (?P<b>\d{1,15})B"
+    r"|Allocate (?:workspace )?memory failed, (?:alloc |memory )?size[: ](?P<c>\d{1,15})"
+    r"|Malloc for kernel (?:in|out)put failed, Memory isn't enough, node:(?P<node>\S{1,500})"
+    r"|Allocate output memory failed, alloc node:(?P<output>\S{1,500})"
+    r"|required size\[(?P<d>\d{1,15})\]"
+)
+# abstract_dynamic_mem_pool.cc and mem_dynamic_allocator.cc; an all-zero line is printed once the pool is torn down.
+_POOL = re.compile(
+    r"(?P<name>Common|Persistent) mem pool info: Total allocated mem:(?P<total>\d{1,12})M, "
+    r"peak used mem:(?P<peak>\d{1,12})M, in used mem:(?P<used>\d{1,12})M"
+    r"|The dynamic memory pool(?P<whole>(?:\[\w{1,60}\])?) (?:stat info : .{0,400}?)?total allocated mem:(?P<total2>\d{1,12})M"
+    r".{0,120}?peak used mem:(?P<peak2>\d{1,12})M.{0,120}?in used mem:(?P<used2>\d{1,12})M"
+)
+_MAX_POOLS = 64
+
 _LOG_LINE = re.compile(r"\s*\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|MS_ALLOC_CONF|MS_RUNTIME_PROF)\]")
 _ERROR_LINE = re.compile(
     r"\s*\[(?:ERROR|CRITICAL)\] ?\w*\([^)]{0,80}\):\S{0,40} \[(?P<place>[^\]]{1,300})\] (?:[\w:~()<>]{1,80}\] )?(?P<text>.*)"
@@ -73,6 +91,29 @@ class MemoryStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """A request for memory that failed.
+
+    Attributes:
+        bytes: What was asked for, if the text says.
+        operator: For which operator, if the text says.
+    """
+
+    bytes: int | None
+    operator: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """What a memory pool says about itself, in whole MiB: taken from the device, most used, in use."""
+
+    name: str
+    total_mib: int
+    peak_mib: int
+    used_mib: int
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeLog:
     """What a log tells.
 
@@ -81,11 +122,15 @@ class RuntimeLog:
         last_error: The exception of the last Python traceback, or else the last error that MindSpore logged; None if
             there is neither. A run that ends well may have logged errors too.
         tracker_errors: How many times the memory tracker lost an allocation: rows without attribution, else harmless.
+        out_of_memory: The first request for memory that failed; later ones are its consequences.
+        pools: The last states of the memory pools that were printed.
     """
 
     statistics: MemoryStatistics | None
     last_error: str | None
     tracker_errors: int
+    out_of_memory: OutOfMemory | None = None
+    pools: tuple[PoolState, ...] = ()
 
 
 def read_runtime_log(path: Path) -> RuntimeLog:
@@ -95,17 +140,20 @@ def read_runtime_log(path: Path) -> RuntimeLog:
         TraceError: The file cannot be read.
     """
     statistics, errors, tracker_errors = _Statistics(), _Errors(), 0
+    requests, pools = _Requests(), dict[str, PoolState]()
     try:
         with path.open("rb") as file:
             for line in _lines(file):
                 statistics.take(line)
+                requests.take(line)
+                _take_pool(line, pools)
                 if _TRACKER.search(line):
                     tracker_errors += 1
                 else:
                     errors.take(line)
     except OSError as error:
         raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
-    return RuntimeLog(statistics.last, errors.last(), tracker_errors)
+    return RuntimeLog(statistics.last, errors.last(), tracker_errors, requests.found(), tuple(pools.values()))
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
@@ -144,6 +192,39 @@ class _Statistics:
             # A pool that is already torn down prints zeros once more.
             if self.last is None or found.peak_mib or found.footprint_mib:
                 self.last = found if found.device_mib or found.used_mib or found.peak_mib else self.last
+
+
+@dataclass(slots=True)
+class _Requests:
+    """The failed requests for memory so far: the first one, with what later lines add to it."""
+
+    met: bool = False
+    size: int | None = None
+    operator: str | None = None
+
+    def take(self, line: str) -> None:
+        match = _REQUEST.search(line) if "emory" in line else None
+        if match is None:
+            return
+        size = next((match[name] for name in ("a", "b", "c", "d") if match[name]), None)
+        self.met = True
+        if self.size is None and size is not None:
+            self.size = int(size)
+        self.operator = self.operator or match["kernel"] or match["node"] or match["output"]
+
+    def found(self) -> OutOfMemory | None:
+        return OutOfMemory(self.size, self.operator) if self.met else None
+
+
+def _take_pool(line: str, pools: dict[str, PoolState]) -> None:
+    match = _POOL.search(line) if "mem pool info" in line or "The dynamic memory pool" in line else None
+    if match is None:
+        return
+    name = match["name"] or (match["whole"] or "").strip("[]") or "all"
+    first = match["name"] is not None
+    values = [int(match[key if first else f"{key}2"]) for key in ("total", "peak", "used")]
+    if any(values) and (name in pools or len(pools) < _MAX_POOLS):
+        pools[name] = PoolState(name, *values)
 
 
 @dataclass(slots=True)

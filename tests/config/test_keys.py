@@ -16,7 +16,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FRAMEWORK = SITE_PACKAGES / "mindformers"
-TYPES = {"int", "float", "str", "bool", "list", "dict", "null", "list[int]", "list[float]", "list[str]", "list[list[int]]"}
+TYPES = {
+    "int",
+    "float",
+    "str",
+    "bool",
+    "list",
+    "dict",
+    "null",
+    "list[int]",
+    "list[float]",
+    "list[str]",
+    "list[list[int]]",
+}
 
 
 @pytest.mark.parametrize("dialect", Dialect)

@@ -46,7 +46,7 @@ def mib(attribution: Attribution) -> dict[str, float]:
 
 
 def category_of(row: Block, *others: Block, tensors: TensorList | None = None) -> Category:
-    rows = others if row in others else (row, *others)
+    rows = others if any(other is row for other in others) else (row, *others)
     result = attribute(Peak(row.size, row.start, 0, (row,), 0), trace(*rows), tensors)
     return next(category for category, size in result.categories.items() if size)
 
@@ -119,9 +119,9 @@ def test_qwen3_of_mindformers_against_theory() -> None:
         "weights": 2249.8,
         "gradients": 2249.8,
         "optimizer_state": 4499.7,
-        "activations": 7339.4,
+        "activations": 6152.3,
         "workspace": 0.0,
-        "other": 32.3,
+        "other": 1219.3,  # two logits of 593.5 MiB that the loss drops before the backward pass, and constants
     }
     split = result.largest[0]
     assert (split.operator, split.count, split.category) == ("SplitWithSize", 18, Category.ACTIVATIONS)

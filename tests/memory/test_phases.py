@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from ms_tune.memory.phases import Origin, Phase, Phases, is_useful, origin
-from ms_tune.trace.memory_block import Frame
+from ms_tune.memory.phases import ORDER, Origin, Phase, Phases, is_useful, origin
+from ms_tune.trace.memory_block import Block, Frame
+from ms_tune.trace.table import table_from
 from tests.trace.samples import block
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -17,6 +19,11 @@ ADAMW = Frame(f"{SITE}/mindspore/mint/optim/adamw.py", 189, "construct")
 TRACKER = Frame("/usr/lib/python3.11/traceback.py", 228, "extract_stack")
 STEP_CELL = Frame("/workspace/step.py", 9, "construct")
 BPROP = Frame(f"{SITE}/mindspore/common/recompute.py", 400, "bprop")
+
+
+def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) -> list[Phase | None]:
+    phases = Phases(table_from(blocks), np.array([any(row is block for block in state) for row in blocks]))
+    return [ORDER[found - 1] if found else None for found in (phases.around if around else phases.own).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -64,14 +71,12 @@ def test_useful_stacks() -> None:
 )
 def test_phases_of_stacks(stack: tuple[Frame, ...], expected: Phase | None) -> None:
     first, second = block(1, stack=(TRAIN, FORWARD_RUN, CONSTRUCT)), block(2, stack=stack)
-    assert Phases([first, second], []).of(second) is expected
+    assert phases_of([first, second], [])[1] is expected
 
 
 def test_without_value_and_grad_a_construct_is_forward() -> None:
     forward, backward = block(1, stack=(TRAIN, CALL, CONSTRUCT)), block(2, stack=(Frame("a.py", 1, "backward"),))
-    phases = Phases([forward, backward], [])
-    assert phases.of(forward) is Phase.FORWARD
-    assert phases.of(backward) is Phase.BACKWARD
+    assert phases_of([forward, backward], []) == [Phase.FORWARD, Phase.BACKWARD]
 
 
 @pytest.mark.parametrize(
@@ -91,14 +96,13 @@ def test_without_value_and_grad_a_construct_is_forward() -> None:
 )
 def test_phases_of_scopes(path: str, expected: Phase | None) -> None:
     row = block(1, kind="Kernel", task_name=f"3_{path}", node_name=path, graph_name="kernel_graph0")
-    assert Phases([row], []).of(row) is expected
+    assert phases_of([row], []) == [expected]
 
 
 def test_operators_without_scope_belong_to_what_is_before_them() -> None:
     paths = ("Default/a-A/Dense-op0", "Default/GeluExt-op0", "Gradients/Default/a-A/MatMul-op0", "Default/Cast-op0")
     rows = [block(i, kind="Kernel", task_name=path, node_name=path) for i, path in enumerate(paths, start=1)]
-    phases = Phases(rows, [])
-    assert [phases.around(row) for row in rows] == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD]
+    assert phases_of(rows, [], around=True) == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD]
 
 
 def test_a_graph_of_nothing_but_the_optimizer() -> None:
@@ -106,5 +110,5 @@ def test_a_graph_of_nothing_but_the_optimizer() -> None:
     cast = block(
         2, kind="Kernel", task_name="0_Default/Cast-op0", node_name="Default/Cast-op0", graph_name="kernel_graph0"
     )
-    assert Phases([state, cast], [state]).of(cast) is Phase.UPDATE
-    assert Phases([state, cast], []).of(cast) is None
+    assert phases_of([state, cast], [state])[1] is Phase.UPDATE
+    assert phases_of([state, cast], [])[1] is None

@@ -267,7 +267,7 @@ _PIECES = st.sampled_from(
 
 
 @st.composite
-def _mutated(draw: st.DrawFn) -> bytes:
+def mutated(draw: st.DrawFn) -> bytes:
     lines = [_SEED[0], *draw(st.lists(st.sampled_from(_SEED[1:-1]), max_size=4))]
     content = bytearray(b"\n".join(lines) + b"\n")
     for _ in range(draw(st.integers(0, 6))):
@@ -277,7 +277,7 @@ def _mutated(draw: st.DrawFn) -> bytes:
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(_mutated())
+@given(mutated())
 def test_mutated_files_are_read_or_refused(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "memory_block.csv")

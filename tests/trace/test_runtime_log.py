@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.trace.runtime_log import MemoryStatistics, RuntimeLog, read_runtime_log
+from ms_tune.trace.runtime_log import MemoryStatistics, OutOfMemory, PoolState, RuntimeLog, read_runtime_log
 from tests.trace.samples import SHARED_RUNS, log_of
 
 C_LINE = (
@@ -218,3 +218,26 @@ def test_any_log_is_read(lines: list[bytes]) -> None:
         path.write_bytes(b"".join(lines))
         log = read_runtime_log(path)
     assert log.last_error is None or log.last_error
+
+
+def test_requests_that_failed(tmp_path: Path) -> None:
+    text = (
+        "#umsg#Framework Error Message:#umsg#Out of Memory!!! Request memory size: 1073742336B, Memory Statistic:\n"
+        "#umsg#Memory not enough:#umsg#Device(id:0) memory isn't enough and alloc failed, "
+        "kernel name: 0_Default/MatMul-op0, alloc size: 512B.\n"
+    )
+    assert read(tmp_path, text).out_of_memory == OutOfMemory(1073742336, "0_Default/MatMul-op0")
+    assert read(tmp_path, "Allocate workspace memory failed, alloc size:77B\n").out_of_memory == OutOfMemory(77, None)
+    assert read(tmp_path, statistics(1, 2)).out_of_memory is None
+
+
+def test_states_of_the_pool(tmp_path: Path) -> None:
+    common = (
+        "[MS_RUNTIME_PROF]Common mem pool info: Total allocated mem:{0}M, peak used mem:{1}M, in used mem:{2}M, x\n"
+    )
+    whole = (
+        "[MS_RUNTIME_PROF]The dynamic memory pool total allocated mem:2048M, min addr :0, max addr: 0, "
+        "peak used mem:2M, actual peak used mem:3M, in used mem:1M, total used by event mem:0M.\n"
+    )
+    log = read(tmp_path, common.format(1024, 5, 4) + whole + common.format(0, 0, 0))
+    assert log.pools == (PoolState("Common", 1024, 5, 4), PoolState("all", 2048, 2, 1))

@@ -1,0 +1,85 @@
+"""Measures ``ms-tune memory --json`` on large traces, side by side with pandas and polars that only read the file.
+
+``python benchmarks/memory.py TRACE [ROWS]``: TRACE is a ``memory_block.csv``; with ROWS, a file of so many rows is made of
+it first, by repeating it with later ticks and other addresses. Every run is a process of its own, start-up included; the
+programs take turns, so that a noisy moment hits all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RUNS = 5
+_NEVER = "9223372036854775807"
+_READ = {
+    "pandas.read_csv": "import sys, pandas; pandas.read_csv(sys.argv[1], low_memory=False)",
+    "polars.read_csv": "import sys, polars; polars.read_csv(sys.argv[1], infer_schema_length=10000)",
+}
+
+
+def main() -> None:
+    """Run the measurements and print them."""
+    trace = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as scratch:
+        if len(sys.argv) > 2:  # noqa: PLR2004 - ROWS is given
+            trace = repeated(trace, int(sys.argv[2]), Path(scratch))
+        page = Path(scratch) / "report.html"
+        commands = {
+            "ms-tune memory --json": ["-m", "ms_tune", "memory", str(trace), "--json"],
+            "ms-tune memory --html": ["-m", "ms_tune", "memory", str(trace), "--json", "--force", "--html", str(page)],
+            **{name: ["-c", code, str(trace)] for name, code in _READ.items()},
+        }
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        for _ in range(RUNS):
+            for name, command in commands.items():
+                found[name].append(measured([sys.executable, *command]))
+        print(
+            f"{trace.stat().st_size / 1e6:.0f} MB; the page has {page.stat().st_size / 1e6:.2f} MB; load {os.getloadavg()[0]:.1f}"
+        )
+        polars = statistics.median(seconds for seconds, _ in found["polars.read_csv"])
+        for name, runs in found.items():
+            median = statistics.median(seconds for seconds, _ in runs)
+            least, memory = min(seconds for seconds, _ in runs), max(memory for _, memory in runs)
+            print(f"{name:<24}{median:7.2f} s (least {least:.2f})  {median / polars:5.2f} x polars {memory:7.0f} MiB")
+
+
+def measured(command: list[str]) -> tuple[float, float]:
+    """Seconds of a process, and the MiB of memory that it needed."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):  # 1: findings
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return seconds, usage.ru_maxrss / 1024
+
+
+def repeated(trace: Path, rows: int, folder: Path) -> Path:
+    """A trace of so many rows: the same steps again and again; what was never freed is freed before the next time."""
+    header, *lines = trace.read_text(encoding="utf-8").splitlines()
+    ticks = 0
+    for line in lines:
+        start, end, _ = line.split(",", 2)
+        ticks = max(ticks, int(start), 0 if end == _NEVER else int(end))
+    ticks += 2
+    target = folder / "memory_block.csv"
+    with target.open("w", encoding="utf-8") as file:
+        file.write(header + "\n")
+        for number in range(rows):
+            turn, place = divmod(number, len(lines))
+            start, end, rest = lines[place].split(",", 2)
+            later = turn * ticks
+            until = later + ticks - 1 if end == _NEVER else int(end) + later
+            file.write(f"{int(start) + later},{until},{rest}\n")
+    return target
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""``ms-tune memory``: where the memory of a run went. Its sub-commands are modules of their own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ms_tune.cli import memory_subcommands
+from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
+from ms_tune.cli.parser import Parser, integer_argument, size_argument
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ms_tune.cli.main import Command
+    from ms_tune.memory.report import MemoryReport
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+_OWN = {"diff": "memory_diff", "export": "memory_export"}
+
+
+def subcommands() -> dict[str, str]:
+    """Sub-command, and the module of this package that holds it."""
+    return {**_OWN, **memory_subcommands.SUBCOMMANDS}
+
+
+class _MemoryParser(Parser):
+    """Hands the arguments on if the first one names a sub-command."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse types it
+        arguments: Sequence[str] = args or ()
+        if arguments and arguments[0] in subcommands():
+            command = cast("Command", import_module(f"ms_tune.cli.{subcommands()[arguments[0]]}"))
+            parsed = command.build_parser(self.language).parse_args(arguments[1:], namespace)
+            parsed.command = command
+            return parsed
+        return super().parse_args(args, namespace)
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = _MemoryParser(
+        prog="ms-tune memory",
+        language=language,
+        description=msg("memory.description"),
+        epilog=msg("memory.examples", others=", ".join(memory_subcommands.SUBCOMMANDS)),
+    )
+    natural = integer_argument(language, minimum=0)
+    parser.add_argument("path", type=Path, metavar="RUN", help=parser.tr("memory.help.path"))
+    parser.add_argument(
+        "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
+    )
+    parser.add_argument(
+        "--device-memory", type=size_argument(language), metavar="SIZE", help=parser.tr("memory.help.device-memory")
+    )
+    parser.add_argument("--at", type=natural, metavar="TICK", help=parser.tr("memory.help.at"))
+    parser.add_argument(
+        "--top",
+        type=integer_argument(language, minimum=1),
+        default=10,
+        metavar="N",
+        help=parser.tr("memory.help.top"),
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("memory.help.html"))
+    parser.add_argument("--csv", type=Path, metavar="FILE", help=parser.tr("memory.help.csv"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser.add_argument("--no-graph", action="store_true", help=parser.tr("memory.help.no-graph"))
+    parser.add_common_arguments()
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> ExitCode:
+    """Read, analyse, show."""
+    if "command" in arguments:
+        return cast("ExitCode", arguments.command.run(arguments, console))
+    for path in (arguments.html, arguments.csv):
+        new_file(path, force=arguments.force)
+    need("numpy", "memory.no-numpy")
+    if arguments.html:
+        need("jinja2", "memory.no-jinja")
+    from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415 - imported late: start-up time
+
+    wish = Wish(frozenset(arguments.rank), arguments.device_memory, with_graph=not arguments.no_graph)
+    with ReadingProgress(console) as progress:
+        report = analyse(arguments.path, wish, progress.show)
+    _write_files(report, arguments, console)
+    _show(report, arguments, console)
+    bad = any(finding.check.severity.value == "error" for finding in report.all_findings)
+    return ExitCode.FINDINGS if bad else ExitCode.OK
+
+
+def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
+    from ms_tune.render import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
+
+    parts = None
+    if arguments.at is not None:
+        parts = report.worst.at(arguments.at)
+        if not len(parts.rows):
+            raise UsageError(msg("memory.no-at", tick=arguments.at))
+    if arguments.json:
+        extra = {}
+        if parts is not None:
+            contents = {content.value: size for content, size in parts.contents.items()}
+            split = memory_json.breakdown_json(parts, arguments.top)
+            extra = {"at": {"tick": parts.tick, "categories": contents, **split}}
+        console.write_json(memory_json.report_json(report, console, arguments.top) | extra)
+    elif parts is not None:
+        memory_text.show_breakdown(parts, console, arguments.top)
+    else:
+        memory_text.show_report(report, console, arguments.top)
+
+
+def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -> None:
+    if arguments.csv:
+        from ms_tune.render.memory_csv import write_blocks  # noqa: PLC0415 - imported late: start-up time
+
+        with written(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
+            for number, rank in enumerate(report.ranks):
+                parts = rank.peak if arguments.at is None else rank.at(arguments.at)
+                write_blocks(file, rank, parts, header=not number)
+    if arguments.html:
+        from ms_tune.render.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
+
+        with written(arguments.html, console) as path:
+            path.write_text(report_html(report, None, console.language), encoding="utf-8")

@@ -1,0 +1,61 @@
+"""``ms-tune memory diff``: what two runs have, one more than the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
+from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.errors import ExitCode
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser(prog="ms-tune memory diff", language=language, description=msg("memory.diff.summary"))
+    parser.add_argument("before", type=Path, metavar="BEFORE", help=parser.tr("memory.help.before"))
+    parser.add_argument("after", type=Path, metavar="AFTER", help=parser.tr("memory.help.after"))
+    natural = integer_argument(language, minimum=0)
+    parser.add_argument(
+        "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
+    )
+    positive = integer_argument(language, minimum=1)
+    parser.add_argument("--top", type=positive, default=20, metavar="N", help=parser.tr("memory.help.top"))
+    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("memory.help.html"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser.add_common_arguments()
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> ExitCode:
+    """Read both, compare, show; findings are differences, so that a script can tell."""
+    new_file(arguments.html, force=arguments.force)
+    need("numpy", "memory.no-numpy")
+    from ms_tune.memory.comparison import compare  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415
+    from ms_tune.render import memory_json, memory_text  # noqa: PLC0415
+
+    wish = Wish(frozenset(arguments.rank), with_graph=bool(arguments.html))
+    with ReadingProgress(console) as progress:
+        before = analyse(arguments.before, wish, progress.show)
+        after = analyse(arguments.after, wish, progress.show)
+    comparison = compare(before, after)
+    if arguments.html:
+        need("jinja2", "memory.no-jinja")
+        from ms_tune.render.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
+
+        with written(arguments.html, console) as path:
+            path.write_text(report_html(after, comparison, console.language), encoding="utf-8")
+    if arguments.json:
+        console.write_json(memory_json.comparison_json(comparison))
+    else:
+        memory_text.show_comparison(comparison, console, arguments.top)
+    same = not any(pair.changes for pair in comparison.ranks) and not (comparison.only_before or comparison.only_after)
+    return ExitCode.OK if same else ExitCode.FINDINGS

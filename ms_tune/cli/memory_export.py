@@ -1,0 +1,58 @@
+"""``ms-tune memory export``: the trace for other viewers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
+from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser(prog="ms-tune memory export", language=language, description=msg("memory.export.summary"))
+    parser.add_argument("path", type=Path, metavar="RUN", help=parser.tr("memory.help.path"))
+    natural = integer_argument(language, minimum=0)
+    parser.add_argument(
+        "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
+    )
+    parser.add_argument("--perfetto", type=Path, metavar="FILE", help=parser.tr("memory.help.perfetto"))
+    parser.add_argument("--snapshot", type=Path, metavar="FILE", help=parser.tr("memory.help.snapshot"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser.add_common_arguments(json=False)
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> ExitCode:
+    """Read, convert, write."""
+    if not arguments.perfetto and not arguments.snapshot:
+        raise UsageError(msg("memory.export.nothing"))
+    for path in (arguments.perfetto, arguments.snapshot):
+        new_file(path, force=arguments.force)
+    need("numpy", "memory.no-numpy")
+    from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415 - imported late: start-up time
+
+    with ReadingProgress(console) as progress:
+        report = analyse(arguments.path, Wish(frozenset(arguments.rank)), progress.show)
+    if arguments.perfetto:
+        from ms_tune.render.memory_perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
+
+        with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
+            write_perfetto(file, report)
+    if arguments.snapshot:
+        if len(report.ranks) > 1:
+            raise UsageError(msg("memory.export.one-rank"))
+        from ms_tune.render.memory_snapshot import write_snapshot  # noqa: PLC0415 - imported late: start-up time
+
+        with written(arguments.snapshot, console) as path, path.open("wb") as stream:
+            write_snapshot(stream, report.ranks[0])
+    return ExitCode.OK

@@ -1,0 +1,128 @@
+"""The address space at one tick: what is in use, what is free between it, and how much a request could still get.
+
+MindSpore's pool takes memory from the device in units (1 GiB unless set otherwise; ``abstract_dynamic_mem_pool.cc``). What
+the footprint counts is, unit by unit, the stretch of addresses from the lowest to the highest that was ever used; free
+stretches in it are holes. In every real trace at hand the stretches add up to the tracker's footprint at every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.memory.curve import Curve
+    from ms_tune.trace.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Free addresses between used ones."""
+
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of addresses that the pool has used without a gap up to a tick.
+
+    Attributes:
+        address: Where it begins.
+        bytes: How long it is.
+        used: Bytes of it in use.
+        pool: The pool.
+        rows: The rows in use, by address.
+        holes: What is free, by address.
+    """
+
+    address: int
+    bytes: int
+    used: int
+    pool: str
+    rows: tuple[int, ...]
+    holes: tuple[Hole, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddressMap:
+    """The address space at a tick.
+
+    Attributes:
+        tick: The tick.
+        segments: The stretches in use, the largest first.
+        free_bytes: All holes together.
+        largest_hole: The largest request that the pool could serve without growing.
+        overlaps: How many live blocks lie on another one: other than 0, the trace is of a pool with virtual memory
+            management, or damaged, and the map is not to be trusted.
+    """
+
+    tick: int
+    segments: tuple[Segment, ...]
+    free_bytes: int
+    largest_hole: int
+    overlaps: int
+
+
+def address_map(table: Table, curve: Curve, tick: int) -> AddressMap:
+    """The address space at a tick."""
+    counted = np.zeros(len(table), np.bool_)
+    counted[curve.rows] = True
+    used = counted & (table.start <= tick) & (table.address > 0) & (table.size > 0)
+    live = used & (tick < table.end)
+    segments: list[Segment] = []
+    overlaps = 0
+    for pool in np.unique(table.pool.codes[used]).tolist():
+        mine = np.flatnonzero(used & (table.pool.codes == pool))
+        found, crossed = _segments(table, mine, live)
+        segments += found
+        overlaps += crossed
+    segments.sort(key=lambda segment: (-segment.bytes, segment.address))
+    holes = [hole.bytes for segment in segments for hole in segment.holes]
+    return AddressMap(tick, tuple(segments), sum(holes), max(holes, default=0), overlaps)
+
+
+def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) -> tuple[list[Segment], int]:
+    rows = rows[np.argsort(table.address[rows], kind="stable")]
+    begin = table.address[rows]
+    end = begin + table.size[rows].astype(np.uint64)
+    reach = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.append([True], begin[1:] > reach[:-1]))
+    alive = rows[live[rows]]
+    alive_begin = table.address[alive]
+    segments, overlaps = [], 0
+    for place, start in enumerate(first.tolist()):
+        stop = int(first[place + 1]) if place + 1 < len(first) else len(rows)
+        low, high = int(begin[start]), int(reach[stop - 1])
+        inside = alive[np.searchsorted(alive_begin, np.uint64(low)) : np.searchsorted(alive_begin, np.uint64(high))]
+        holes, crossed = _holes(table, inside, low, high)
+        overlaps += crossed
+        segments.append(
+            Segment(
+                address=low,
+                bytes=high - low,
+                used=int(table.size[inside].sum()),
+                pool=table.pool.at(int(rows[start])),
+                rows=tuple(inside.tolist()),
+                holes=tuple(holes),
+            )
+        )
+    return segments, overlaps
+
+
+def _holes(table: Table, rows: NDArray[np.int64], low: int, high: int) -> tuple[list[Hole], int]:
+    holes, overlaps, at = [], 0, low
+    for row in rows.tolist():
+        address = int(table.address[row])
+        if address > at:
+            holes.append(Hole(at, address - at))
+        elif address < at:
+            overlaps += 1
+        at = max(at, address + int(table.size[row]))
+    if at < high:
+        holes.append(Hole(at, high - at))
+    return holes, overlaps

@@ -1,0 +1,184 @@
+"""The memory at a tick, taken apart: by content, parameter, operator, line of the script, layer of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.memory.contents import CONTENTS, Content, code
+from ms_tune.memory.places import layer_at, operator_at, parameter_of, where_at, without_layer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+    from typing import TypeVar
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ms_tune.memory.contents import Contents
+    from ms_tune.memory.curve import Curve
+    from ms_tune.trace.table import Table
+
+    Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Blocks that are alike in some way.
+
+    Attributes:
+        key: What they share.
+        bytes: The sum of their sizes.
+        count: How many they are.
+        contents: Bytes by content, without zeros.
+    """
+
+    key: str
+    bytes: int
+    count: int
+    contents: Mapping[Content, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Blocks of one content that one operator at one place allocated, the layer's number left out.
+
+    Attributes:
+        tensor: Number format and shape, if all have the same and it is known.
+        rows: Their rows, by size.
+    """
+
+    operator: str
+    where: str
+    content: Content
+    bytes: int
+    count: int
+    tensor: str
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The memory at a tick.
+
+    Attributes:
+        tick: The tick.
+        rows: The rows alive, in the order of the file; their sizes add up to the curve.
+        contents: Bytes by content: all nine, in their order; they add up, too.
+        holders: By operator and place, the largest first.
+        parameters: By parameter, its gradients and optimizer state with it; without layer numbers.
+        operators: By operator.
+        lines: By line of the script; in graph mode by scope path without layer numbers.
+        layers: By layer of the model.
+    """
+
+    tick: int
+    rows: NDArray[np.int64]
+    contents: Mapping[Content, int]
+    holders: tuple[Holder, ...]
+    parameters: tuple[Group, ...]
+    operators: tuple[Group, ...]
+    lines: tuple[Group, ...]
+    layers: tuple[Group, ...]
+
+
+def breakdown(
+    table: Table, contents: Contents, curve: Curve, tick: int, tensor_of: Callable[[int], str] | None = None
+) -> Breakdown:
+    """The memory at a tick, taken apart.
+
+    Args:
+        table: The trace.
+        contents: What its rows hold.
+        curve: Its curve.
+        tick: The tick.
+        tensor_of: Tells number format and shape of a row's tensor; empty if unknown.
+    """
+    alive = table.live(tick)
+    rows = curve.rows[alive[curve.rows]]
+    codes = contents.codes[rows]
+    totals = {content: int(table.size[rows[codes == code(content)]].sum()) for content in CONTENTS}
+
+    def grouped(key_of: Callable[[int], str]) -> tuple[Group, ...]:
+        return _grouped(table, contents, rows, key_of)
+
+    named = rows[[row in contents.names for row in rows.tolist()]] if len(rows) else rows
+    return Breakdown(
+        tick=tick,
+        rows=rows,
+        contents=totals,
+        holders=_holders(table, contents, rows, tensor_of),
+        parameters=_grouped(table, contents, named, lambda row: without_layer(parameter_of(contents.names[row]))),
+        operators=grouped(lambda row: operator_at(table, row)),
+        lines=grouped(lambda row: where_at(table, row)),
+        layers=grouped(lambda row: layer_at(table, row, contents.names.get(row))),
+    )
+
+
+def _grouped(
+    table: Table, contents: Contents, rows: NDArray[np.int64], key_of: Callable[[int], str]
+) -> tuple[Group, ...]:
+    found: dict[str, tuple[int, int, dict[Content, int]]] = {}
+    sizes, codes = table.size[rows].tolist(), contents.codes[rows].tolist()
+    for row, size, place in zip(rows.tolist(), sizes, codes, strict=True):
+        key = key_of(row)
+        total, count, parts = found.get(key, (0, 0, {}))
+        parts[CONTENTS[place]] = parts.get(CONTENTS[place], 0) + size
+        found[key] = (total + size, count + 1, parts)
+    groups = [Group(key, *values) for key, values in found.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.key)))
+
+
+def _holders(
+    table: Table, contents: Contents, rows: NDArray[np.int64], tensor_of: Callable[[int], str] | None
+) -> tuple[Holder, ...]:
+    found: dict[tuple[str, str, Content], list[int]] = {}
+    for row in rows.tolist():
+        key = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        found.setdefault(key, []).append(row)
+    holders = []
+    for key, members in found.items():
+        members.sort(key=lambda row: (-int(table.size[row]), row))
+        tensors = {tensor_of(row) for row in members} if tensor_of else set()
+        tensor = tensors.pop() if len(tensors) == 1 else ""
+        holders.append(Holder(*key, int(table.size[members].sum()), len(members), tensor, tuple(members)))
+    return tuple(sorted(holders, key=lambda holder: (-holder.bytes, holder.operator, holder.where, holder.content)))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerActivations:
+    """What one layer keeps for the backward pass at the peak.
+
+    Attributes:
+        layer: The layer; empty for what belongs to none.
+        bytes: All of it: the saving if the layer's activations were swapped to the host.
+        count: Blocks.
+    """
+
+    layer: str
+    bytes: int
+    count: int
+
+
+def activations_by_layer(parts: Breakdown) -> tuple[LayerActivations, ...]:
+    """The activations at the peak by layer, in the order of the layers."""
+    found = [
+        LayerActivations(group.key, group.contents[Content.ACTIVATIONS], group.count)
+        for group in parts.layers
+        if group.contents.get(Content.ACTIVATIONS)
+    ]
+    return tuple(sorted(found, key=lambda layer: _natural(layer.layer)))
+
+
+def _natural(layer: str) -> tuple[str, int]:
+    name, _, digits = layer.rpartition(".")
+    return (name, int(digits)) if digits.isdigit() else (layer, -1)
+
+
+def saving_if_recomputed(layers: tuple[LayerActivations, ...]) -> int:
+    """Bytes at the peak that full recompute of every numbered layer would save, but for one layer's at a time.
+
+    Each layer's input stays; it is not known which block that is, so that the figure is an upper bound.
+    """
+    sizes = [layer.bytes for layer in layers if layer.layer.rpartition(".")[2].isdigit()]
+    return sum(sizes) - max(sizes, default=0)

@@ -1,0 +1,151 @@
+"""Where training steps begin and end, and the phases within them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.memory.phases import EAGER, ORDER, Phase, number
+from ms_tune.trace.memory_block import NEVER_FREED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.memory.contents import Contents
+    from ms_tune.trace.table import Table
+    from ms_tune.trace.task import Tasks
+
+
+class Evidence(str, Enum):
+    """What tells the steps."""
+
+    ACTOR = "output-actor"  # the graph's OutputActor, once a step
+    REPETITION = "repetition"  # operators of the graph come again
+    UPDATE = "weight-update"  # the optimizer runs once a step
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The training steps.
+
+    Attributes:
+        ends: The last tick of every step, ascending; blocks alive then outlive the step.
+        evidence: What tells.
+    """
+
+    ends: tuple[int, ...]
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of ticks in which one phase allocates."""
+
+    phase: Phase
+    start: int
+    end: int
+
+
+_OUTPUTS = frozenset({"Kernel", "PyNativeOutput", "SomasOutput"})
+
+
+def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
+    """The steps of a trace; none if nothing tells."""
+    eager = table.task.where([EAGER]) & table.kind.where(["PyNativeOutput"])
+    in_graph = ~table.task.where([EAGER]) & table.kind.where(_OUTPUTS)
+    if eager.any():
+        # The optimizer may be compiled, but forward and backward pass are not: its graph is a part of a step.
+        ends = _after_updates(table, contents, eager)
+        if ends:
+            return Steps(tuple(ends), Evidence.UPDATE)
+    if tasks is not None:
+        ends = _actors(tasks)
+        if ends:
+            return Steps(tuple(ends), Evidence.ACTOR)
+    ends = _repeated(table, np.flatnonzero(in_graph))
+    return Steps(tuple(ends), Evidence.REPETITION) if ends else Steps((), Evidence.NONE)
+
+
+def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -> list[int]:
+    """The last tick of every run of the optimizer; what comes between two runs is forward and backward pass.
+
+    An optimizer that works in place allocates nothing once its state exists, but it touches that state.
+    """
+    own = contents.phases.own
+    update = own == number(Phase.UPDATE)
+    other = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD)) | (eager & ~update & (own == 0))
+    others = table.start[other & (table.start >= 0)]
+    ticks = np.concatenate([contents.updates, others])
+    order = np.argsort(ticks, kind="stable")
+    is_update = (np.arange(len(ticks)) < len(contents.updates))[order]
+    if not is_update.any() or is_update.all():
+        return []
+    last = np.flatnonzero(is_update & ~np.append(is_update[1:], False))
+    # Eager code may run in the middle of an update; a step needs a real forward pass.
+    between = np.diff(np.cumsum(~is_update)[last], prepend=0)
+    most = int(between.max())
+    ends = ticks[order[last]].tolist()
+    return [end for end, count in zip(ends, between.tolist(), strict=True) if 4 * count > most]
+
+
+def _actors(tasks: Tasks) -> list[int]:
+    """The stamps of the OutputActor that is last to run; another graph's may run before it in every step."""
+    actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
+    stamps = {code: tasks.stamp[tasks.name.codes == code] for code in actors}
+    last = max(stamps, key=lambda code: int(stamps[code][-1]), default=None)
+    return [] if last is None else [int(stamp) for stamp in stamps[last]]
+
+
+def _repeated(table: Table, rows: NDArray[np.int64]) -> list[int]:
+    """The ends of the rounds in which most of a graph's operators are launched once each.
+
+    The outputs of one launch share its time stamp, so that each counts once.
+    """
+    if not len(rows):
+        return []
+    order = np.lexsort((table.start[rows], table.producer[rows], table.task.codes[rows]))
+    name, producer = table.task.codes[rows][order], table.producer[rows][order]
+    new_name = np.append([True], name[1:] != name[:-1])
+    launch = np.cumsum(new_name | np.append([True], producer[1:] != producer[:-1]))
+    first = np.flatnonzero(new_name)
+    counts = np.append(launch[first[1:] - 1], launch[-1]) - launch[first] + 1
+    rounds = Counter(counts.tolist()).most_common(1)[0][0]
+    length = np.diff(np.append(first, len(name)))
+    turn = launch - np.repeat(launch[first], length)
+    regular = np.repeat(counts == rounds, length)
+    ends = np.zeros(rounds, np.int64)
+    np.maximum.at(ends, turn[regular], table.start[rows][order][regular])
+    return [int(end) for end in ends] if (np.diff(ends) > 0).all() else []
+
+
+def spans_of(table: Table, contents: Contents, most: int) -> tuple[Span, ...]:
+    """The phases over time, at most so many; shorter ones are taken into what is around them."""
+    own = contents.phases.own
+    rows = np.flatnonzero((own > 0) & (own != number(Phase.STEP)) & (table.start >= 0))
+    if not len(rows):
+        return ()
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    phase, tick = own[rows], table.start[rows]
+    shortest = 0
+    while True:
+        first = np.flatnonzero(np.append([True], phase[1:] != phase[:-1]))
+        if len(first) <= most:
+            break
+        length = np.diff(np.append(tick[first], tick[-1] + 1))
+        shortest = max(2 * shortest, int(np.partition(length, len(length) - most)[len(length) - most]))
+        keep = np.repeat(length >= shortest, np.diff(np.append(first, len(phase))))
+        if keep.all() or not keep.any():
+            first = first[:most]
+            break
+        phase, tick = phase[keep], tick[keep]
+    finite = table.end[table.end != NEVER_FREED]
+    end = max(int(table.start.max()), int(finite.max()) if len(finite) else 0)
+    ends = [*tick[first[1:]].tolist(), end]
+    return tuple(
+        Span(ORDER[phase[at] - 1], int(tick[at]), int(stop)) for at, stop in zip(first.tolist(), ends, strict=True)
+    )

@@ -1,0 +1,182 @@
+"""The result of ``memory`` as one JSON object; sizes are bytes. docs/memory.md describes every key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ms_tune.memory.comparison import Comparison
+    from ms_tune.memory.findings import MemoryFinding
+    from ms_tune.memory.groups import Breakdown, Group
+    from ms_tune.memory.report import MemoryReport, RankReport
+    from ms_tune.render.console import Console
+
+VERSION = 1
+
+
+def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, object]:
+    """The object that ``ms-tune memory --json`` prints: the rank that needs most, then every rank in short."""
+    worst = report.worst
+    return {
+        "version": VERSION,
+        "source": str(report.source),
+        **_rank(worst, top),
+        "findings": [_finding(finding, console) for finding in report.all_findings],
+        "ranks": [
+            _short(rank, stage) | {"findings": [finding.check.name for finding in rank.findings]}
+            for rank, stage in zip(report.ranks, report.stages, strict=True)
+        ],
+    }
+
+
+def _short(rank: RankReport, stage: int | None) -> dict[str, object]:
+    return {
+        "rank": rank.rank,
+        "stage": stage,
+        "trace": str(rank.files.blocks),
+        "peak_bytes": rank.curve.peak_bytes,
+        "peak_tick": rank.curve.peak_tick,
+        "footprint_bytes": rank.curve.footprint_bytes,
+        "categories_at_peak": _contents(rank.peak),
+    }
+
+
+def _rank(rank: RankReport, top: int) -> dict[str, object]:
+    joined = rank.join
+    return {
+        "rank": rank.rank,
+        "trace": str(rank.files.blocks),
+        "peak_bytes": rank.curve.peak_bytes,
+        "peak_tick": rank.curve.peak_tick,
+        "footprint_bytes": rank.curve.footprint_bytes,
+        "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
+        "limit_bytes": rank.limit_bytes,
+        "rows": len(rank.table),
+        "rows_dropped": rank.table.dropped_count,
+        "dropped": [{"line": row.line, "reason": row.reason.id} for row in rank.table.dropped],
+        "truncated": rank.table.truncated,
+        "curve_mismatches": len(rank.curve.mismatches),
+        "joined_rows": joined.joined_rows if joined else 0,
+        "joinable_rows": joined.joinable_rows if joined else 0,
+        "categories_at_peak": _contents(rank.peak),
+        **_life(rank),
+        "steps": len(rank.steps.ends),
+        "step_ends": list(rank.steps.ends),
+        "step_bytes": list(rank.lifetimes.step_bytes),
+        "steps_by": rank.steps.evidence.value,
+        "holes_at_peak": {"free_bytes": rank.map.free_bytes, "largest_bytes": rank.map.largest_hole},
+        "padding_at_peak": rank.padding_at_peak(),
+        "gradients_per_weight": rank.theory.gradients_ratio,
+        "optimizer_state_per_weight": rank.theory.optimizer_ratio,
+        **breakdown_json(rank.peak, top),
+        "activations_by_layer": [
+            {"layer": layer.layer, "bytes": layer.bytes, "count": layer.count} for layer in rank.activations
+        ],
+    }
+
+
+def _life(rank: RankReport) -> dict[str, object]:
+    lives = rank.lifetimes
+    return {
+        "late_free_bytes_ticks": lives.late_free_bytes_ticks,
+        "peak_if_freed_after_last_use": lives.peak_if_prompt,
+        "never_freed_bytes": lives.never_freed_bytes,
+        "never_freed": {content.value: size for content, size in lives.never_freed.items()},
+        "late_frees": [
+            {
+                "operator": waste.operator,
+                "where": waste.where,
+                "category": waste.content.value,
+                "count": waste.count,
+                "bytes": waste.bytes,
+                "bytes_ticks": waste.byte_ticks,
+            }
+            for waste in lives.late
+        ],
+        "growth": [
+            {
+                "operator": growth.operator,
+                "where": growth.where,
+                "category": growth.content.value,
+                "bytes_per_step": growth.bytes_per_step,
+                "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in growth.stack],
+            }
+            for growth in lives.growth
+        ],
+        "spike_bytes": lives.spike_bytes,
+        "peak_without_spikes": lives.peak_without_spikes,
+    }
+
+
+def breakdown_json(parts: Breakdown, top: int) -> dict[str, object]:
+    """The memory at a tick, taken apart."""
+    return {
+        "largest": [
+            {
+                "bytes": holder.bytes,
+                "count": holder.count,
+                "operator": holder.operator,
+                "where": holder.where,
+                "category": holder.content.value,
+                "tensor": holder.tensor or None,
+            }
+            for holder in parts.holders[:top]
+        ],
+        "by_parameter": [_group(group) for group in parts.parameters[:top]],
+        "by_operator": [_group(group) for group in parts.operators[:top]],
+        "by_line": [_group(group) for group in parts.lines[:top]],
+        "by_layer": [_group(group) for group in parts.layers[:top]],
+    }
+
+
+def _group(group: Group) -> dict[str, object]:
+    contents = {content.value: size for content, size in group.contents.items()}
+    return {"key": group.key, "bytes": group.bytes, "count": group.count, "categories": contents}
+
+
+def _contents(parts: Breakdown) -> dict[str, int]:
+    return {content.value: size for content, size in parts.contents.items()}
+
+
+def _finding(finding: MemoryFinding, console: Console) -> dict[str, object]:
+    return {
+        "id": finding.check.id,
+        "name": finding.check.name,
+        "severity": finding.check.severity.value,
+        "rank": finding.rank,
+        "bytes": finding.bytes,
+        "message": finding.message(console.language),
+        "help": finding.help(console.language),
+    }
+
+
+def comparison_json(comparison: Comparison) -> dict[str, object]:
+    """The object that ``ms-tune memory diff --json`` prints."""
+    return {
+        "version": VERSION,
+        "ranks": [
+            {
+                "rank": pair.after.rank,
+                "before_bytes": pair.before.curve.peak_bytes,
+                "after_bytes": pair.after.curve.peak_bytes,
+                "change_bytes": pair.bytes,
+                "categories": {content.value: size for content, size in pair.contents.items()},
+                "changes": [
+                    {
+                        "operator": change.operator,
+                        "where": change.where,
+                        "category": change.content.value,
+                        "before_bytes": change.before,
+                        "after_bytes": change.after,
+                        "change_bytes": change.bytes,
+                        "before_count": change.count_before,
+                        "after_count": change.count_after,
+                    }
+                    for change in pair.changes
+                ],
+            }
+            for pair in comparison.ranks
+        ],
+        "only_before": list(comparison.only_before),
+        "only_after": list(comparison.only_after),
+    }

@@ -1,0 +1,41 @@
+// The list of blocks that are alive at the frozen moment.
+
+const MOST_LINES = 300;
+
+function drawLive() {
+  const blocks = State.blocks, title = $("live-title");
+  if (!blocks) {
+    title.textContent = say("tick", { tick: whole(State.tick) });
+    $("matches").textContent = rank().blocks ? say(typeof DecompressionStream === "function" ? "loading" : "no-unpack") : say("no-blocks");
+    $("live").replaceChildren();
+    return;
+  }
+  const live = liveAt(blocks, State.tick), total = sizeOf(blocks, live);
+  title.textContent = say("live", { tick: whole(State.tick), count: whole(live.length), size: bytes(total) });
+  const wanted = State.search.trim().toLowerCase();
+  const found = wanted ? live.filter((block) => haystack(blocks, block).includes(wanted)) : live;
+  const exact = curve(), at = usedAt(exact, State.tick), rest = at >= 0 && rank().blockCount < rank().counted ? exact.used[at] - total : 0;
+  const notes = [wanted ? say("matches", { count: whole(found.length), size: bytes(sizeOf(blocks, found)) }) : "",
+    rest > 0 ? say("unlisted", { size: bytes(rest) }) : ""];
+  $("matches").textContent = notes.filter(Boolean).join(" · ");
+  const largest = found.slice().sort((a, b) => blocks.size[b] - blocks.size[a] || a - b).slice(0, MOST_LINES);
+  const columns = ["size", "content", "operator", "tensor", "where"];
+  const head = make("tr", {}, ...columns.map((name, place) => make("th", { className: place ? "" : "n" }, say(`column.${name}`))),
+    make("th", { className: "n" }, say("born")), make("th", { className: "n" }, say("freed")), make("th", { className: "n" }, say("last-use")));
+  const lines = largest.map((block) => liveLine(blocks, block));
+  $("live").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...lines)));
+}
+
+const sizeOf = (blocks, chosen) => chosen.reduce((sum, block) => sum + blocks.size[block], 0);
+
+function liveLine(blocks, block) {
+  const name = Page.contents[blocks.content[block]], end = blocks.end[block], last = blocks.last[block];
+  const number = (text) => make("td", { className: "n" }, text);
+  return make("tr", {},
+    number(bytes(blocks.size[block])),
+    make("td", {}, make("i", { className: "key", style: { background: colour(name) } }), say(`content.${name}`)),
+    make("td", { className: "w" }, operatorOf(blocks, block)), make("td", {}, tensorOf(blocks, block)),
+    make("td", { className: "w" }, whereOf(blocks, block)),
+    number(whole(blocks.start[block])), number(end === Infinity ? say("never") : whole(end)),
+    number(Number.isNaN(last) ? "" : whole(last)));
+}

@@ -1,0 +1,150 @@
+r"""Reads ``execute_order.csv`` and ``comm_execute_order.csv``, which MindSpore writes in simulation.
+
+``std::quoted`` writes them: every cell in quotation marks, with ``\"`` and ``\\`` inside, and no trailing comma
+(``execute_order_tracker.cc``). A defect of MindSpore's puts a control character into ``stream_id`` of the dynamic graph.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.texts import msg
+from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow, lines_of, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_COMMUNICATION = ("index", "group", "comm_rank", "primitive", "input_size", "output_size")
+_EXECUTION = ("index", "node_name", "stream_id")
+_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective operation.
+
+    Attributes:
+        group: Name of the communication group.
+        ranks: The ranks in it.
+        primitive: Such as ``AllReduce`` or, in the dynamic graph, ``DistCommAllReduce``.
+        input_bytes: Bytes that this rank gives.
+        output_bytes: Bytes that it gets.
+    """
+
+    group: str
+    ranks: tuple[int, ...]
+    primitive: str
+    input_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """One operator of ``execute_order.csv``."""
+
+    index: int
+    node_name: str
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationOrder:
+    """The collective operations in the order in which they are launched, and the rows that were refused."""
+
+    collectives: tuple[Collective, ...]
+    dropped: tuple[DroppedRow, ...]
+    dropped_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionOrder:
+    """The operators in the order in which they are launched, and the rows that were refused."""
+
+    operators: tuple[Ordered, ...]
+    dropped: tuple[DroppedRow, ...]
+    dropped_count: int
+
+
+def read_communication_order(path: Path) -> CommunicationOrder:
+    """Read a ``comm_execute_order.csv``.
+
+    Raises:
+        TraceError: The file cannot be read, or is another one.
+    """
+    found, refused = [], _Refused()
+    for number, cells in _rows(path, _COMMUNICATION, refused):
+        given, got = _number(cells["input_size"]), _number(cells["output_size"])
+        ranks = [_number(rank) for rank in cells["comm_rank"].split()]
+        if given is None or got is None or any(rank is None for rank in ranks):
+            refused.add(number, "trace.row.order")
+        else:
+            known = tuple(rank for rank in ranks if rank is not None)
+            found.append(Collective(cells["group"], known, cells["primitive"], given, got))
+    return CommunicationOrder(tuple(found), tuple(refused.rows), refused.count)
+
+
+def read_execution_order(path: Path) -> ExecutionOrder:
+    """Read an ``execute_order.csv``.
+
+    Raises:
+        TraceError: The file cannot be read, or is another one.
+    """
+    found, refused = [], _Refused()
+    for number, cells in _rows(path, _EXECUTION, refused):
+        index = _number(cells["index"])
+        if index is None:
+            refused.add(number, "trace.row.order")
+        else:
+            found.append(Ordered(index, cells["node_name"], cells["stream_id"]))
+    return ExecutionOrder(tuple(found), tuple(refused.rows), refused.count)
+
+
+class _Refused:
+    """The refused rows so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rows: list[DroppedRow] = []
+
+    def add(self, line: int, reason: str) -> None:
+        self.count += 1
+        if len(self.rows) < DROPPED_KEPT:
+            self.rows.append(DroppedRow(line, msg(reason)))
+
+
+def _rows(path: Path, required: tuple[str, ...], refused: _Refused) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line and cells of every row that has one cell for each column."""
+    try:
+        with path.open("rb") as file:
+            names: list[str] = []
+            for number, text, _ in lines_of(file):
+                if not names:
+                    names = (text or "").split(",")
+                    if any(name not in names for name in required):
+                        raise TraceError(msg("trace.not-order", expected=", ".join(required)), path=path, line=number)
+                    continue
+                cells = _cells(text)
+                if cells is None or len(cells) != len(names):
+                    refused.add(number, "trace.row.order")
+                else:
+                    yield number, dict(zip(names, cells, strict=True))
+    except OSError as error:
+        raise unreadable(error, path) from error
+
+
+def _cells(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    try:
+        return next(csv.reader(io.StringIO(text), escapechar="\\", doublequote=False, strict=True), None)
+    except csv.Error:
+        return None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None

@@ -1,0 +1,90 @@
+"""Reads a large text file in parts of whole lines, in bounded memory, and tells how far it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    # Told the bytes read so far and the bytes of all files that are to be read.
+    Progress = Callable[[int], None]
+
+PART = 32 * 1024**2  # bytes; smaller parts cost time, larger ones memory
+LONGEST_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some lines of a file.
+
+    Attributes:
+        first: The number of the first line, from 1.
+        data: The lines; None stands for one line that is longer than :data:`LONGEST_LINE`.
+        height: How many lines.
+        complete: Whether the last line had a line feed.
+    """
+
+    first: int
+    data: bytes | None
+    height: int
+    complete: bool
+
+    def lines(self) -> Iterator[tuple[int, str | None, bool]]:
+        """Number, text (None if too long) and completeness of every line that is not blank."""
+        if self.data is None:
+            yield self.first, None, True
+            return
+        lines = self.data.split(b"\n")
+        last = self.first + self.height - 1
+        for number, raw in enumerate(lines, start=self.first):
+            if raw.strip():
+                text = raw.rstrip(b"\r\n").decode("utf-8", errors="replace")
+                yield number, text, self.complete or number != last
+
+
+def no_progress(_: int) -> None:
+    """Nobody watches."""
+
+
+def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[Part]:
+    """What is left of a file, in parts.
+
+    Args:
+        file: The file, at the beginning of a line.
+        first: The number of that line.
+        on_bytes: Told the bytes of every piece that was read.
+    """
+    number = first
+    while data := file.read(PART):
+        rest = b""
+        if not data.endswith(b"\n"):
+            rest = file.readline(LONGEST_LINE)
+            data += rest
+        on_bytes(len(data))
+        last = b""
+        if not data.endswith(b"\n"):
+            data, mark, last = data.rpartition(b"\n")
+            data += mark
+        height = data.count(b"\n")
+        if height:
+            yield Part(number, data, height, complete=True)
+            number += height
+        if last and len(rest) < LONGEST_LINE:
+            yield Part(number, last, 1, complete=False)
+        elif last:
+            yield Part(number, None, 1, complete=True)
+            number += 1
+            on_bytes(_skip_line(file))
+
+
+def _skip_line(file: BinaryIO) -> int:
+    """Read up to the end of the line; how many bytes that were."""
+    count = 0
+    while rest := file.readline(PART):
+        count += len(rest)
+        if rest.endswith(b"\n"):
+            break
+    return count

@@ -1,0 +1,1 @@
+"""The report for the browser, in a real browser."""

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.cli.main import main
+from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, place_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.browser.conftest import Browser
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    """The report of the 8B run, opened once."""
+    return _opened(browser, tmp_path_factory.mktemp("page"), "memory", str(place_of(QWEN_8B)))
+
+
+def _opened(browser: Browser, folder: Path, *command: str) -> Browser:
+    path = folder / "report.html"
+    main([*command, "--html", str(path), "--lang", "en"])
+    browser.open(path)
+    return browser
+
+
+def _mouse(page: Browser) -> Any:  # noqa: ANN401 - Selenium is optional
+    return import_module("selenium.webdriver").ActionChains(page.driver, duration=20)
+
+
+def _over(page: Browser) -> Any:  # noqa: ANN401 - Selenium is optional
+    return page.driver.find_element("css selector", ".u-over")
+
+
+def _clean(page: Browser) -> None:
+    assert page.console() == []
+    assert {address.split(":", 1)[0] for address in page.requested()} <= {"file"}
+    assert len(page.requested()) <= 1
+
+
+def test_it_opens_clean_and_shows_the_peak(page: Browser) -> None:
+    _clean(page)
+    assert "15.99 GiB" in page.text("facts")
+    assert page.text("live-title").startswith("Alive at tick 43,685: 1,221 blocks, 15.99 GiB")
+    assert page.run("State.blocks.count") == 97143
+    assert page.run("State.blocks.curve.used.reduce((a, b) => Math.max(a, b))") == 17166286336
+    assert page.run("liveAt(State.blocks, 43685).reduce((a, b) => a + State.blocks.size[b], 0)") == 17166286336
+
+
+def test_it_paints_soon(page: Browser) -> None:
+    paints = page.run("performance.getEntriesByType('paint').map((entry) => entry.startTime)")
+    assert paints
+
+
+def test_hover_tells_the_block(page: Browser) -> None:
+    page.run("look(-Infinity, Infinity)")
+    over = _over(page)
+    _mouse(page).move_to_element_with_offset(over, 100, over.size["height"] // 2 - 20).perform()
+    page.wait("!document.getElementById('tip').hidden")
+    tip = page.text("tip")
+    assert "weights" in tip
+    assert "allocated" in tip
+
+
+def test_zoom_by_dragging_and_wheel_and_back(page: Browser) -> None:
+    page.run("look(-Infinity, Infinity)")
+    whole = page.run("range()")
+    over = _over(page)
+    _mouse(page).move_to_element_with_offset(over, -200, 0).click_and_hold().move_by_offset(150, 0).release().perform()
+    zoomed = page.run("range()")
+    assert zoomed[1] - zoomed[0] < (whole[1] - whole[0]) / 2
+    page.driver.execute_script(
+        "arguments[0].dispatchEvent(new WheelEvent('wheel', {deltaY: -100, bubbles: true, cancelable: true}))", over
+    )
+    closer = page.run("range()")
+    assert closer[1] - closer[0] < zoomed[1] - zoomed[0]
+    page.driver.find_element("id", "go-all").click()
+    assert page.run("range()") == whole
+
+
+def test_shift_and_drag_moves(page: Browser) -> None:
+    page.run("look(100000, 150000)")
+    over = _over(page)
+    shift = import_module("selenium.webdriver.common.keys").Keys.SHIFT
+    _mouse(page).move_to_element(over).key_down(shift).click_and_hold().move_by_offset(120, 0).release().key_up(
+        shift
+    ).perform()
+    low, high = page.run("range()")
+    assert low < 99000
+    assert high - low == pytest.approx(50000)
+
+
+def test_click_freezes_a_moment(page: Browser) -> None:
+    page.run("look(-Infinity, Infinity)")
+    _mouse(page).move_to_element(_over(page)).click().perform()
+    tick = page.run("State.tick")
+    assert tick != 43685
+    assert f"Alive at tick {tick:,}" in page.text("live-title")
+    assert f"tick {tick:,}" in page.text("flame-title")
+    assert f"tick {tick:,}" in page.text("map-title")
+    page.driver.find_element("id", "go-peak").click()
+    assert page.run("State.tick") == 43685
+
+
+def test_search(page: Browser) -> None:
+    field = page.driver.find_element("id", "search")
+    field.send_keys("linear_fc1.weight")
+    page.wait("document.getElementById('matches').textContent.startsWith('36 blocks match')")
+    field.clear()
+    field.send_keys("nothing like it")
+    page.wait("document.getElementById('matches').textContent.startsWith('0 blocks match')")
+    page.run("(document.getElementById('search').value = '', State.search = '', drawLive())")
+
+
+def test_flame_graph_zooms_and_changes(page: Browser) -> None:
+    boxes = page.run("document.querySelectorAll('#flame .f').length")
+    assert boxes > 50
+    assert "15.99 GiB" in page.text("flame")
+    page.run(
+        "[...document.querySelectorAll('#flame .f')].find((box) => box.title.startsWith('layers-CellList')).click()"
+    )
+    assert page.run("State.zoomed.at(-1)") == "layers-CellList"
+    assert "27-TransformerLayer" in page.text("flame")
+    page.driver.find_element("id", "flame-stack").click()
+    assert page.run("State.flame") == "stack"
+    page.driver.find_element("id", "flame-layer").click()
+
+
+def test_address_map_agrees_with_the_analysis(page: Browser) -> None:
+    page.run("freeze(43685)")
+    assert "Free: 1.00 GiB, largest hole: 558.3 MiB" in page.text("map-hint")
+    total = page.run("stretches(State.blocks, 43685).reduce((sum, each) => sum + each.to - each.from, 0)")
+    assert total == 18243866624
+
+
+def test_language_switches(page: Browser) -> None:
+    button = page.driver.find_element("id", "language")
+    button.click()
+    assert page.run("document.documentElement.lang") == "zh"
+    assert "峰值" in page.text("facts")
+    assert "优化器状态" in page.text("legend")
+    button.click()
+    assert "peak" in page.text("facts")
+
+
+def test_still_clean_after_all_that(page: Browser) -> None:
+    _clean(page)
+
+
+def test_several_ranks(browser: Browser, tmp_path: Path) -> None:
+    page = _opened(browser, tmp_path, "memory", str(place_of(QWEN_TINY)))
+    assert page.run("document.querySelectorAll('#ranks-nav button').length") == 2
+    page.run("document.querySelectorAll('#ranks tr.go')[1].click()")
+    page.wait("State.place === 1 && State.blocks !== null")
+    assert "19.6 MiB" in page.text("facts")
+    assert "stage 1" in page.text("ranks")
+    _clean(page)
+
+
+def test_findings_and_stacks_of_the_dynamic_graph(browser: Browser, tmp_path: Path) -> None:
+    page = _opened(browser, tmp_path, "memory", str(place_of(LLAMA)))
+    assert "MSM201" in page.text("findings")
+    page.run("document.getElementById('flame-stack').click()")
+    assert "llama.py:58" in page.text("flame")
+    _clean(page)
+
+
+def test_comparison(browser: Browser, tmp_path: Path) -> None:
+    folder = place_of(QWEN_TINY)
+    page = _opened(browser, tmp_path, "memory", "diff", str(folder / "rank_0"), str(folder / "rank_4"))
+    assert "−3.6 MiB" in page.text("compare")
+    _clean(page)
+
+
+def test_names_cannot_become_markup(browser: Browser, tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)><!--"
+    source = (place_of("asc2") / "memory_block.csv").read_text(encoding="utf-8")
+    (tmp_path / "memory_block.csv").write_text(source.replace(",Dense,", f",{evil},"), encoding="utf-8")
+    page = _opened(browser, tmp_path, "memory", str(tmp_path / "memory_block.csv"))
+    page.run("(State.search = 'onerror', drawLive())")
+    assert "onerror=alert(1)><!--" in page.text("live")
+    assert page.run("document.querySelectorAll('img').length") == 0
+    _clean(page)

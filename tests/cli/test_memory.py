@@ -1,0 +1,186 @@
+"""``ms-tune memory`` from its arguments to its output."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import itertools
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.errors import ExitCode
+from tests.memory.reports import LLAMA, QWEN_TINY, place_of
+from tests.trace.samples import SMALL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REQUIRED = {
+    *("peak_bytes", "peak_tick", "footprint_bytes", "rows", "rows_dropped", "joined_rows", "categories_at_peak"),
+    *("late_free_bytes_ticks", "never_freed_bytes", "steps", "findings"),
+}
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    main(["memory", *arguments, "--json"])
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run_json(capsys, str(SMALL / "asc2"))
+    assert set(result) >= REQUIRED
+    assert (result["peak_bytes"], result["peak_tick"], result["rows"], result["rows_dropped"]) == (2954752, 159, 70, 0)
+    assert list(result["categories_at_peak"]) == [
+        *("weights", "optimizer_state", "gradients", "activations", "temporaries", "workspace", "communication"),
+        *("constants", "unattributed"),
+    ]
+    assert sum(result["categories_at_peak"].values()) == result["peak_bytes"]
+
+
+def test_json_of_several_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run_json(capsys, str(place_of(QWEN_TINY)))
+    assert [(rank["rank"], rank["stage"]) for rank in result["ranks"]] == [(0, 0), (4, 1)]
+    assert (result["rank"], result["joined_rows"], result["steps"]) == (0, 8320, 8)
+    assert run_json(capsys, str(place_of(QWEN_TINY)), "--rank", "4")["rank"] == 4
+
+
+def test_at_a_tick(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run_json(capsys, str(SMALL / "asc2"), "--at", "50")
+    assert result["at"]["tick"] == 50
+    assert 0 < sum(result["at"]["categories"].values()) < result["peak_bytes"]
+    assert main(["memory", str(SMALL / "asc2"), "--at", "99999999999", "--rank", "7"]) == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_terminal(capsys: pytest.CaptureFixture[str], language: str) -> None:
+    assert main(["memory", str(place_of(LLAMA)), "--lang", language]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    for text in ("13.17 GiB", "14.74 GiB", "█", "┆", "MatMulExt", "/workspace/llama.py:58", "MSM201", "MSM203"):
+        assert text in shown
+    assert "late-free" not in shown
+    assert "{" not in shown
+    assert ("峰值" in shown) == (language == "zh")
+
+
+def test_what_does_not_fit_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", str(SMALL / "over_limit")]) == ExitCode.FINDINGS
+    assert "does not fit" in capsys.readouterr().out
+    assert main(["memory", str(SMALL / "asc2"), "--device-memory", "1MB"]) == ExitCode.FINDINGS
+
+
+def test_a_run_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = (SMALL / "asc2" / "memory_block.csv").read_text().splitlines()[0]
+    (tmp_path / "memory_block.csv").write_text(header + "\n")
+    assert main(["memory", str(tmp_path), "--html", str(tmp_path / "r.html"), "--csv", str(tmp_path / "b.csv")]) == 0
+    assert "CPU" in capsys.readouterr().out
+    assert run_json(capsys, str(tmp_path))["peak_bytes"] == 0
+    for name in ("t.json", "s.pickle"):
+        option = "--perfetto" if name == "t.json" else "--snapshot"
+        assert main(["memory", "export", str(tmp_path), option, str(tmp_path / name)]) == ExitCode.OK
+
+
+def test_refused_rows_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (SMALL / "asc2" / "memory_block.csv").read_text().splitlines()
+    lines[5] = "damaged"
+    (tmp_path / "memory_block.csv").write_text("\n".join(lines[:40]) + "\n" + lines[40][:30])
+    result = run_json(capsys, str(tmp_path))
+    assert (result["rows_dropped"], result["truncated"]) == (2, True)
+    assert [row["line"] for row in result["dropped"]] == [6, 41]
+    assert "rows-dropped" in [finding["name"] for finding in result["findings"]]
+
+
+def test_csv_and_overwriting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "blocks.csv"
+    command = ["memory", str(place_of("gpt")), "--csv", str(path)]
+    assert main(command) == ExitCode.OK
+    assert main(command) == ExitCode.USAGE
+    assert main([*command, "--force"]) == ExitCode.OK
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    peak = run_json(capsys, str(place_of("gpt")))["peak_bytes"] if capsys.readouterr() else 0
+    assert sum(int(row["bytes"]) for row in rows) == peak
+    assert any(row["tensor"].startswith("Float32[") for row in rows)
+    assert main(["memory", str(SMALL / "asc2"), "--csv", str(tmp_path / "no" / "b.csv")]) == ExitCode.USAGE
+
+
+def test_diff(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    one, other = str(SMALL / "asc2"), str(SMALL / "v_simple")
+    assert main(["memory", "diff", one, one]) == ExitCode.OK
+    assert main(["memory", "diff", one, other, "--html", str(tmp_path / "d.html")]) == ExitCode.FINDINGS
+    capsys.readouterr()
+    main(["memory", "diff", one, other, "--json"])
+    (pair,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert sum(change["change_bytes"] for change in pair["changes"]) == pair["change_bytes"] == -512
+
+
+def test_perfetto(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    assert main(["memory", "export", str(place_of(QWEN_TINY)), "--perfetto", str(path)]) == ExitCode.OK
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use" and event["pid"] == 0]
+    assert max(used) == 24386048
+    assert {event["pid"] for event in events} == {0, 4}
+    slices: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            slices.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+    for track in slices.values():  # slices of one track do not cross, or Perfetto drops them
+        track.sort()
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(track))
+
+
+def test_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    assert main(["memory", "export", str(place_of(LLAMA)), "--snapshot", str(path)]) == ExitCode.OK
+    raw = path.read_bytes()
+    assert raw[:2] == b"\x80\x04"  # the viewer knows protocols 2 to 4
+
+    class Plain(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
+            raise AssertionError(module, name)
+
+    snapshot = Plain(io.BytesIO(raw)).load()
+    (events,) = snapshot["device_traces"]
+    used = peak = 0
+    addresses = set()
+    for event in events:
+        if event["action"] == "alloc":
+            used += event["size"]
+            addresses.add(event["addr"])
+        elif event["action"] == "free_completed":
+            used -= event["size"]
+            addresses.discard(event["addr"])
+        peak = max(peak, used)
+    assert peak == 14141668352
+    blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
+    active = [block for block in blocks if block["state"] == "active_allocated"]
+    assert {block["address"] for block in active} == addresses
+    assert sum(block["size"] for block in active) == used
+    for segment in snapshot["segments"]:
+        assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"]
+
+
+def test_export_wants_a_file_and_one_rank(tmp_path: Path) -> None:
+    assert main(["memory", "export", str(SMALL / "asc2")]) == ExitCode.USAGE
+    several = ["memory", "export", str(place_of(QWEN_TINY)), "--snapshot", str(tmp_path / "s")]
+    assert main(several) == ExitCode.USAGE
+    assert main([*several, "--rank", "4"]) == ExitCode.OK
+
+
+def test_missing_extras_and_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert main(["memory", str(tmp_path / "absent")]) == ExitCode.USAGE
+    assert main(["memory", str(SMALL / "asc2"), "--rank", "5"]) == ExitCode.USAGE
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert main(["memory", str(SMALL / "asc2")]) == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("arguments", [[], ["diff"], ["export"], ["what-if"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for language in ("en", "zh"):
+        assert main(["memory", *arguments, "--help", "--lang", language]) == ExitCode.OK
+        assert "ms-tune memory" in capsys.readouterr().out

@@ -1,0 +1,37 @@
+"""Reports about real traces, each made once."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.memory.report import MemoryReport, RankReport, Wish, analyse
+from tests.trace.samples import folder
+from tests.trace.test_task import shared
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LLAMA = "llama4L_pynative_launch_blocking"
+QWEN_8B = "mindformers_qwen3_8b_dp2tp4pp4"
+QWEN_TINY = "mindformers_qwen3_tiny_dp2tp2pp2"
+
+
+@cache
+def report_of(run: str) -> MemoryReport:
+    return analyse(place_of(run), Wish(), lambda _done, _total: None)
+
+
+def place_of(run: str) -> Path:
+    if run.startswith("mindformers"):
+        return folder(f"{run}/rank_0").parent
+    place = shared(run)
+    if not (place / "task.csv").is_file():
+        pytest.skip(f"of {run} only memory_block.csv is kept beside the tests")
+    return place
+
+
+def rank_of(run: str) -> RankReport:
+    return report_of(run).worst

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.memory.comparison import compare
+from ms_tune.memory.contents import Contents
+from ms_tune.memory.curve import curve_of
+from ms_tune.memory.fragments import address_map
+from ms_tune.memory.lifetimes import Lifetimes, lifetimes_of
+from ms_tune.memory.steps import Evidence, Steps
+from ms_tune.trace.memory_block import Block, Frame
+from ms_tune.trace.table import table_from
+from tests.memory.reports import QWEN_TINY, report_of
+from tests.trace.samples import block
+
+
+def lives_of(blocks: list[Block], ends: tuple[int, ...] = ()) -> Lifetimes:
+    table = table_from(blocks)
+    contents = Contents(table, None)
+    return lifetimes_of(table, contents, curve_of(table), Steps(ends, Evidence.NONE))
+
+
+def test_late_frees() -> None:
+    late = block(1, 100, 1000, last_user_task=10, node_name="MatMul")
+    prompt = block(2, 12, 500, last_user_task=11)
+    unused = block(3, 20, 50)
+    lives = lives_of([late, prompt, unused, block(50, 60, 1000, last_user_task=59)])
+    assert lives.late_free_bytes_ticks == 1000 * 90 + 500 + 1000
+    assert (lives.late[0].operator, lives.late[0].byte_ticks) == ("MatMul", 90_000)
+    assert lives.peak_if_prompt == 1550  # instead of 2000
+
+
+def test_ticks_and_sizes_beyond_a_word_are_multiplied_exactly() -> None:
+    lives = lives_of([block(1, 2**62, 2**40, last_user_task=2)])
+    assert lives.late_free_bytes_ticks == 2**40 * (2**62 - 2)
+
+
+def test_never_freed() -> None:
+    lives = lives_of([block(1, None, 100), block(2, 5, 1), block(3, None, 20, kind="GeFixed")])
+    assert lives.never_freed_bytes == 100
+
+
+def test_growth_needs_three_steps_and_every_one_of_them() -> None:
+    stack = (Frame("/workspace/train.py", 9, "log"),)
+    kept = [block(step * 10 + 1, None, 64, node_name="Add", stack=stack) for step in range(5)]
+    once = block(25, None, 9999, node_name="Mul")
+    per_step = [block(step * 10 + 2, step * 10 + 8, 4096, node_name="Sub") for step in range(5)]
+    lives = lives_of([*kept, once, *per_step], (9, 19, 29, 39, 49))
+    (growth,) = lives.growth
+    assert (growth.operator, growth.where, growth.bytes_per_step, growth.stack) == (
+        "Add",
+        "/workspace/train.py:9",
+        64,
+        stack,
+    )
+    assert lives_of([*kept[:2], once], (9, 19)).growth == ()
+
+
+def test_spikes() -> None:
+    long, spike = block(1, 1000, 100), block(500, 503, 900)
+    lives = lives_of([long, spike])
+    assert (lives.spike_bytes, lives.peak_without_spikes) == (900, 100)
+
+
+def test_holes() -> None:
+    blocks = [
+        block(1, None, 512, address=0x1000),
+        block(2, 5, 1024, address=0x1200),
+        block(3, None, 512, address=0x1600),
+        block(4, 6, 256, address=0x9000),
+    ]
+    table = table_from(blocks)
+    found = address_map(table, curve_of(table), 7)
+    assert [(segment.bytes, segment.used) for segment in found.segments] == [(2048, 1024), (256, 0)]
+    assert (found.free_bytes, found.largest_hole, found.overlaps) == (1024 + 256, 1024, 0)
+    crossed = table_from([*blocks, block(8, None, 512, address=0x1100)])
+    assert address_map(crossed, curve_of(crossed), 9).overlaps == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(1, 9)), max_size=12))
+def test_free_and_used_make_up_the_stretches(places: list[tuple[int, int, int]]) -> None:
+    blocks, at = [], 0
+    for tick, (gap, size, life) in enumerate(places, start=1):
+        blocks.append(block(tick, tick + life, size, address=0x1000 + at + gap))
+        at += gap + size
+    table = table_from(blocks)
+    for tick in range(1, 25):
+        found = address_map(table, curve_of(table), tick)
+        assert found.overlaps == 0
+        assert sum(segment.bytes for segment in found.segments) == found.free_bytes + curve_of(table).at(tick)
+
+
+def test_comparison_adds_up() -> None:
+    report = report_of(QWEN_TINY)
+    assert all(not pair.changes for pair in compare(report, report).ranks)
+    first, second = (replace(report, ranks=(rank,)) for rank in report.ranks)
+    (pair,) = compare(first, second).ranks
+    assert pair.bytes == second.worst.curve.peak_bytes - first.worst.curve.peak_bytes
+    assert sum(change.bytes for change in pair.changes) == pair.bytes == sum(pair.contents.values())
+    mixed = compare(report, second)
+    assert (len(mixed.ranks), mixed.only_before, mixed.only_after) == (1, (0,), ())

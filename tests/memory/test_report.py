@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ms_tune.memory.contents import CONTENTS, Content
+from ms_tune.memory.findings import checks
+from ms_tune.memory.report import Wish, analyse
+from ms_tune.memory.steps import Evidence
+from ms_tune.texts import Language
+from ms_tune.trace.memory_block import NEVER_FREED
+from ms_tune.trace.table import NONE
+from ms_tune.units import MIB
+from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, place_of, rank_of, report_of
+
+RUNS = (
+    *("asc2", "asc_comm/rank_3", "asc_dp8/rank_3", "asc_gO0", "gpt", "nn_cnn_pynative", "over_limit", "v_simple"),
+    *(LLAMA, "llama7b_pynative", QWEN_TINY, QWEN_8B),
+)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_everything_adds_up(run: str) -> None:
+    for rank in report_of(run).ranks:
+        peak = rank.curve.peak_bytes
+        told = rank.table.used_after != NONE
+        assert peak == rank.table.used_after[told].max()
+        assert not len(rank.curve.mismatches)
+        assert list(rank.peak.contents) == list(CONTENTS)
+        assert sum(rank.peak.contents.values()) == peak
+        for groups in (rank.peak.holders, rank.peak.operators, rank.peak.lines, rank.peak.layers):
+            assert sum(group.bytes for group in groups) == peak
+            sizes = [group.bytes for group in groups]
+            assert sizes == sorted(sizes, reverse=True)
+        if rank.log is not None and rank.log.statistics is not None:
+            assert peak // MIB == rank.log.statistics.peak_mib
+            assert rank.curve.footprint_bytes // MIB == rank.log.statistics.footprint_mib
+        assert rank.lifetimes.peak_if_prompt <= peak
+        assert rank.lifetimes.peak_without_spikes <= peak
+        never = rank.table.end[rank.curve.rows] == NEVER_FREED
+        assert rank.lifetimes.never_freed_bytes == rank.table.size[rank.curve.rows][never].sum()
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_stretches_of_addresses_are_the_footprint_at_every_tenth_of_the_trace(run: str) -> None:
+    rank = rank_of(run)
+    for place in np.linspace(0, len(rank.curve.tick) - 1, 10).astype(int).tolist():
+        tick = int(rank.curve.tick[place])
+        parts = rank.at(tick)
+        from ms_tune.memory.fragments import address_map  # noqa: PLC0415 - used here only
+
+        found = address_map(rank.table, rank.curve, tick)
+        last = int(np.searchsorted(rank.curve.tick, tick, side="right")) - 1
+        assert found.overlaps == 0
+        assert sum(segment.bytes for segment in found.segments) == rank.curve.footprint[last]
+        assert sum(segment.used for segment in found.segments) == rank.curve.at(tick) == sum(parts.contents.values())
+        assert found.free_bytes == rank.curve.footprint[last] - rank.curve.at(tick)
+
+
+@pytest.mark.parametrize(
+    ("run", "rows"),
+    [("asc_gO0", 70), ("asc_dp8/rank_3", 88), ("gpt", 192), ("asc_comm/rank_3", 3), ("llama7b_pynative", 9126)],
+)
+def test_every_launched_block_has_its_launch(run: str, rows: int) -> None:
+    joined = rank_of(run).join
+    assert joined is not None
+    assert (joined.joined_rows, joined.joinable_rows) == (rows, rows)
+
+
+def test_launches_of_a_graph_are_joined_by_name() -> None:
+    for rank, rows in zip(report_of(QWEN_TINY).ranks, (8320, 9424), strict=True):
+        assert rank.join is not None
+        assert rank.tasks is not None
+        assert (rank.join.joined_rows, rank.join.joinable_rows) == (rows, rows)
+        for row in np.flatnonzero(rank.join.joinable).tolist():
+            launch = int(rank.join.launch[row])
+            assert rank.tasks.name.at(launch) == rank.table.task.at(row)
+            # A block is allocated a few ticks around its launch, never a step earlier.
+            assert -4 <= int(rank.tasks.stamp[launch]) - int(rank.table.start[row]) <= 4
+
+
+@pytest.mark.parametrize(
+    ("run", "steps", "evidence"),
+    [
+        ("asc2", 2, Evidence.UPDATE),
+        ("v_simple", 2, Evidence.UPDATE),
+        ("gpt", 2, Evidence.UPDATE),  # its optimizer works in place: the second update allocates nothing
+        ("nn_cnn_pynative", 2, Evidence.UPDATE),
+        (LLAMA, 2, Evidence.UPDATE),
+        ("llama7b_pynative", 2, Evidence.UPDATE),
+        ("asc_gO0", 2, Evidence.ACTOR),
+        ("asc_dp8/rank_3", 2, Evidence.ACTOR),
+        (QWEN_TINY, 8, Evidence.ACTOR),
+        (QWEN_8B, 8, Evidence.REPETITION),
+        ("over_limit", 0, Evidence.NONE),
+    ],
+)
+def test_steps(run: str, steps: int, evidence: Evidence) -> None:
+    found = rank_of(run).steps
+    assert (len(found.ends), found.evidence) == (steps, evidence)
+    assert list(found.ends) == sorted(set(found.ends))
+
+
+def test_qwen3_against_theory() -> None:
+    rank = rank_of(QWEN_8B)
+    assert {content.value: round(size / MIB, 1) for content, size in rank.peak.contents.items()} == {
+        "weights": 2249.8,
+        "optimizer_state": 4499.7,
+        "gradients": 2249.8,
+        "activations": 6152.3,
+        "temporaries": 1187.0,  # two logits that the loss drops before the backward pass
+        "workspace": 0.0,
+        "communication": 0.0,
+        "constants": 32.3,
+        "unattributed": 0.0,
+    }
+    layers = {group.key: group for group in rank.peak.layers}
+    assert {f"layers.{number}" for number in range(27, 36)} <= set(layers)
+    assert [layer.layer for layer in rank.activations if layer.layer.startswith("layers.")] == [
+        f"layers.{number}" for number in range(27, 36)
+    ]
+    fused = next(group for group in rank.peak.parameters if group.key == "decoder.layers.*.mlp.linear_fc1.weight")
+    assert fused.contents[Content.OPTIMIZER_STATE] == 2 * fused.contents[Content.WEIGHTS]
+    assert rank.theory.optimizer_ratio == pytest.approx(2, abs=1e-4)
+    assert rank.theory.gradients_ratio == pytest.approx(1, abs=1e-4)
+
+
+def test_stages_by_layers() -> None:
+    assert report_of(QWEN_TINY).stages == (0, 1)
+    assert report_of(QWEN_8B).stages == (None,)
+
+
+def test_tensors_and_padding() -> None:
+    rank = rank_of(QWEN_TINY)
+    split = next(holder for holder in rank.peak.holders if holder.operator == "SplitWithSize")
+    assert split.tensor == "Float32[256, 1, 256, 1]"
+    padding = rank.padding_at_peak()
+    assert padding is not None
+    assert 0 < padding < rank.curve.peak_bytes // 20
+    assert rank_of(QWEN_8B).padding_at_peak() is None
+
+
+def test_findings_of_real_runs() -> None:
+    def names(run: str) -> list[str]:
+        return [finding.check.name for finding in report_of(run).all_findings]
+
+    assert names(LLAMA) == ["late-free", "fragmentation", "spike"]
+    assert names("over_limit") == ["does-not-fit", "stacks-useless", "unattributed"]
+    assert names("llama7b_pynative")[0] == "does-not-fit"
+    assert names(QWEN_8B) == []
+
+
+def test_findings_read_well() -> None:
+    for run in (LLAMA, "over_limit", "llama7b_pynative"):
+        for finding in report_of(run).all_findings:
+            for language in Language:
+                for text in (finding.title(language), finding.message(language), finding.help(language)):
+                    assert text
+                    assert "{" not in text
+    ids = [check.id for check in checks().values()]
+    assert len(ids) == len(set(ids))
+    assert all(check.title.en and check.title.zh for check in checks().values())
+
+
+def test_a_limit_of_the_users_counts() -> None:
+    report = analyse(place_of("asc2"), Wish(limit_bytes=MIB), lambda _done, _total: None)
+    assert next(finding.check.name for finding in report.all_findings) == "does-not-fit"

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.errors import TraceError
+from ms_tune.trace.comm_order import Collective, read_communication_order, read_execution_order
+from tests.trace.test_task import shared
+
+COMMUNICATION = (
+    "index,group,comm_rank,primitive,src_rank,dest_rank,root_rank,input_shape,input_type,output_shape,output_type,"
+    "input_size,output_size\n"
+)
+ROW = '"1","a\\"b\\\\c","0 1","AllReduce","","","","(256, 4)","Float32","(256, 4)","Float32","4096","8192"\n'
+
+
+def test_backslash_escapes(tmp_path: Path) -> None:
+    path = tmp_path / "comm_execute_order.csv"
+    path.write_text(COMMUNICATION + ROW + '"2","cut\n' + ROW.replace('"4096"', '"many"'))
+    order = read_communication_order(path)
+    assert order.collectives == (Collective('a"b\\c', (0, 1), "AllReduce", 4096, 8192),)
+    assert [row.line for row in order.dropped] == [3, 4]
+    with pytest.raises(TraceError):
+        read_execution_order(path)
+    with pytest.raises(TraceError):
+        read_communication_order(tmp_path / "absent")
+
+
+def test_real_files() -> None:
+    place = shared("asc_dp8/rank_3") / "execute_order"
+    order = read_communication_order(place / "comm_execute_order.csv")
+    assert (len(order.collectives), order.dropped_count) == (16, 0)
+    assert order.collectives[0] == Collective("hccl_world_group", tuple(range(8)), "AllReduce", 1048576, 1048576)
+    operators = read_execution_order(place / "execute_order.csv")
+    assert (len(operators.operators), operators.dropped_count) == (174, 0)
+    assert operators.operators[0].node_name == "Default/StreamSend-op0"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([ROW, '"', "\\", ",", "\n", "\x00", "1"]), max_size=20))
+def test_any_file_is_read(pieces: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "comm_execute_order.csv")
+        path.write_text(COMMUNICATION + "".join(pieces))
+        assert read_communication_order(path).dropped_count >= 0

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.errors import TraceError
+from ms_tune.texts import Language, render
+from ms_tune.trace import columns
+from ms_tune.trace.task import Tasks, read_tasks
+from tests.trace.samples import SHARED, folder
+
+HEADER = "time_stamp,task_name,node_name,graph_name,file_name,line_num,python_stack,"
+ROW = "7,PyNative,Dense,,op_runner.h,129,File:/workspace/train.py;Line:42;Function:<module>|,"
+SHARED_TASKS = (
+    *("asc2", "asc_gO0", "asc_dp8/rank_3", "asc_comm/rank_3", "gpt", "nn_cnn_pynative", "over_limit", "v_simple"),
+    *("llama7b_pynative", "mindformers_qwen3_tiny_dp2tp2pp2/rank_0", "mindformers_qwen3_tiny_dp2tp2pp2/rank_4"),
+)
+
+
+def shared(run: str) -> Path:
+    """A run with all its files, which the small copies beside the tests lack."""
+    place = SHARED / run
+    return place if place.is_dir() else folder(run)
+
+
+def read(tmp_path: Path, text: str) -> Tasks:
+    path = tmp_path / "task.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_tasks(path)
+
+
+@pytest.mark.parametrize("run", SHARED_TASKS)
+def test_real_files(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shared(run) / "task.csv"
+    if not path.is_file():
+        pytest.skip("the shared fixtures are not on this machine")
+    tasks = read_tasks(path)
+    lines = path.read_bytes().count(b"\n")
+    assert (len(tasks), tasks.dropped_count) == (lines - 1, 0)
+    assert (tasks.stamp[1:] >= tasks.stamp[:-1]).all()
+    monkeypatch.setattr(columns, "polars", lambda: None)
+    again = read_tasks(path)
+    assert again.stamp.tolist() == tasks.stamp.tolist()
+    assert [again.name.at(row) for row in range(0, len(again), 97)] == [
+        tasks.name.at(row) for row in range(0, len(tasks), 97)
+    ]
+
+
+def test_rows_are_sorted(tmp_path: Path) -> None:
+    tasks = read(tmp_path, f"{HEADER}\n{ROW}\n{ROW.replace('7,', '3,', 1)}\n{ROW.replace('7,', '5,', 1)}\n")
+    assert tasks.stamp.tolist() == [3, 5, 7]
+    assert tasks.line.tolist() == [3, 4, 2]
+    assert tasks.node.at(0) == "Dense"
+
+
+def test_the_layout_without_stacks(tmp_path: Path) -> None:
+    tasks = read(tmp_path, f"{HEADER.replace('python_stack,', '')}\n0,PyNative,Dense,,a.cc,1,\n")
+    assert len(tasks) == 1
+
+
+def test_commas(tmp_path: Path) -> None:
+    in_stack = ROW.replace("/workspace", "/work,space")
+    in_names = "8,3_Default/a,b/MatMul-op0,Default/a,b/MatMul-op0,kernel_graph0,a.cc,12,File:/x;Line:1;Function:f|,"
+    nowhere = "9,a,b,c,d,e,f,g,h,"
+    tasks = read(tmp_path, f"{HEADER}\n{in_stack}\n{in_names}\n{nowhere}\n")
+    assert [tasks.node.at(row) for row in range(2)] == ["Dense", "Default/a,b/MatMul-op0"]
+    assert tasks.name.at(1) == "3_Default/a,b/MatMul-op0"
+    assert [row.line for row in tasks.dropped] == [4]
+
+
+@pytest.mark.parametrize("bad", ["x" + ROW, ROW[:20], ROW.replace("7,", "-7,", 1), ROW.rstrip(","), '"'])
+def test_damaged_rows_are_refused_with_their_line(tmp_path: Path, bad: str) -> None:
+    tasks = read(tmp_path, f"{HEADER}\n{ROW}\n{bad}\n{ROW}\n")
+    assert tasks.line.tolist() == [2, 4]
+    assert [row.line for row in tasks.dropped] == [3]
+    assert all(render(tasks.dropped[0].reason, language) for language in Language)
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    for text in ("", "start_time_stamp,end_time_stamp,\n", "time_stamp,task_name,\n"):
+        with pytest.raises(TraceError):
+            read(tmp_path, text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([ROW, ",", "\n", "\r", "7", "File:", "|", "x", '"', "\ufffd"]), max_size=30))
+def test_any_file_is_read_or_refused(pieces: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        tasks = read(Path(place), HEADER + "\n" + "".join(pieces))
+    assert (tasks.stamp >= 0).all()
