@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,8 +26,9 @@ _OWN = {"diff": "memory_diff", "export": "memory_export"}
 
 
 def subcommands() -> dict[str, str]:
-    """Sub-command, and the module of this package that holds it."""
-    return {**_OWN, **memory_subcommands.SUBCOMMANDS}
+    """Sub-command, and the module of this package that holds it; those whose module is not there are left out."""
+    known = {**_OWN, **memory_subcommands.SUBCOMMANDS}
+    return {name: module for name, module in known.items() if find_spec(f"ms_tune.cli.{module}") is not None}
 
 
 class _MemoryParser(Parser):
@@ -48,7 +50,7 @@ def build_parser(language: Language) -> Parser:
         prog="ms-tune memory",
         language=language,
         description=msg("memory.description"),
-        epilog=msg("memory.examples", others=", ".join(memory_subcommands.SUBCOMMANDS)),
+        epilog=msg("memory.examples"),
     )
     natural = integer_argument(language, minimum=0)
     parser.add_argument("path", type=Path, metavar="RUN", help=parser.tr("memory.help.path"))
@@ -71,6 +73,9 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
     parser.add_argument("--no-graph", action="store_true", help=parser.tr("memory.help.no-graph"))
     parser.add_common_arguments()
+    summaries = {name: f"memory.{name}.summary" for name in _OWN} | memory_subcommands.SUMMARIES
+    lines = [f"  {name:<22}{parser.tr(summaries[name])}" for name in subcommands()]
+    parser.epilog = "\n".join([f"{parser.tr('cli.title.commands')}:", *lines, "", parser.epilog or ""])
     return parser
 
 

@@ -30,7 +30,7 @@ _TYPES = {
     "dict": "object",
     "null": "null",
 }
-_ITEMS = re.compile(r"list\[(\w+)\]")
+_ITEMS = re.compile(r"list\[(\w+)(?:\[.*\])?\]")  # of a list of lists only the outer one is described
 _STATES = {
     "dead": "accepted, and read by nothing / 会被接受，但没有代码读取",
     "deprecated": "deprecated / 已废弃",

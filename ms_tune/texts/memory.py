@@ -43,14 +43,12 @@ TEXTS = {
         "  ms-tune memory ms-tune-runs/NAME            what a dryrun's memory is made of\n"
         "  ms-tune memory output/ --html report.html   a report to open in a browser, off line\n"
         "  ms-tune memory diff before/ after/          what grew, what vanished\n"
-        "  ms-tune memory export run/ --perfetto t.json --snapshot s.pickle\n"
-        "other commands on a trace: {others}",
+        "  ms-tune memory export run/ --perfetto t.json --snapshot s.pickle",
         "示例：\n"
         "  ms-tune memory ms-tune-runs/名称             dryrun 的显存由什么构成\n"
         "  ms-tune memory output/ --html report.html   生成可离线用浏览器打开的报告\n"
         "  ms-tune memory diff before/ after/          什么增加了、什么消失了\n"
-        "  ms-tune memory export run/ --perfetto t.json --snapshot s.pickle\n"
-        "其他针对跟踪数据的命令：{others}",
+        "  ms-tune memory export run/ --perfetto t.json --snapshot s.pickle",
     ),
     "memory.help.path": Text(
         "a memory_block.csv, the folder that holds it, a folder of rank_N folders, or a run folder of 'ms-tune dryrun'",
