@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PART = 32 * 1024**2  # bytes; smaller parts cost time, larger ones memory
 LONGEST_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
+_LOOK_AHEAD = 64 * 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[Part]:
         on_bytes: Told the bytes of every piece that was read.
     """
     number = first
-    while data := file.read(PART):
+    while data := file.read(_whole_lines(file)):
         rest = b""
         if not data.endswith(b"\n"):
             rest = file.readline(LONGEST_LINE)
@@ -78,6 +79,15 @@ def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[Part]:
             yield Part(number, None, 1, complete=True)
             number += 1
             on_bytes(_skip_line(file))
+
+
+def _whole_lines(file: BinaryIO) -> int:
+    """How many bytes to read so that they end with a line, as far as a short look ahead tells; it saves a copy of them."""
+    begin = file.tell()
+    file.seek(begin + PART)
+    ahead = file.read(_LOOK_AHEAD)
+    file.seek(begin)
+    return PART + ahead.find(b"\n") + 1
 
 
 def _skip_line(file: BinaryIO) -> int:
