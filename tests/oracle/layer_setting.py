@@ -8,6 +8,7 @@ recorded instead of done: which layer gets which pattern is the question here.
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.util
 import re
 import signal
@@ -322,9 +323,14 @@ def _time_limit(seconds: float) -> Iterator[None]:
         raise _Hang
 
     previous = signal.signal(signal.SIGVTALRM, give_up)
+    # A signal that arrives while hypothesis' hook on the garbage collector runs would be raised there, and be lost.
+    collecting = gc.isenabled()
+    gc.disable()
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
+        if collecting:
+            gc.enable()
