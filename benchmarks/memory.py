@@ -7,7 +7,10 @@ programs take turns, so that a noisy moment hits all of them.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,6 +20,25 @@ from pathlib import Path
 
 RUNS = 5
 _NEVER = "9223372036854775807"
+_FRAMES = """
+const done = arguments[0], frames = [];
+const paint = performance.getEntriesByType("paint").map((entry) => entry.startTime).sort((a, b) => a - b)[0];
+function begin() {
+  if (document.body.dataset.ready !== "1") { setTimeout(begin, 20); return; }
+  const ready = performance.now(), ticks = rank().bands.tick, first = ticks[0], all = ticks[ticks.length - 1] - first;
+  let last = ready;
+  function frame(now) {
+    frames.push(now - last);
+    last = now;
+    if (frames.length > 60) { done([paint, ready, frames.slice(1)]); return; }
+    const width = all / (1 + frames.length / 3), middle = first + all * (0.3 + frames.length / 200);
+    look(middle - width / 2, middle + width / 2);
+    requestAnimationFrame(frame);
+  }
+  requestAnimationFrame(frame);
+}
+begin();
+"""
 _READ = {
     "pandas.read_csv": "import sys, pandas; pandas.read_csv(sys.argv[1], low_memory=False)",
     "polars.read_csv": "import sys, polars; polars.read_csv(sys.argv[1], infer_schema_length=10000)",
@@ -48,6 +70,33 @@ def main() -> None:
             processor, memory = statistics.median(run[1] for run in runs), max(run[2] for run in runs)
             figures = f"{median:7.2f} s (least {least:.2f})  {median / polars:5.2f} x polars"
             print(f"{name:<24}{figures}  {processor:7.2f} s of processor time {memory:7.0f} MiB")
+        look_at(page)
+
+
+def look_at(page: Path) -> None:
+    """Open the page in headless Chromium: first paint, all blocks unpacked, and 60 frames of zooming and moving."""
+    chromium, driver_path = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver_path is None or importlib.util.find_spec("selenium") is None:
+        print("the page was not opened: Chromium, its driver or Selenium is missing")
+        return
+    webdriver = importlib.import_module("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,900"):
+        options.add_argument(switch)
+    service = importlib.import_module("selenium.webdriver.chrome.service").Service(driver_path)
+    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        driver.set_script_timeout(300)
+        driver.get(page.as_uri())
+        paint, ready, frames = driver.execute_async_script(_FRAMES)
+    finally:
+        driver.quit()
+    frames.sort()
+    print(
+        f"in Chromium: first paint after {paint:.0f} ms, blocks unpacked after {ready:.0f} ms; zooming and moving, "
+        f"{len(frames)} frames: median {statistics.median(frames):.0f} ms, longest {frames[-1]:.0f} ms"
+    )
 
 
 def measured(command: list[str]) -> tuple[float, float, float]:

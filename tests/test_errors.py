@@ -78,8 +78,11 @@ _MAY_USE = {
     "layers": {"layers", *_FOUNDATION},
     "trace": {"trace", *_FOUNDATION},
     "memory": {"memory", "trace", "resources", *_FOUNDATION},  # its findings' texts are a checklist
+    "allocator": {"allocator", "trace", *_FOUNDATION},
+    "native": {"native", "allocator", "dryrun", *_FOUNDATION},  # it is compiled as the stand-in CANN is
     "lint": {"lint", "layers", "config", "resources", *_FOUNDATION},
-    "dryrun": {"dryrun", "memory", "trace", "layers", "config", "resources", *_FOUNDATION},
+    "estimate": {"estimate", "layers", "config", *_FOUNDATION},
+    "dryrun": {"dryrun", "estimate", "memory", "trace", "layers", "config", "resources", *_FOUNDATION},
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}
 _OUTSIDE_WORLD = {

@@ -12,7 +12,7 @@ import pytest
 
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.result import Verdict
-from ms_tune.memory.attribution import Category
+from ms_tune.memory.contents import Content
 from ms_tune.texts import Language, Message, Text, lookup, msg, render
 from tests.sources import modules
 
@@ -175,7 +175,7 @@ def test_every_constant_that_looks_like_an_id_exists() -> None:
         and re.fullmatch(r"[a-z]+\.[a-z]+-[a-z.-]+|[a-z]+\.[a-z]+\.[a-z-]+", node.value)
         and node.value.partition(".")[0] in rooms
         and not name.startswith("ms_tune.lint.")  # key paths of configs, such as model.model_config.offset, look alike
-        and not node.value.startswith(("model.model", "config."))
+        and not node.value.startswith(("model.model", "model.arch", "config."))
     }
     assert {found for found in looks if found[1] not in TEXTS} == set()
 
@@ -216,13 +216,16 @@ def test_no_text_is_unused() -> None:
 @pytest.mark.parametrize(
     ("family", "members"),
     [
-        ("memory.category.{}", [category.value for category in Category]),
+        ("memory.content.{}", [content.value for content in Content]),
         ("dryrun.show.backend.{}", [backend.value for backend in Backend]),
         ("dryrun.check.{}", [backend.value for backend in Backend]),
         ("dryrun.show.{}", [verdict.value for verdict in Verdict]),
         ("dryrun.show.{}", ["peak", "footprint", "usable", "verdict"]),
-        ("dryrun.show.column.{}", ["size", "category", "operator", "where"]),
-        ("dryrun.progress.{}", ["start", "build", "compile", "step", "write"]),
+        ("stages.column.{}", ["stage", "rank", "layers", "weights", "optimizer_state", "activations", "peak"]),
+        ("stages.column.{}", ["footprint", "whole", "limit", "verdict", "variant", "settings", "change", "content"]),
+        ("stages.column.{}", ["simulated", "real", "difference", "share", "simulated_footprint", "real_footprint"]),
+        ("dryrun.show.{}", ["extrapolated"]),
+        ("dryrun.progress.{}", ["start", "build", "compile", "step", "write", "remote"]),
         (
             "dryrun.check.label.{}",
             ["machine", "python", "cores", "mindspore", "mindformers", "numpy", "compiler", "cann"],

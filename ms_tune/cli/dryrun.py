@@ -2,84 +2,250 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.cli.memory_inputs import need, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.dryrun.device import CHIPS
-from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.errors import ExitCode
+from ms_tune.dryrun.environment import LEVELS
+from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
+from ms_tune.errors import ExitCode, UsageError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Mapping, Sequence
 
+    from ms_tune.dryrun.device import MemoryLimit
+    from ms_tune.dryrun.result import DryrunResult, Reading
     from ms_tune.render.console import Console
-    from ms_tune.texts import Language, Message
+    from ms_tune.texts import Language
+
+_ENGINES = ("local", "ray")
+_SIMULATION_ONLY: Mapping[str, object] = {
+    "stages": None,
+    "stage": None,
+    "ranks": None,
+    "level": 1,
+    "jobs": None,
+    "sweep": [],
+    "engine": "local",
+}
+
+
+class _DryrunParser(Parser):
+    """Leaves what follows ``--`` alone: it is the user's own command."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse types it
+        arguments: Sequence[str] = args or ()
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        parsed = super().parse_args(arguments[:end], namespace)
+        parsed.command = tuple(arguments[end + 1 :])
+        if end < len(arguments) and not parsed.command:
+            self.error("the following arguments are required: COMMAND")
+        return parsed
 
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
+    parser = _DryrunParser(
         prog="ms-tune dryrun",
         language=language,
         description=msg("dryrun.description"),
         epilog=msg("dryrun.examples"),
     )
-    count = integer_argument(language, minimum=1)
+    count, natural = integer_argument(language, minimum=1), integer_argument(language, minimum=0)
     size = size_argument(language)
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help=parser.tr("dryrun.help.config"))
     parser.add_argument("--layers", type=count, metavar="N", help=parser.tr("dryrun.help.layers"))
-    parser.add_argument(
-        "--stage",
-        type=integer_argument(language, minimum=0),
-        default=0,
-        metavar="K",
-        help=parser.tr("dryrun.help.stage"),
-    )
+    parser.add_argument("--no-extrapolate", action="store_true", help=parser.tr("dryrun.help.no-extrapolate"))
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--stages", metavar="all|worst|K,..", help=parser.tr("dryrun.help.stages"))
+    which.add_argument("--stage", type=natural, action="append", metavar="K", help=parser.tr("dryrun.help.stage"))
+    which.add_argument("--ranks", metavar="R,..", help=parser.tr("dryrun.help.ranks"))
     parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun.help.devices"))
     memory = parser.add_mutually_exclusive_group()
     memory.add_argument("--device-memory", type=size, metavar="SIZE", help=parser.tr("dryrun.help.device-memory"))
     memory.add_argument("--chip", choices=sorted(CHIPS), help=parser.tr("dryrun.help.chip"))
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun.help.set"))
+    parser.add_argument(
+        "--sweep", action="append", default=[], metavar="PATH=A,B,..", help=parser.tr("dryrun.help.sweep")
+    )
+    parser.add_argument("--level", type=int, choices=LEVELS, default=1, help=parser.tr("dryrun.help.level"))
+    parser.add_argument("--jobs", type=count, metavar="N", help=parser.tr("dryrun.help.jobs"))
+    parser.add_argument("--engine", choices=_ENGINES, default=_ENGINES[0], help=parser.tr("dryrun.help.engine"))
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help=parser.tr("dryrun.help.run-dir"))
     parser.add_argument("--timeout", type=count, default=3600, metavar="SECONDS", help=parser.tr("dryrun.help.timeout"))
+    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("dryrun.help.html"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("dryrun.help.force"))
+    parser.add_argument("--real", action="store_true", help=parser.tr("dryrun.help.real"))
+    parser.add_argument("--compare-real", type=Path, metavar="RUN", help=parser.tr("dryrun.help.compare-real"))
     parser.add_argument("--check", action="store_true", help=parser.tr("dryrun.help.check"))
     parser.add_common_arguments()
+    parser.epilog = f"  {parser.tr('dryrun.help.command')}\n\n{parser.epilog}"
     return parser
 
 
-def run(arguments: Namespace, console: Console) -> ExitCode:
+def run(arguments: Namespace, console: Console) -> ExitCode | int:
     """Simulate, show, judge."""
     if arguments.check:
         return _check(arguments, console)
-    from ms_tune.dryrun.result import Verdict  # noqa: PLC0415
+    need("numpy", "memory.no-numpy")
+    new_file(arguments.html, force=arguments.force)
+    if arguments.html:
+        need("jinja2", "memory.no-jinja")
+    if arguments.command:
+        from ms_tune.cli import dryrun_command  # noqa: PLC0415 - imported late: start-up time
+
+        return dryrun_command.run(arguments, console)
+    if arguments.real:
+        refuse(arguments, _SIMULATION_ONLY, "stages.real.simulation-only")
+    if arguments.compare_real:
+        return _compare(arguments, console)
+    if arguments.sweep:
+        return _sweep(arguments, console)
+    return _simulate(arguments, console)
+
+
+def _simulate(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.dryrun.run import dryrun  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.dryrun.settings import parse_setting  # noqa: PLC0415
     from ms_tune.render import dryrun_json, dryrun_text  # noqa: PLC0415
 
-    progress = _Progress(console)
-    try:
-        result = dryrun(
-            DryrunRequest(
-                config=arguments.config,
-                layers=arguments.layers,
-                stage=arguments.stage,
-                devices=arguments.devices,
-                device_bytes=CHIPS[arguments.chip] if arguments.chip else arguments.device_memory,
-                run_folder=arguments.run_dir,
-                timeout=arguments.timeout,
-            ),
-            progress.show,
-        )
-    finally:
-        progress.clear()
+    request = _request(arguments, tuple(map(parse_setting, arguments.set)))
+    with DryrunProgress(console) as progress:
+        result = dryrun(request, progress)
     for warning in result.warnings:
         console.warn(warning)
+    report = dryrun_json.to_json(result, console)
+    keep_report(result.folder, report)
     if arguments.json:
-        console.write_json(dryrun_json.to_json(result, console))
+        console.write_json(report)
     else:
         dryrun_text.show(result, console)
-    return ExitCode.OK if result.verdict is Verdict.FITS else ExitCode.FINDINGS
+    if arguments.html and result.stages:
+        write_html(result.worst.reading, result.worst.limit, arguments.html, console)
+    return _code([result])
+
+
+def _compare(arguments: Namespace, console: Console) -> ExitCode:
+    """A finished simulated run, or one that is made for it, beside a real one."""
+    from ms_tune.dryrun.compare import compare_real, config_of, ranks_of  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.dryrun.run import dryrun  # noqa: PLC0415
+    from ms_tune.render import dryrun_compare  # noqa: PLC0415
+
+    simulated = arguments.config
+    if simulated is None or simulated.suffix in {".yaml", ".yml"}:
+        arguments.config = simulated or config_of(arguments.compare_real)
+        request = replace(_request(arguments, ()), extrapolate=False)
+        if not request.ranks and arguments.stages is None and not arguments.stage:
+            request = replace(request, ranks=ranks_of(arguments.compare_real))
+        with DryrunProgress(console) as progress:
+            simulated = dryrun(request, progress).folder
+    comparison = compare_real(simulated, arguments.compare_real)
+    if arguments.json:
+        console.write_json(dryrun_compare.to_json(comparison))
+    else:
+        dryrun_compare.show(comparison, console)
+    return ExitCode.OK
+
+
+def _sweep(arguments: Namespace, console: Console) -> ExitCode:
+    """Run every variant and compare."""
+    from ms_tune.dryrun.run import sweep  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.dryrun.settings import parse_setting, parse_sweep, variants  # noqa: PLC0415
+    from ms_tune.render import dryrun_variants  # noqa: PLC0415
+
+    chosen = variants(tuple(map(parse_setting, arguments.set)), tuple(map(parse_sweep, arguments.sweep)))
+    with DryrunProgress(console) as progress:
+        result = sweep([_request(arguments, settings) for settings in chosen], progress)
+    report = dryrun_variants.to_json(result, console)
+    keep_report(result.folder, report)
+    if arguments.json:
+        console.write_json(report)
+    else:
+        dryrun_variants.show(result, console)
+    if any(variant.error is not None for variant in result.variants):
+        return ExitCode.USAGE
+    return _code([variant.result for variant in result.variants if variant.result is not None])
+
+
+def _code(results: Sequence[DryrunResult]) -> ExitCode:
+    from ms_tune.dryrun.result import Verdict  # noqa: PLC0415 - imported late: start-up time
+
+    fit = all(result.verdict is Verdict.FITS for result in results if result.stages)
+    return ExitCode.OK if fit else ExitCode.FINDINGS
+
+
+def _request(arguments: Namespace, settings: tuple[Setting, ...]) -> DryrunRequest:
+    return DryrunRequest(
+        config=arguments.config,
+        layers=arguments.layers,
+        stages=_stages(arguments),
+        ranks=numbers("--ranks", arguments.ranks) if arguments.ranks else (),
+        devices=arguments.devices,
+        device_bytes=CHIPS[arguments.chip] if arguments.chip else arguments.device_memory,
+        run_folder=arguments.run_dir,
+        timeout=arguments.timeout,
+        level=arguments.level,
+        extrapolate=not arguments.no_extrapolate,
+        jobs=arguments.jobs,
+        engine=arguments.engine,
+        settings=settings,
+        real=arguments.real,
+    )
+
+
+def _stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
+    if arguments.stage:
+        return tuple(arguments.stage)
+    text = arguments.stages or StageChoice.ALL.value
+    if text in {choice.value for choice in StageChoice}:
+        return StageChoice(text)
+    return numbers("--stages", text)
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """``0,3`` as numbers."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(msg("cli.usage.value", argument=option, detail=msg("dryrun.numbers", text=text)))
+    return tuple(map(int, parts))
+
+
+def keep_report(folder: Path, report: Mapping[str, object]) -> None:
+    """Keep what ``--json`` prints in the run folder."""
+    from ms_tune.dryrun.rundir import write_json  # noqa: PLC0415 - imported late: start-up time
+
+    with contextlib.suppress(OSError):  # on a full disk the user has seen it all the same
+        write_json(folder / "report.json", report)
+
+
+def write_html(reading: Reading, limit: MemoryLimit, path: Path, console: Console) -> None:
+    """The report of ``ms-tune memory --html`` about one rank."""
+    from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.memory_html import report_html  # noqa: PLC0415
+
+    report = analyse(reading.trace, Wish(limit_bytes=limit.bytes), lambda *_: None)
+    with written(path, console) as part:
+        part.write_text(report_html(report, None, console.language), encoding="utf-8")
+
+
+def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
+    """Raise :class:`UsageError` if an option was given that makes no sense here.
+
+    Args:
+        arguments: The command line.
+        options: Names of options, with the values that they have when they are not given.
+        text_id: What to say, with ``options``.
+    """
+    given = [name for name, default in options.items() if getattr(arguments, name) != default]
+    if given:
+        raise UsageError(msg(text_id, options=", ".join(f"--{name.replace('_', '-')}" for name in given)))
 
 
 def _check(arguments: Namespace, console: Console) -> ExitCode:
@@ -92,29 +258,3 @@ def _check(arguments: Namespace, console: Console) -> ExitCode:
     else:
         dryrun_check.show(check, console)
     return ExitCode.USAGE if check.problem else ExitCode.OK
-
-
-class _Progress:
-    """One line on standard error that is rewritten on a terminal; elsewhere each new phase is a line of its own."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = sys.stderr.isatty()
-        self._last_id = ""
-        self._last_text = ""
-
-    def show(self, message: Message) -> None:
-        """Show what is going on."""
-        text = self._console.say(message)
-        if self._live and text != self._last_text:
-            sys.stderr.write(f"\r\033[K{text}")
-            sys.stderr.flush()
-        elif not self._live and message.id != self._last_id:
-            self._console.note(text)
-        self._last_id, self._last_text = message.id, text
-
-    def clear(self) -> None:
-        """Leave the terminal clean."""
-        if self._live and self._last_text:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
 _SAFE, _UNSAFE = "safe", "unsafe"
+_OPTIONAL_VALUE = re.compile(r"--(fix|diff) unsafe(?:  )?")  # two blanks less, for the columns of the help
 
 
 class _LintParser(Parser):
@@ -41,6 +43,10 @@ class _LintParser(Parser):
         end = words.index("--") if "--" in words else len(words)
         words[:end] = [f"{word}={_SAFE}" if word in ("--fix", "--diff") else word for word in words[:end]]
         return super().parse_args(words, namespace)
+
+    def format_help(self) -> str:
+        """The help text, with the values of those options as they have to be written."""
+        return _OPTIONAL_VALUE.sub(r"--\1[=unsafe]", super().format_help())
 
 
 def build_parser(language: Language) -> Parser:

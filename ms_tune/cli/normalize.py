@@ -167,11 +167,9 @@ def _chosen(plan: NormalizedPlan, arguments: Namespace) -> Sequence[LayerPlan]:
 
 def _write(source: SourceFile, dialect: Dialect, arguments: Namespace, console: Console) -> ExitCode:
     """The lists in their explicit form: into the file, or as a difference to it."""
-    from ms_tune.config.edits import explicit  # noqa: PLC0415 - start-up time
+    from ms_tune.config.explicit import explicit  # noqa: PLC0415 - start-up time
 
-    if dialect is not Dialect.MINDFORMERS:
-        raise UsageError(msg("normalize.write-dialect", dialect=dialect.value))
-    result = explicit(source, arguments.framework_version, arguments.layers)
+    result = explicit(source, dialect, arguments.framework_version, arguments.layers)
     if arguments.diff:
         from difflib import unified_diff  # noqa: PLC0415 - as above
 

@@ -19,6 +19,74 @@ class DType(str, Enum):
         return 4 if self is DType.FLOAT32 else 2
 
 
+class ContextMethod(str, Enum):
+    """How attention sees a sequence that is spread over ranks."""
+
+    ULYSSES = "ulysses"  # all-to-all: every rank attends over the whole sequence with some of the heads
+    RING = "ring"  # keys and values go round: every rank attends with its part of the queries
+    HYBRID = "hybrid"  # Ulysses inside groups, a ring across them
+
+
+class Sharding(str, Enum):
+    """What the data-parallel ranks share out among themselves."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"  # ZeRO 1: the distributed optimizer of Megatron
+    PARAMETERS = "parameters"  # ZeRO 3: fully sharded; a layer's weights are gathered when it runs
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention: queries, and keys with values, go through a narrow projection (DeepSeek).
+
+    Attributes:
+        query_rank: Width of the narrow projection of queries; None for one wide projection.
+        key_value_rank: Width of the narrow projection of keys and values.
+        plain_size: Part of a query or key head without rotary positions.
+        rotary_size: Part of it with them.
+        value_size: Size of a value head.
+    """
+
+    query_rank: int | None
+    key_value_rank: int
+    plain_size: int
+    rotary_size: int
+    value_size: int
+
+    @property
+    def head_size(self) -> int:
+        """Size of a query or key head."""
+        return self.plain_size + self.rotary_size
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The feed-forward block of a mixture-of-experts layer.
+
+    Attributes:
+        count: Routed experts of a layer, on all ranks together.
+        per_token: Experts that each token is sent to.
+        ffn_hidden_size: Width inside one routed expert.
+        shared_ffn_hidden_size: Width inside the shared expert that sees every token; 0 without one.
+        shared_gate: The shared expert's output is weighted by a gate.
+        grouped: The experts of a rank are one grouped matrix product; otherwise one after the other.
+        capacity_factor: Tokens that an expert takes, as a multiple of an even share; None for no limit.
+        router: Number format in which the router works.
+        tensor_parallel: Experts are split over the tensor-parallel ranks as other layers are; otherwise these ranks
+            take part in expert parallelism.
+    """
+
+    count: int
+    per_token: int
+    ffn_hidden_size: int
+    shared_ffn_hidden_size: int = 0
+    shared_gate: bool = False
+    grouped: bool = True
+    capacity_factor: float | None = None
+    router: DType = DType.FLOAT32
+    tensor_parallel: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """The sizes of a decoder-only transformer.
@@ -29,6 +97,11 @@ class ModelShape:
         activation: ``swiglu`` (gated: two projections up) or another activation's name (one projection up).
         rotary: Rotary position embedding, computed; otherwise a learned table of positions.
         tied_embeddings: The output projection uses the word embedding's weight.
+        rotary_fraction: Part of each head that rotary positions turn.
+        qk_norm: Queries and keys are normalised head by head.
+        sandwich_norm: Attention and feed-forward block are normalised behind as well as before.
+        latent: Multi-head latent attention instead of the usual one.
+        experts: The feed-forward block of the layers that have experts.
     """
 
     vocab_size: int
@@ -47,16 +120,28 @@ class ModelShape:
     output_bias: bool
     mlp_bias: bool
     flash_attention: bool
+    rotary_fraction: float = 1.0
+    qk_norm: bool = False
+    sandwich_norm: bool = False
+    latent: LatentAttention | None = None
+    experts: Experts | None = None
 
     @property
     def gated(self) -> bool:
         """Whether the feed-forward block multiplies two projections."""
-        return self.activation == "swiglu"
+        return self.activation in ("swiglu", "fusedswiglu")
 
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """How many ways the job is split in each direction; the data-parallel size follows from the number of devices."""
+    """How many ways the job is split in each direction; the data-parallel size follows from the number of devices.
+
+    Attributes:
+        sequence: Between the layers, activations are split over the tensor-parallel ranks too.
+        context_method: How attention sees the whole sequence where it is spread over ranks.
+        ulysses: Ranks of one Ulysses group in the hybrid method.
+        split_loss: The loss is computed from the tensor-parallel parts of the logits; otherwise they are gathered.
+    """
 
     tensor: int
     pipeline: int
@@ -64,6 +149,9 @@ class Parallelism:
     expert: int
     virtual_pipeline: int | None
     sequence: bool
+    context_method: ContextMethod = ContextMethod.ULYSSES
+    ulysses: int = 1
+    split_loss: bool = True
 
     @property
     def model_size(self) -> int:
@@ -92,11 +180,17 @@ class Precision:
         parameters: Format of the weights that the network computes with.
         mixed: The optimizer keeps its own float32 copy of every weight.
         gradients: Format in which gradients are accumulated over micro-batches.
+        embedding: Format of the word embedding; None for that of the other weights.
+        norm: Format of the weights of normalisations, in which these compute; None for that of the other weights.
+        rotary: Format in which rotary positions are applied; None for that of the other weights.
     """
 
     parameters: DType
     mixed: bool
     gradients: DType
+    embedding: DType | None = None
+    norm: DType | None = None
+    rotary: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,40 +199,30 @@ class Optimizer:
 
     Attributes:
         gradient_buffers: Gradients are added, as each one is ready, to buffers that live for the whole run.
-        distributed: Its state is sharded over the data-parallel ranks (ZeRO 1).
+        sharding: What the data-parallel ranks share out.
+        gathers_again: With sharded parameters: a layer's weights are let go after the forward pass and gathered again
+            for the backward pass.
+        shards: Data-parallel ranks that share out what is sharded; the rest holds copies. None for all of them.
     """
 
     name: str
     gradient_buffers: bool
-    distributed: bool
+    sharding: Sharding
+    gathers_again: bool = False
+    shards: int | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Recompute:
-    """How many layers recompute what, on a pipeline of one stage.
-
-    Attributes:
-        full: The first so many layers recompute everything.
-        select: So many of the next layers recompute selected operators.
-        communication: So many of the next layers repeat their communication.
-    """
-
-    full: int
-    select: int
-    communication: int
+    @property
+    def distributed(self) -> bool:
+        """Whether its state is sharded."""
+        return self.sharding is not Sharding.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """Everything that a reference run of a config needs to know.
-
-    Attributes:
-        recompute: None where it differs from stage to stage (more than one pipeline stage).
-    """
+    """Everything but its layers that a reference run of a config needs to know (:mod:`ms_tune.layers.stage` has those)."""
 
     shape: ModelShape
     parallelism: Parallelism
     batch: Batch
     precision: Precision
     optimizer: Optimizer
-    recompute: Recompute | None

@@ -7,6 +7,7 @@ A config is data: nothing in it is ever executed, and a file that would blow up 
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -126,7 +127,13 @@ class SourceFile:
 
     def written(self) -> Iterator[tuple[KeyPath, Position]]:
         """Every place that has a text of its own, in the order of the text; aliases and merged keys are not followed."""
-        yield from _written(self._root, ())
+        return iter(self._places)
+
+    @cached_property
+    def _places(self) -> list[tuple[KeyPath, Position]]:
+        found: list[tuple[KeyPath, Position]] = []
+        _collect_written(self._root, (), found)
+        return found
 
     def line(self, number: int) -> str:
         """The text of a line, without its line break."""
@@ -146,13 +153,20 @@ def load_source(path: Path) -> SourceFile:
     if path.is_dir():
         raise ConfigError(msg("config.folder"), path=path)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_without_waiting) as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(msg("config.not-found"), path=path) from None
     except OSError as error:
         raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
     return parse_source(decode(content, path), path)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes into is empty, instead of being waited for."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def decode(content: bytes, path: Path) -> str:
@@ -244,12 +258,12 @@ def _duplicates(node: Node, path: KeyPath, seen: set[int]) -> Iterator[Duplicate
         yield from _duplicates(entry.node, (*path, key), seen)
 
 
-def _written(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, Position]]:
+def _collect_written(node: Node, path: KeyPath, found: list[tuple[KeyPath, Position]]) -> None:
     for key, entry in node.entries.items():
         if entry.alias is None:
             here = (*path, key)
-            yield here, Position(entry.key, entry.node.span, entry.node.span, (), entry.node.plain)
-            yield from _written(entry.node, here)
+            found.append((here, Position(entry.key, entry.node.span, entry.node.span, (), entry.node.plain)))
+            _collect_written(entry.node, here, found)
 
 
 def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The environment of the simulated process."""
+"""The environment of the simulated process, and of the same process on a real device."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Cann
+
+LEVELS = (0, 1, 2, 3)
 
 # Left over from a real launch, these would make the process look for a scheduler, another rank or a device; and a
 # module's own log level may hide the statistics that MindSpore logs as a warning.
@@ -17,22 +20,63 @@ _DROPPED = re.compile(
 )
 
 # Of MindSpore itself; where the user has set one, ours must win.
-_SIMULATION = {
-    "MS_SIMULATION_LEVEL": "1",
+_TRACKED = {
     "MS_ALLOC_CONF": "memory_tracker:True",
     "MS_MEMORY_STATISTIC": "1",
+    "GLOG_v": "2",  # warnings: the statistics at exit are one
+}
+_SIMULATION = {
+    "MS_SIMULATION_LEVEL": "1",
+    **_TRACKED,
     # Launch from the thread that runs the script: otherwise the tracker's Python stacks end in MindSpore's worker.
     "MS_DEV_LAUNCH_BLOCKING": "1",
     "DEVICE_ID": "0",
-    "GLOG_v": "2",  # warnings: the statistics at exit are one
 }
+# MindSpore splits MS_ALLOC_CONF at these (``runtime/memory/mem_pool/mem_env.cc``); such a path cannot be handed over.
+_SEPARATORS = re.compile(r"[,:]")
 
 
-def simulation_environment(base: Mapping[str, str], cann: Cann, rank: int, world_size: int) -> dict[str, str]:
-    """The environment in which MindSpore simulates one rank of a job and writes what its allocator did."""
+def simulation_environment(  # noqa: PLR0913 - what tells one simulated process from another
+    base: Mapping[str, str], cann: Cann, rank: int, world_size: int, *, level: int = 1, trace: Path | None = None
+) -> dict[str, str]:
+    """The environment in which MindSpore simulates one rank of a job and writes what its allocator did.
+
+    Args:
+        base: The environment of ms-tune.
+        cann: What the Ascend back end is loaded with.
+        rank: The rank.
+        world_size: Ranks of the job.
+        level: ``MS_SIMULATION_LEVEL``.
+        trace: Where the tracker writes; None for the process's working folder.
+    """
     kept = {name: value for name, value in base.items() if not _DROPPED.fullmatch(name)}
-    ranks = {"RANK_ID": str(rank), "RANK_SIZE": str(world_size)}
-    return {**cann.environment(kept), **_SIMULATION, **ranks, "PYTHONUNBUFFERED": "1"}
+    own = {
+        **_SIMULATION,
+        "MS_SIMULATION_LEVEL": str(level),
+        "MS_ALLOC_CONF": tracker_settings(trace),
+        "RANK_ID": str(rank),
+        "RANK_SIZE": str(world_size),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return {**cann.environment(kept), **own}
+
+
+def real_environment(base: Mapping[str, str], trace: Path | None) -> dict[str, str]:
+    """The environment of a run on devices: the user's own with the tracker on and no simulation.
+
+    Launch blocking is left off: it would make a real run slow, and a run of the same shape with it is at hand, the
+    simulated one.
+    """
+    kept = {name: value for name, value in base.items() if name != "MS_SIMULATION_LEVEL"}
+    return {**kept, **_TRACKED, "MS_ALLOC_CONF": tracker_settings(trace), "PYTHONUNBUFFERED": "1"}
+
+
+def tracker_settings(trace: Path | None) -> str:
+    """``MS_ALLOC_CONF`` with the memory tracker on and told where to write, where MindSpore can be told."""
+    settings = _TRACKED["MS_ALLOC_CONF"]
+    if trace is None or _SEPARATORS.search(str(trace)):
+        return settings
+    return f"{settings},memory_tracker_path:{trace}"
 
 
 def overridden(base: Mapping[str, str]) -> tuple[str, ...]:

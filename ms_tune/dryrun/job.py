@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.model import (
     Batch,
+    ContextMethod,
     DType,
+    Experts,
+    LatentAttention,
     ModelShape,
     Optimizer,
     Parallelism,
     Precision,
-    Recompute,
+    Sharding,
     TrainingConfig,
 )
+from ms_tune.layers.stage import Chunk, Stage, StageLayer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,15 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceJob:
-    """Train ms-tune's reference transformer.
+    """Train one stage of ms-tune's reference transformer.
 
     Attributes:
-        config: The config, already shrunk to the wanted number of layers.
-        data_parallel: Data-parallel ranks of the simulated job.
+        config: The config.
+        stage: The layers of the stage, already shrunk to the wanted number.
+        data_parallel: Data-parallel ranks of the simulated job, context-parallel ones not counted.
         steps: Training steps.
     """
 
     config: TrainingConfig
+    stage: Stage
     data_parallel: int
     steps: int
 
@@ -40,23 +46,36 @@ class ReferenceJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a synthetic data set.
+
+    Attributes:
+        name: Its name.
+        shape: The shape of one sample.
+        dtype: Its number format, by NumPy's name.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class MindFormersJob:
     """Train a MindFormers model (static graph) from a rewritten copy of the user's config.
 
     Attributes:
         config_file: File name of that copy, in the process's working folder.
-        columns: Names of the data set's columns, in order.
+        columns: The data set's columns, in order.
         batches: Batches that the synthetic data set holds: training steps.
         batch_size: Samples in a batch as the data set gives it: all micro-batches of one step.
-        seq_length: Tokens of a sample.
         threads: Threads for dispatching operators; with few, MindSpore cannot build graphs with conditions.
     """
 
     config_file: str
-    columns: tuple[str, ...]
+    columns: tuple[Column, ...]
     batches: int
     batch_size: int
-    seq_length: int
     threads: int
 
     def to_json(self) -> dict[str, object]:
@@ -66,23 +85,51 @@ class MindFormersJob:
 
 def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
     """The job that :meth:`ReferenceJob.to_json` wrote."""
-    config = data["config"]
-    precision = config["precision"]
     return ReferenceJob(
-        TrainingConfig(
-            shape=ModelShape(**config["shape"]),
-            parallelism=Parallelism(**config["parallelism"]),
-            batch=Batch(**config["batch"]),
-            precision=Precision(DType(precision["parameters"]), precision["mixed"], DType(precision["gradients"])),
-            optimizer=Optimizer(**config["optimizer"]),
-            recompute=Recompute(**config["recompute"]) if config["recompute"] else None,
-        ),
+        config=_config_from_json(data["config"]),
+        stage=_stage_from_json(data["stage"]),
         data_parallel=data["data_parallel"],
         steps=data["steps"],
     )
 
 
+def _config_from_json(config: Mapping[str, Any]) -> TrainingConfig:
+    shape, parallelism, optimizer = config["shape"], config["parallelism"], config["optimizer"]
+    latent, experts = shape["latent"], shape["experts"]
+    if experts:
+        experts = {**experts, "router": DType(experts["router"])}
+    precision: dict[str, Any] = {
+        name: value if value is None or name == "mixed" else DType(value) for name, value in config["precision"].items()
+    }
+    return TrainingConfig(
+        shape=ModelShape(
+            **{
+                **shape,
+                "latent": LatentAttention(**latent) if latent else None,
+                "experts": Experts(**experts) if experts else None,
+            }
+        ),
+        parallelism=Parallelism(**{**parallelism, "context_method": ContextMethod(parallelism["context_method"])}),
+        batch=Batch(**config["batch"]),
+        precision=Precision(**precision),
+        optimizer=Optimizer(**{**optimizer, "sharding": Sharding(optimizer["sharding"])}),
+    )
+
+
+def _stage_from_json(stage: Mapping[str, Any]) -> Stage:
+    chunks = tuple(
+        Chunk(
+            tuple(StageLayer(**{**layer, "select": tuple(layer["select"])}) for layer in chunk["layers"]),
+            chunk["embedding"],
+            chunk["head"],
+        )
+        for chunk in stage["chunks"]
+    )
+    return Stage(stage["index"], stage["stages"], chunks)
+
+
 def mindformers_job_from_json(data: Mapping[str, Any]) -> MindFormersJob:
     """The job that :meth:`MindFormersJob.to_json` wrote."""
-    fields = {name: data[name] for name in ("config_file", "batches", "batch_size", "seq_length", "threads")}
-    return MindFormersJob(columns=tuple(data["columns"]), **fields)
+    fields = {name: data[name] for name in ("config_file", "batches", "batch_size", "threads")}
+    columns = tuple(Column(item["name"], tuple(item["shape"]), item["dtype"]) for item in data["columns"])
+    return MindFormersJob(columns=columns, **fields)

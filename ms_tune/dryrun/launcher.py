@@ -1,4 +1,9 @@
-"""Starts the simulated process, watches it, and never leaves it behind."""
+"""Starts processes, watches them, and never leaves one behind.
+
+Every process leads a process group of its own. Signals are not raised as exceptions where they happen, which could lose
+a process between its start and the line that remembers it; they are noted, and the loop that watches the processes acts
+on them. The real child also asks the kernel to end it with its parent (``child/__main__.py``), which covers SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,12 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.spinning import calm
 from ms_tune.errors import RunError
 from ms_tune.texts import msg
 
@@ -19,7 +27,129 @@ if TYPE_CHECKING:
 
 LOG = "log.txt"
 _POLL_SECONDS = 0.1
+_SHORT_POLL = 0.02  # while processes are being ended
 _GRACE_SECONDS = 5.0
+_CALM_SECONDS = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A program to run.
+
+    Attributes:
+        command: The program and its arguments.
+        environment: Its whole environment.
+        folder: Where its output is kept, as :data:`LOG`.
+        timeout: Seconds after which it is stopped.
+        working_folder: Its working folder; None for ``folder``.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+    timeout: float
+    working_folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended.
+
+    Attributes:
+        code: Its exit code; negative if a signal ended it.
+        seconds: From its start to its end.
+        timed_out: It was stopped because its time was up.
+    """
+
+    code: int
+    seconds: float
+    timed_out: bool = False
+
+
+@dataclass(slots=True)
+class Running:
+    """A program that runs."""
+
+    process: subprocess.Popen[bytes]
+    timeout: float
+    simulated: bool = False
+    start: float = field(default_factory=time.monotonic)
+    timed_out: bool = False
+    calmed: float = 0.0  # seconds after the start
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self.start
+
+    def ended(self) -> Ended | None:
+        """How it ended; None while it runs. Whatever it leaves running in its group is ended with it."""
+        if self.process.poll() is None:
+            if self.elapsed <= self.timeout:
+                self._calm()
+                return None
+            self.timed_out = True
+        seconds = self.elapsed
+        stop([self])
+        return Ended(self.process.returncode, seconds, self.timed_out)
+
+    def _calm(self) -> None:
+        """Now and then take the processor from threads that only spin; on a real device they have something to do."""
+        if self.simulated and self.elapsed - self.calmed > _CALM_SECONDS:
+            calm(self.process.pid)
+            self.calmed = self.elapsed
+
+
+def start(child: Child) -> Running:
+    """Start a program.
+
+    Raises:
+        OSError: It cannot be started, or its log cannot be written.
+    """
+    with (child.folder / LOG).open("wb") as output:
+        process = subprocess.Popen(
+            list(child.command),
+            env=dict(child.environment),
+            cwd=child.working_folder or child.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Running(process, child.timeout, simulated="MS_SIMULATION_LEVEL" in child.environment)
+
+
+def stop(running: Sequence[Running]) -> None:
+    """End programs and all that is left of their process groups: politely, and after some seconds not."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        left = [one for one in running if _signal_group(one, sign)]
+        if not left:
+            break
+        end = time.monotonic() + _GRACE_SECONDS
+        while time.monotonic() < end and any(_group_lives(one) for one in left):
+            time.sleep(_SHORT_POLL)
+    for one in running:
+        one.process.wait()
+
+
+def _signal_group(running: Running, sign: signal.Signals) -> bool:
+    """Send a signal to the group; false if there is none any more."""
+    running.process.poll()  # a leader that has ended but was not waited for would keep the group's number alive
+    try:
+        os.killpg(running.process.pid, sign)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _group_lives(running: Running) -> bool:
+    running.process.poll()
+    try:
+        os.killpg(running.process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def run_child(
@@ -29,10 +159,10 @@ def run_child(
     timeout: float,
     on_tick: Callable[[float], None],
 ) -> int:
-    """Run a program until it ends, with all that it prints in the folder's :data:`LOG`.
+    """Run one program until it ends, with all that it prints in the folder's :data:`LOG`.
 
-    The program leads a process group of its own. Whatever ends this function early (an exception, Ctrl-C, SIGTERM, the
-    time limit), the whole group is stopped before it returns.
+    Whatever ends this function early (an exception, Ctrl-C, SIGTERM, the time limit), the program's whole group is
+    stopped before it returns.
 
     Args:
         command: The program and its arguments.
@@ -46,53 +176,76 @@ def run_child(
 
     Raises:
         RunError: The time limit was reached.
+        KeyboardInterrupt: A signal asked ms-tune to end.
     """
-    start = time.monotonic()
-    with (folder / LOG).open("wb") as output, _terminated_as_interrupted():
-        process = subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            while process.poll() is None:
-                elapsed = time.monotonic() - start
-                if elapsed > timeout:
-                    raise RunError(msg("dryrun.run.timeout", seconds=round(timeout)), msg("dryrun.run.timeout.hint"))
-                on_tick(elapsed)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_SECONDS)
-        finally:
-            _stop_group(process)
-    return process.returncode
+    with watched() as watch:
+        running = start(Child(command, environment, folder, timeout))
+        watch.add(running)
+        while (end := running.ended()) is None:
+            on_tick(running.elapsed)
+            watch.rest()
+    if end.timed_out:
+        raise too_long(timeout)
+    return end.code
 
 
-def _stop_group(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of the process's group: politely, then not."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, sign)
-        except ProcessLookupError:
-            break
+def too_long(timeout: float) -> RunError:
+    """The error of a program whose time was up."""
+    return RunError(msg("dryrun.run.timeout", seconds=round(timeout)), msg("dryrun.run.timeout.hint"))
+
+
+class Watch:
+    """The programs that must not be left behind."""
+
+    def __init__(self) -> None:
+        self._running: list[Running] = []
+        self._asked = False
+
+    def add(self, running: Running) -> None:
+        """One more."""
+        self._running.append(running)
+
+    def remove(self, running: Running) -> None:
+        """One that has ended."""
+        self._running.remove(running)
+
+    def ask(self, _number: int, _frame: FrameType | None) -> None:
+        """Handle a signal: note it."""
+        self._asked = True
+
+    def check(self) -> None:
+        """Raise :class:`KeyboardInterrupt` if a signal asked ms-tune to end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def rest(self) -> None:
+        """Wait until something may have happened, a tenth of a second at most."""
+        self.check()
+        first = self._running[0].process if self._running else None
+        if first is None:
+            time.sleep(_POLL_SECONDS)
+            return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
-    process.wait()
+            first.wait(_POLL_SECONDS)
+        self.check()
+
+    def stop_all(self) -> None:
+        """End whatever still runs."""
+        stop(self._running)
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that clean-up runs."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+def watched() -> Iterator[Watch]:
+    """Note signals instead of raising them, and end every program that was not waited for."""
+    watch = Watch()
+    # Only the main thread may set handlers, and only its handlers are called.
+    numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    previous = {number: signal.signal(number, watch.ask) for number in numbers}
     try:
-        yield
+        yield watch
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        try:
+            watch.stop_all()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)

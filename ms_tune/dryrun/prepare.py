@@ -1,39 +1,78 @@
-"""Turns a request into a run that is ready to start: reads the config, shrinks it, picks the way to run it."""
+"""Turns a request into runs that are ready to start: reads the config, shrinks it, picks the way to run it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect, recognise
 from ms_tune.config.source import load_source
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_DEVICES, DryrunRequest, PreparedRun
+from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers, reference
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError
 from ms_tune.resources import data_folder
 from ms_tune.texts import msg
 
+if TYPE_CHECKING:
+    from ms_tune.config.source import SourceFile
 
-def prepare(request: DryrunRequest) -> PreparedRun:
-    """Read and shrink the config.
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A config that was read.
+
+    Attributes:
+        original: As its author wrote it.
+        source: With the user's ``--set``.
+        dialect: Its dialect, one that can be run.
+        name: What it is called before the user.
+        devices: NPUs in the job; None for what the config implies.
+    """
+
+    original: SourceFile
+    source: SourceFile
+    dialect: Dialect
+    name: str
+    devices: int | None
+
+
+def load(request: DryrunRequest) -> LoadedConfig:
+    """Read the config.
 
     Raises:
-        ConfigError: The config cannot be read.
-        UnsupportedError: It asks for something that dryrun cannot run.
+        ConfigError: It cannot be read.
+        UsageError: A setting names no place in it.
     """
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
     devices = request.devices
     if request.config is None and devices is None:
         devices = DEFAULT_TEMPLATE_DEVICES
-    source = load_source(path)
-    dialect = recognise(source.data).dialect
-    name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short(path)
-    if dialect is Dialect.MINDSPEED_MS:
-        return reference.prepare(source, name, request, devices)
-    if dialect is Dialect.MINDFORMERS:
-        return mindformers.prepare(source, name, request, devices)
+    original = load_source(path)
+    dialect = recognise(original.data).dialect
     if dialect is None:
         raise ConfigError(msg("dryrun.not-a-config"), msg("dryrun.not-a-config.hint"), path=path)
-    raise UnsupportedError(msg("dryrun.dialect", dialect=dialect.value), msg("dryrun.dialect.hint"))
+    name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short(path)
+    return LoadedConfig(original, with_settings(original, request.settings, dialect), dialect, name, devices)
+
+
+def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:
+    """A run of the stage ``request.stage`` with ``request.layers`` layers.
+
+    Args:
+        request: The wish.
+        loaded: The config, if it was read already.
+
+    Raises:
+        ConfigError: The config cannot be read.
+        UnsupportedError: It asks for something that dryrun cannot run.
+        UsageError: There is no such stage.
+    """
+    config = loaded or load(request)
+    if config.dialect is Dialect.MINDFORMERS:
+        return mindformers.prepare(config.source, config.name, request, config.devices)
+    return reference.prepare(config.source, config.name, request, config.devices, config.dialect)
 
 
 def _short(path: Path) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.config.dialects.recognise import Dialect
+    from ms_tune.config.source import KeyPath
     from ms_tune.dryrun.job import MindFormersJob, ReferenceJob
     from ms_tune.texts import Message
 
@@ -17,27 +20,93 @@ DEFAULT_TEMPLATE_DEVICES = 8
 STEPS = 2  # the second one starts with optimizer state in place, as every later one does
 
 
+class StageChoice(Enum):
+    """Pipeline stages that need not be named."""
+
+    ALL = "all"
+    WORST = "worst"  # those that no other stage outdoes: the first, the last, and what differs in between
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value of the config to be run otherwise.
+
+    Attributes:
+        path: Where it stands.
+        raw: The value as YAML spells it.
+    """
+
+    path: KeyPath
+    raw: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.path))}={self.raw}"
+
+
 @dataclass(frozen=True, slots=True)
 class DryrunRequest:
-    """A wish for a simulated run.
+    """A wish for a simulated job.
 
     Attributes:
         config: The user's config; None for the packaged default.
-        layers: Layers in the simulated stage; None for as many as the config says.
-        stage: Pipeline stage to simulate.
+        layers: Layers in every simulated stage; None for as many as the config says.
+        stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare`).
+        stages: The stages to simulate.
+        ranks: The ranks to simulate instead, one process each; empty for one rank a stage.
         devices: NPUs in the job; None for what the config implies.
         device_bytes: Memory of a device, if the user names it.
         run_folder: Where to keep the run; None for a new folder in the working folder.
-        timeout: Seconds after which the run is stopped.
+        timeout: Seconds after which a process is stopped.
+        level: ``MS_SIMULATION_LEVEL``.
+        extrapolate: Where ``layers`` is less than the config says, derive the peak of all layers.
+        jobs: Processes at once; None for what cores and memory allow.
+        engine: Where the processes run: ``local`` or ``ray``.
+        settings: Values to be run otherwise than the config says.
+        real: Run on devices, without simulation.
     """
 
     config: Path | None = None
     layers: int | None = None
     stage: int = 0
+    stages: StageChoice | tuple[int, ...] = StageChoice.ALL
+    ranks: tuple[int, ...] = ()
     devices: int | None = None
     device_bytes: int | None = None
     run_folder: Path | None = None
     timeout: float = 3600.0
+    level: int = 1
+    extrapolate: bool = True
+    jobs: int | None = None
+    engine: str = "local"
+    settings: tuple[Setting, ...] = ()
+    real: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequest:
+    """A wish for a command of the user's own to be run in simulation, or with the tracker on a device.
+
+    Attributes:
+        command: The program and its arguments.
+        ranks: The ranks to run it as, one process each.
+        devices: NPUs in the job.
+        device_bytes: Memory of a device, if the user names it.
+        run_folder: Where to keep the run; None for a new folder in the working folder.
+        timeout: Seconds after which a process is stopped.
+        level: ``MS_SIMULATION_LEVEL``.
+        jobs: Processes at once; None for what cores and memory allow.
+        real: Run on the device, without simulation.
+    """
+
+    command: tuple[str, ...]
+    ranks: tuple[int, ...] = (0,)
+    devices: int = 1
+    device_bytes: int | None = None
+    run_folder: Path | None = None
+    timeout: float = 3600.0
+    level: int = 1
+    jobs: int | None = None
+    real: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +145,9 @@ class PreparedRun:
         changes: What is not run as the config says.
         not_included: What the figures leave out.
         warnings: What the user should know about the config itself.
+        kinds: Layers of the simulated stage by kind, such as ``{"dense": 1, "moe, recomputed": 3}``: layers of one kind
+            need the same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
+        theory: Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
     """
 
     job: ReferenceJob | MindFormersJob
@@ -95,3 +167,5 @@ class PreparedRun:
     changes: tuple[Change, ...]
     not_included: tuple[Message, ...]
     warnings: tuple[Message, ...]
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    theory: Mapping[str, int] = field(default_factory=dict)

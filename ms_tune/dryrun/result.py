@@ -1,4 +1,4 @@
-"""What a simulated run found."""
+"""What a simulated job found."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Backend
     from ms_tune.dryrun.device import MemoryLimit
-    from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.memory.attribution import Attribution
-    from ms_tune.memory.timeline import Peak
+    from ms_tune.dryrun.request import PreparedRun, Setting
+    from ms_tune.errors import MsTuneError
+    from ms_tune.memory.contents import Content
+    from ms_tune.memory.phases import Phase
+    from ms_tune.memory.report import RankReport
     from ms_tune.texts import Message
 
 
@@ -25,35 +28,265 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class DryrunResult:
-    """A finished run, read and judged.
+class PhasePeak:
+    """The moment of most memory within one phase of the training step: its bytes and its tick."""
+
+    bytes: int
+    tick: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """What one simulated process left behind.
 
     Attributes:
-        folder: Where the run is kept.
+        folder: Its folder in the run folder.
         trace: The tracker's ``memory_block.csv`` in it.
-        backend: What the Ascend back end was loaded with.
-        mindspore: MindSpore's version.
-        mindformers: MindFormers' version, if it built the model.
-        run: What was run.
-        peak: The moment of most memory.
-        attribution: What it was made of.
-        limit: What it is compared with.
-        verdict: Whether it fits.
-        seconds: Time of the simulated process.
-        not_included: What the figures leave out.
+        report: All that is known about it.
+        phase_peaks: The most memory in each phase of the training step; under None before the first one, and where
+            nothing tells the phases.
+        seconds: Time of the process.
         warnings: What makes the figures less certain than they look.
     """
 
     folder: Path
     trace: Path
+    report: RankReport
+    phase_peaks: Mapping[Phase | None, PhasePeak]
+    seconds: float
+    warnings: tuple[Message, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes in use."""
+        return self.report.curve.peak_bytes
+
+    @property
+    def footprint_bytes(self) -> int:
+        """The largest address range in use: the peak with fragments."""
+        return self.report.curve.footprint_bytes
+
+    @property
+    def contents(self) -> Mapping[Content, int]:
+        """What the peak is made of; the bytes add up to it."""
+        return self.report.peak.contents
+
+    def name_of(self, row: int) -> str | None:
+        """The name of the parameter in a row, with ``*`` for the number of its layer; None if it holds none."""
+        from ms_tune.memory.places import without_layer  # noqa: PLC0415 - it needs numpy
+
+        name = self.report.contents.names.get(row)
+        return without_layer(name) if name is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Extrapolation:
+    """A full stage, derived from runs with fewer layers. It was not run.
+
+    Attributes:
+        layers: Layers that the config gives the stage.
+        from_layers: Layers of the runs that it is derived from.
+        peak_bytes: The peak. There is no footprint: fragments do not grow evenly with the layers.
+        contents: What the peak is made of; empty if nothing tells.
+        layer_bytes: What one more layer, of the kind that the runs differ by, adds to it.
+        layer_activations: What of it are activations, of all micro-batches in flight; 0 for a layer that keeps only its
+            input.
+    """
+
+    layers: int
+    from_layers: tuple[int, ...]
+    peak_bytes: int
+    contents: Mapping[Content, int]
+    layer_bytes: int
+    layer_activations: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageResult:
+    """One simulated stage, judged.
+
+    Attributes:
+        run: What was run.
+        reading: What it left behind.
+        extrapolation: The full stage, if the run has fewer layers and it was asked for.
+        full_layers: Layers that the config gives the stage; None if that is not known.
+        limit: What it is compared with.
+        layer_activations: What recompute of one more layer would free at the peak, less the layer's input; 0 if nothing
+            tells, or if every layer is recomputed already.
+    """
+
+    run: PreparedRun
+    reading: Reading
+    extrapolation: Extrapolation | None
+    full_layers: int | None
+    limit: MemoryLimit
+    layer_activations: int
+
+    @property
+    def judged_bytes(self) -> int:
+        """The peak that the verdict is about: of the full stage where it is known."""
+        return self.extrapolation.peak_bytes if self.extrapolation else self.reading.peak_bytes
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it fits."""
+        return Verdict.FITS if self.judged_bytes <= self.limit.bytes else Verdict.DOES_NOT_FIT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DryrunResult:
+    """A finished job, read and judged.
+
+    Attributes:
+        folder: Where it is kept.
+        backend: What the Ascend back end was loaded with.
+        level: ``MS_SIMULATION_LEVEL``; None on devices.
+        mindspore: MindSpore's version.
+        mindformers: MindFormers' version, if it built the model.
+        settings: What the user had run otherwise than the config says.
+        runs: What was run, by stage and rank.
+        stages: What it found, in the same order; empty at level 0, which compiles only.
+        skipped: Stages that need no more than one that was simulated.
+        seconds: Time of all processes together, from the first start to the last end.
+        not_included: What the figures leave out.
+        warnings: What makes the figures less certain than they look.
+    """
+
+    folder: Path
     backend: Backend
+    level: int | None
     mindspore: str
     mindformers: str | None
-    run: PreparedRun
-    peak: Peak
-    attribution: Attribution
-    limit: MemoryLimit
-    verdict: Verdict
+    settings: tuple[Setting, ...]
+    runs: tuple[PreparedRun, ...]
+    stages: tuple[StageResult, ...]
+    skipped: tuple[int, ...]
     seconds: float
     not_included: tuple[Message, ...]
     warnings: tuple[Message, ...]
+
+    @property
+    def worst(self) -> StageResult:
+        """The stage that needs most; the first of equals."""
+        return max(self.stages, key=lambda stage: stage.judged_bytes)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether every stage fits."""
+        return self.worst.verdict
+
+    @property
+    def imbalance(self) -> float:
+        """How much less than the worst stage the least one needs, as a part of the worst: 0 for equal stages."""
+        sizes = [stage.judged_bytes for stage in self.stages]
+        return 1 - min(sizes) / max(sizes) if max(sizes) else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariantResult:
+    """One variant of a job.
+
+    Attributes:
+        settings: What it has otherwise than the config.
+        result: What it found; None if it failed.
+        error: Why.
+    """
+
+    settings: tuple[Setting, ...]
+    result: DryrunResult | None
+    error: MsTuneError | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SweepResult:
+    """Variants of a job, each simulated.
+
+    Attributes:
+        folder: Where all of them are kept.
+        variants: In the order that the user named them.
+    """
+
+    folder: Path
+    variants: tuple[VariantResult, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankResult:
+    """What one process of a command left behind.
+
+    Attributes:
+        rank: Its rank; None if nothing tells.
+        reading: What it left.
+        limit: What it is compared with.
+    """
+
+    rank: int | None
+    reading: Reading
+    limit: MemoryLimit
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it fits."""
+        return Verdict.FITS if self.reading.peak_bytes <= self.limit.bytes else Verdict.DOES_NOT_FIT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommandResult:
+    """A command of the user's own that was run.
+
+    Attributes:
+        folder: Where the run is kept.
+        command: The command.
+        backend: What the Ascend back end was loaded with.
+        level: ``MS_SIMULATION_LEVEL``; None on devices.
+        code: Its exit code; of the first process that failed, if any did.
+        ranks: The traces that it left.
+        problems: What is wrong with its processes, and where to read more.
+        seconds: How long it ran.
+    """
+
+    folder: Path
+    command: tuple[str, ...]
+    backend: Backend
+    level: int | None
+    code: int
+    ranks: tuple[RankResult, ...]
+    problems: tuple[tuple[Message, Message], ...]
+    seconds: float
+
+    @property
+    def worst(self) -> RankResult | None:
+        """The rank that needs most."""
+        return max(self.ranks, key=lambda rank: rank.reading.peak_bytes, default=None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedRank:
+    """One rank, simulated and real.
+
+    Attributes:
+        rank: Its number; None if the traces do not tell.
+        simulated: The simulated run.
+        real: The run on a device.
+    """
+
+    rank: int | None
+    simulated: RankReport
+    real: RankReport
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RealComparison:
+    """A simulated and a real run of one job side by side.
+
+    Attributes:
+        simulated: Where the simulated run is kept.
+        real: Where the real one is kept.
+        ranks: The ranks that are in both.
+        only_real: Ranks that were not simulated.
+    """
+
+    simulated: Path
+    real: Path
+    ranks: tuple[ComparedRank, ...]
+    only_real: tuple[int | None, ...]

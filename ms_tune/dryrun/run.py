@@ -1,118 +1,170 @@
-"""One simulated run from wish to verdict: prepare, find or build CANN, launch, read, judge."""
+"""A simulated job from wish to verdict: plan, find or build CANN, launch, read, derive, judge."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
 import os
-import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.dryrun.cann_sim.environment import Backend, find_mindspore, prepare_cann
-from ms_tune.dryrun.device import memory_limit
-from ms_tune.dryrun.environment import overridden, simulation_environment
-from ms_tune.dryrun.launcher import LOG, run_child
-from ms_tune.dryrun.prepare import prepare
-from ms_tune.dryrun.result import DryrunResult, Verdict
-from ms_tune.dryrun.rundir import create_run_folder, manifest, write_json
-from ms_tune.errors import MissingExtraError, RunError
-from ms_tune.memory.attribution import attribute
-from ms_tune.memory.timeline import peak_of
+from ms_tune.dryrun import device, machine, real
+from ms_tune.dryrun.backend import check_level, real_cann
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
+from ms_tune.dryrun.engines.local import LocalEngine
+from ms_tune.dryrun.environment import overridden
+from ms_tune.dryrun.plan import JobPlan, StagePlan, plan
+from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
+from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, Verdict
+from ms_tune.dryrun.rundir import create_run_folder, json_text, manifest, write_config, write_manifest
+from ms_tune.dryrun.start import child_of
+from ms_tune.dryrun.task import Task
+from ms_tune.dryrun.theory import unlike_theory
+from ms_tune.errors import MissingExtraError, MsTuneError
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import read_memory_block
-from ms_tune.trace.runtime_log import RuntimeLog, read_runtime_log
-from ms_tune.trace.tensor_list import read_tensor_list
-from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
+    from pathlib import Path
 
-    from ms_tune.dryrun.cann_sim.environment import Cann
+    from ms_tune.dryrun.cann_sim.environment import MindSpore
+    from ms_tune.dryrun.launcher import Ended
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.memory.attribution import Attribution
-    from ms_tune.memory.timeline import Peak
+    from ms_tune.dryrun.task import Engine, Observer, State
     from ms_tune.texts import Message
-    from ms_tune.trace.memory_block import BlockTrace
 
 _JOB = "job.json"
+_CHILD = ("-m", "ms_tune.dryrun.child", _JOB)
 
 
-def dryrun(request: DryrunRequest, on_progress: Callable[[Message], None]) -> DryrunResult:
-    """Simulate one rank of a training job and judge whether it fits.
+def dryrun(request: DryrunRequest, observer: Observer) -> DryrunResult:
+    """Simulate the stages of a training job and judge whether each fits.
 
     Args:
         request: What the user asks for.
-        on_progress: Told what is going on, several times a second while the process runs.
+        observer: Told what is going on.
 
     Raises:
-        MsTuneError: The config, this machine or the run is at fault; the text says which.
+        MsTuneError: The config, this machine or a run is at fault; the text says which.
     """
     mindspore = find_mindspore()
-    run = prepare(request)
-    mindformers = _mindformers_version() if run.dialect is Dialect.MINDFORMERS else None
-    cann = prepare_cann(mindspore, on_progress)
-    machine = _Machine(mindspore.version, mindformers, cann)
-    folder = create_run_folder(request.run_folder, run.config_name)
-    rank_folder = _write_inputs(folder, run)
-    seconds = _launch(machine, run, rank_folder, request.timeout, on_progress)
-    return _judge(request, run, rank_folder, machine, seconds)
+    job = _planned(request)
+    here = _look_around(mindspore, [job], observer)
+    folder = create_run_folder(request.run_folder, job.loaded.name)
+    job.folder = folder
+    _simulate([job], folder, here, observer, keep_going=False)
+    return _judged(job, here)
+
+
+def sweep(requests: Sequence[DryrunRequest], observer: Observer) -> SweepResult:
+    """Simulate variants of a job, which differ in their settings, all of them in one go.
+
+    Args:
+        requests: One for each variant.
+        observer: Told what is going on.
+
+    Raises:
+        MsTuneError: No variant could be run, or this machine is at fault.
+    """
+    mindspore = find_mindspore()
+    jobs: list[_Job | MsTuneError] = []
+    for request in requests:
+        try:
+            jobs.append(_planned(request))
+        except MsTuneError as error:
+            jobs.append(error)
+    good = [job for job in jobs if isinstance(job, _Job)]
+    if not good:
+        raise next(job for job in jobs if isinstance(job, MsTuneError))
+    here = _look_around(mindspore, good, observer)
+    folder = create_run_folder(requests[0].run_folder, good[0].loaded.name)
+    for number, job in enumerate(jobs, start=1):
+        if isinstance(job, _Job):
+            job.prefix = f"variant_{number}/"
+            job.folder = folder / f"variant_{number}"
+    _simulate(good, folder, here, observer, keep_going=True)
+    return SweepResult(folder, tuple(_variant(request, job, here) for request, job in zip(requests, jobs, strict=True)))
+
+
+def _variant(request: DryrunRequest, job: _Job | MsTuneError, here: _Here) -> VariantResult:
+    if isinstance(job, MsTuneError):
+        return VariantResult(request.settings, None, job)
+    try:
+        result = _judged(job, here) if job.error is None else None
+    except MsTuneError as error:
+        return VariantResult(request.settings, None, error)
+    return VariantResult(request.settings, result, job.error)
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
-    """What the run runs on."""
+class _Here:
+    """What the runs run on."""
 
     mindspore: str
     mindformers: str | None
     cann: Cann
 
 
-def _launch(
-    machine: _Machine, run: PreparedRun, rank_folder: Path, timeout: float, on_progress: Callable[[Message], None]
-) -> float:
-    """Run the child process to a good end; returns its seconds."""
-    command = [sys.executable, "-m", "ms_tune.dryrun.child", _JOB]
-    environment = _child_environment(machine.cann, run)
-    facts = {
-        "mindspore": machine.mindspore,
-        "mindformers": machine.mindformers,
-        "backend": machine.cann.backend.value,
-        "config": run.config_name,
-    }
-    write_json(rank_folder.parent / "manifest.json", manifest(command, environment, facts))
-    start = time.monotonic()
-    code = run_child(
-        command, environment, rank_folder, timeout, lambda elapsed: on_progress(_progress(rank_folder, elapsed))
-    )
-    seconds = time.monotonic() - start
-    _check_end(rank_folder, code)
-    return seconds
+@dataclass(slots=True)
+class _Job:
+    """A job and what is known of it so far.
+
+    Attributes:
+        prefix: Of the folders of its tasks, below the run folder.
+        folder: Where it is kept.
+        readings: What the processes left, by folder below ``folder``.
+        error: Why it has no result.
+        seconds: Until its last process ended.
+    """
+
+    request: DryrunRequest
+    loaded: LoadedConfig
+    plan: JobPlan
+    prefix: str = ""
+    folder: Path | None = None
+    readings: dict[str, Reading] = field(default_factory=dict)
+    error: MsTuneError | None = None
+    seconds: float = 0.0
+
+    @property
+    def first(self) -> PreparedRun:
+        """The run of its first stage."""
+        return self.plan.stages[0].run
+
+    def tasks(self) -> list[Task]:
+        """Its processes that leave a trace."""
+        runs = [run for stage in self.plan.stages for run in stage.runs]
+        return [_task(run, self.prefix + _folder_of(run, self.plan), self.request) for run in runs]
 
 
-def _write_inputs(folder: Path, run: PreparedRun) -> Path:
-    """The user's config as it was, the job, and what the job needs."""
-    (folder / "config.yaml").write_text(run.config_text, encoding="utf-8")
-    changes = [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes]
-    write_json(folder / "changes.json", {"version": 1, "changes": changes})
-    rank_folder = folder / f"rank_{run.rank}"
-    rank_folder.mkdir()
-    write_json(rank_folder / _JOB, run.job.to_json())
-    for name, text in run.files.items():
-        (rank_folder / name).write_text(text, encoding="utf-8")
-    return rank_folder
+def _planned(request: DryrunRequest) -> _Job:
+    loaded = load(request)
+    if not request.real:
+        return _Job(request, loaded, plan(request, loaded))
+    # On devices every rank runs, and what is shrunk is not run twice.
+    world_size = prepare(request, loaded).world_size
+    real.check_devices(world_size, real.devices_here())
+    whole = replace(request, ranks=tuple(range(world_size)), extrapolate=False)
+    return _Job(whole, loaded, plan(whole, loaded))
 
 
-def _child_environment(cann: Cann, run: PreparedRun) -> dict[str, str]:
-    environment = simulation_environment(os.environ, cann, run.rank, run.world_size)
-    # A checkout that is run in place must be found from the run's folder too.
-    checkout = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), checkout]))
-    return environment
+def _look_around(mindspore: MindSpore, jobs: Sequence[_Job], observer: Observer) -> _Here:
+    """What the runs need beside MindSpore: MindFormers, and CANN's libraries. Stand-ins take ten seconds to build."""
+    if jobs[0].request.engine == "ray":
+        from ms_tune.dryrun.engines import ray  # noqa: PLC0415 - seldom needed
+
+        observer.say(msg("stages.ray.connecting"))
+        ray.connect()
+    needs = any(job.first.dialect is Dialect.MINDFORMERS for job in jobs)
+    mindformers = _mindformers_version() if needs else None
+    if jobs[0].request.real:
+        return _Here(mindspore.version, mindformers, real_cann())
+    cann = prepare_cann(mindspore, observer.say)
+    check_level(jobs[0].request.level, cann)
+    return _Here(mindspore.version, mindformers, cann)
 
 
 def _mindformers_version() -> str:
@@ -121,98 +173,172 @@ def _mindformers_version() -> str:
     return importlib.metadata.version("mindformers")
 
 
-def _progress(rank_folder: Path, elapsed: float) -> Message:
-    """What the process last said that it is doing."""
-    try:
-        said = json.loads((rank_folder / "progress").read_text(encoding="utf-8"))
-        phase, step, steps = str(said["phase"]), int(said["step"]), int(said["steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        phase, step, steps = "start", 0, 0
-    known = phase if phase in ("start", "build", "compile", "step", "write") else "start"
-    return msg(f"dryrun.progress.{known}", step=step, steps=steps, seconds=round(elapsed))
+def _simulate(jobs: Sequence[_Job], folder: Path, here: _Here, observer: Observer, *, keep_going: bool) -> None:
+    """Run the processes of all jobs and read what they leave."""
+    owners = {task.folder: job for job in jobs for task in job.tasks()}
+    tasks = [task for job in jobs for task in job.tasks()]
+    if jobs[0].request.real:
+        tasks = real.cluster(tasks)
+    _write_inputs(jobs, folder, here)
+    observer.begin(tasks)
+    begin = time.monotonic()
+
+    def tell(task: Task, state: State) -> None:
+        observer.state(task, state)
+        _load_readers()
+
+    def read(task: Task, ended: Ended) -> None:
+        observer.end(task, ended)
+        job = owners.get(task.folder)
+        if job is None:  # the scheduler of a real run
+            return
+        job.seconds = time.monotonic() - begin
+        from ms_tune.dryrun.reading import check_end, read_rank  # noqa: PLC0415 - see above
+
+        try:
+            check_end(folder / task.folder, ended, task.timeout, level=task.level)
+            if task.level:
+                reading = read_rank(folder / task.folder, task.rank, ended.seconds)
+                job.readings[task.folder.removeprefix(job.prefix)] = reading
+        except MsTuneError as error:
+            job.error = job.error or error
+            if not keep_going:
+                raise
+
+    _engine(jobs[0].request, here, tasks).run(tasks, folder, tell, read)
 
 
-def _check_end(rank_folder: Path, code: int) -> None:
-    """Raise :class:`RunError` unless the process came to a good end.
+@cache
+def _load_readers() -> None:
+    """Load what reads traces while there is time, which is when the processes run: it takes a third of a second."""
+    from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415
+    from ms_tune.trace.columns import polars  # noqa: PLC0415
 
-    A process that crashed may still have written a trace, and one that failed to train may exit with 0: only exit code
-    0 and MindSpore's statistics in the log together make a run that may be judged.
-    """
-    log = read_runtime_log(rank_folder / LOG)
-    if code != 0:
-        reason = log.last_error or msg("dryrun.run.silent")
-        raise RunError(msg("dryrun.run.failed", code=code, reason=reason), _see_log(rank_folder))
-    if log.statistics is None:
-        raise RunError(msg("dryrun.run.no-statistics"), _see_log(rank_folder))
+    polars()
 
 
-def _see_log(rank_folder: Path) -> Message:
-    return msg("dryrun.run.log", log=rank_folder / LOG)
+def _engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> Engine:
+    if request.real:  # the ranks wait for each other
+        return LocalEngine(here.cann, len(tasks))
+    if request.engine == "ray":
+        from ms_tune.dryrun.engines.ray import RayEngine  # noqa: PLC0415 - seldom needed
+
+        return RayEngine(request.jobs)
+    return LocalEngine(here.cann, machine.jobs([task.host_bytes for task in tasks], request.jobs))
 
 
-def _find_trace(rank_folder: Path) -> Path:
-    """The tracker's file: in the working folder, or one down when communication was initialised (MindSpore's rule)."""
-    candidates = [rank_folder / "memory_block.csv", *sorted(rank_folder.glob("rank_*/memory_block.csv"))]
-    found = [path for path in candidates if path.is_file()]
-    if len(found) != 1:
-        raise RunError(msg("dryrun.run.no-trace", count=len(found)), _see_log(rank_folder))
-    return found[0]
+def _task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
+    return Task(
+        folder=folder,
+        files={_JOB: json_text(run.job.to_json()), **run.files},
+        arguments=_CHILD,
+        rank=run.rank,
+        world_size=run.world_size,
+        level=request.level,
+        timeout=request.timeout,
+        host_bytes=machine.host_bytes(run),
+        stage=run.stage,
+        layers=run.layers,
+    )
 
 
-def _judge(
-    request: DryrunRequest, run: PreparedRun, rank_folder: Path, machine: _Machine, seconds: float
-) -> DryrunResult:
-    trace_file = _find_trace(rank_folder)
-    trace = read_memory_block(trace_file)
-    peak = peak_of(trace.blocks)
-    if not peak.bytes:
-        raise RunError(msg("dryrun.run.empty-trace"), _see_log(rank_folder))
-    attribution = attribute(peak, trace, read_tensor_list(rank_folder / "tensors.json"))
-    limit = memory_limit(request.device_bytes, run.max_device_memory)
-    fits = peak.bytes <= limit.bytes
-    agreement = _disagreements(read_runtime_log(rank_folder / LOG), peak, trace, attribution)
+def _folder_of(run: PreparedRun, job: JobPlan) -> str:
+    """``rank_N``; for another number of layers hidden one level down, where nobody takes it for one more rank."""
+    is_main = any(run is stage.run for stage in job.stages)
+    return f"rank_{run.rank}" if is_main else f".layers_{run.layers}/rank_{run.rank}"
+
+
+def _write_inputs(jobs: Sequence[_Job], folder: Path, here: _Here) -> None:
+    """The user's config as it was, what is run otherwise, and what repeats the run."""
+    first = jobs[0].tasks()[0]
+    child = child_of(first, folder / first.folder, here.cann)
+    facts = {
+        "mindspore": here.mindspore,
+        "mindformers": here.mindformers,
+        "backend": here.cann.backend.value,
+        "simulation_level": None if jobs[0].request.real else first.level,
+        "config": jobs[0].loaded.name,
+        "working_folder": str(folder / first.folder),
+        "ranks": [
+            {"folder": task.folder, "rank": task.rank, "stage": task.stage, "layers": task.layers}
+            for job in jobs
+            for task in job.tasks()
+        ],
+    }
+    write_manifest(folder, manifest(list(child.command), child.environment, facts))
+    for job in jobs:
+        write_config(folder / job.prefix, job.loaded, job.first)
+
+
+def _judged(job: _Job, here: _Here) -> DryrunResult:
+    if job.folder is None:
+        raise AssertionError(job.prefix)
+    stages = () if not job.request.level else tuple(_stage(stage, job) for stage in job.plan.stages)
+    runs = [stage.run for stage in job.plan.stages]
     return DryrunResult(
-        folder=rank_folder.parent,
-        trace=trace_file,
-        backend=machine.cann.backend,
-        mindspore=machine.mindspore,
-        mindformers=machine.mindformers,
-        run=run,
-        peak=peak,
-        attribution=attribution,
-        limit=limit,
-        verdict=Verdict.FITS if fits else Verdict.DOES_NOT_FIT,
-        seconds=seconds,
-        not_included=_not_included(machine.cann, run),
-        warnings=(*run.warnings, *agreement, *_warnings(fragmented=fits and peak.footprint_bytes > limit.bytes)),
+        folder=job.folder,
+        backend=here.cann.backend,
+        level=None if job.request.real else job.request.level,
+        mindspore=here.mindspore,
+        mindformers=here.mindformers if job.first.dialect is Dialect.MINDFORMERS else None,
+        settings=job.request.settings,
+        runs=tuple(runs),
+        stages=stages,
+        skipped=job.plan.skipped,
+        seconds=job.seconds,
+        not_included=_not_included(here.cann, runs, job.plan),
+        warnings=_warnings(job, stages),
     )
 
 
-def _not_included(cann: Cann, run: PreparedRun) -> tuple[Message, ...]:
-    always = (msg("dryrun.not-included.workspace"), msg("dryrun.not-included.communication"))
-    never_compared = (msg("dryrun.not-included.never-compared"),) if cann.backend is Backend.STAND_IN else ()
-    return (*always, *never_compared, *run.not_included)
+def _stage(stage: StagePlan, job: _Job) -> StageResult:
+    from ms_tune.dryrun.judge import extrapolated, largest_layer  # noqa: PLC0415 - it needs numpy
+
+    readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]
+    whole = extrapolated(stage, readings)
+    return StageResult(
+        run=stage.run,
+        reading=readings[0],
+        extrapolation=whole,
+        full_layers=stage.full_layers,
+        limit=device.memory_limit(job.request.device_bytes, stage.run.max_device_memory),
+        layer_activations=largest_layer(readings[0].report) or (whole.layer_activations if whole else 0),
+    )
 
 
-def _disagreements(log: RuntimeLog, peak: Peak, trace: BlockTrace, attribution: Attribution) -> tuple[Message, ...]:
-    """Whatever does not agree: MindSpore counts the same memory in two other ways, and the child listed its tensors."""
-    found = []
-    if log.statistics is not None and log.statistics.peak_mib != peak.bytes // MIB:
-        found.append(msg("dryrun.warning.log-differs", log=log.statistics.peak_mib, trace=peak.bytes // MIB))
-    if peak.mismatches:
-        found.append(msg("dryrun.warning.column-differs", rows=peak.mismatches))
-    if trace.dropped_count or trace.truncated:
-        found.append(msg("dryrun.warning.dropped", rows=trace.dropped_count))
-    if not attribution.stacks_useful:
-        found.append(msg("memory.stacks-useless"))
-    if attribution.tensors_missing:
-        found.append(msg("memory.tensors-missing", missing=attribution.tensors_missing))
-    return tuple(found)
+def _not_included(cann: Cann, runs: Sequence[PreparedRun], job: JobPlan) -> tuple[Message, ...]:
+    always = [msg("dryrun.not-included.workspace"), msg("dryrun.not-included.communication")]
+    if cann.backend is Backend.STAND_IN:
+        always.append(msg("dryrun.not-included.never-compared"))
+    simulated = {run.stage for run in runs}
+    if len(simulated) + len(job.skipped) < job.pipeline_stages:
+        always.append(msg("dryrun.not-included.other-stages"))
+    own = [message for run in runs for message in run.not_included if message.id != "dryrun.not-included.other-stages"]
+    return _once([*always, *own])
 
 
-def _warnings(*, fragmented: bool) -> tuple[Message, ...]:
+def _warnings(job: _Job, stages: Sequence[StageResult]) -> tuple[Message, ...]:
     changed = overridden(os.environ)
-    return (
-        *((msg("dryrun.warning.fragmentation"),) if fragmented else ()),
-        *((msg("dryrun.warning.overridden", names=", ".join(changed)),) if changed else ()),
+    found = [message for stage in job.plan.stages for message in stage.run.warnings]
+    found += [stage.reason for stage in job.plan.stages if stage.reason is not None]
+    found += [message for reading in job.readings.values() for message in reading.warnings]
+    found += [message for stage in stages for message in unlike_theory(stage.run.theory, stage.reading.contents)]
+    fragmented = any(
+        stage.extrapolation is None
+        and stage.verdict is Verdict.FITS
+        and stage.reading.footprint_bytes > stage.limit.bytes
+        for stage in stages
     )
+    if fragmented:
+        found.append(msg("dryrun.warning.fragmentation"))
+    if changed:
+        found.append(msg("dryrun.warning.overridden", names=", ".join(changed)))
+    return _once(found)
+
+
+def _once(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Each message once, in the order of their first turn."""
+    seen: dict[str, Message] = {}
+    for message in messages:
+        seen.setdefault(f"{message.id} {sorted(message.params.items())}", message)
+    return tuple(seen.values())

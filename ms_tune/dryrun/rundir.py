@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 
 from ms_tune import __version__
 from ms_tune.dryrun.cann_sim.cache import cache_root
-from ms_tune.errors import UsageError
+from ms_tune.dryrun.settings import changed_text, unified_diff
+from ms_tune.errors import RunError, UsageError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.dryrun.request import PreparedRun
 
 RUNS = "ms-tune-runs"
 # Recorded in the manifest; anything else of the environment may hold secrets and is left out.
@@ -66,8 +70,25 @@ def _new_folder(parent: Path, name: str) -> Path:
 def write_json(path: Path, value: Mapping[str, object]) -> None:
     """Write a JSON file so that a reader sees the old file or the new one, never a part."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    fresh.write_text(json_text(value), encoding="utf-8")
     fresh.replace(path)
+
+
+def json_text(value: Mapping[str, object]) -> str:
+    """The text of a JSON file."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+
+
+def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
+    """Write ``manifest.json``.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    try:
+        write_json(folder / "manifest.json", content)
+    except OSError as error:
+        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=error.strerror)) from error
 
 
 def manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[str, object]) -> dict[str, object]:
@@ -78,3 +99,22 @@ def manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[
         if _RECORDED.fullmatch(name) and not _SECRET.search(name)
     }
     return {"version": 1, "ms_tune": __version__, "command": command, "environment": recorded, **extra}
+
+
+def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
+    """The user's config as it was, what is run otherwise, and the difference as ``diff -u`` shows it.
+
+    Raises:
+        RunError: The files cannot be written.
+    """
+    changes = [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes]
+    run_text = changed_text(config.source, [(change.key, change.after) for change in run.changes])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").write_text(config.original.text, encoding="utf-8")
+        (folder / "config.diff").write_text(
+            unified_diff(config.original.text, run_text, "config.yaml"), encoding="utf-8"
+        )
+        write_json(folder / "changes.json", {"version": 1, "changes": changes})
+    except OSError as error:
+        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=error.strerror)) from error

@@ -1,7 +1,8 @@
-"""The little of NumPy that MindFormers' texts and conversions show: int32 arrays from nested lists, and their print.
+"""The little of NumPy that the frameworks' texts and conversions show: arrays from nested lists, and their print.
 
-MindFormers pins NumPy below 2, and that is what this follows (checked against 1.26). ms-tune itself does without
-NumPy, so that a config can be normalised without it.
+MindFormers and MindSpeed-Core-MS need NumPy below 2, and that is what this follows (checked against 1.26). ms-tune itself
+does without NumPy, so that a config can be normalised without it. What MindSpeed-Core-MS does with arrays beyond that is in
+:mod:`ms_tune.layers.count_array`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,15 @@ def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
     Raises:
         FrameworkStop: NumPy raises.
     """
+    return shape_of(value), [_element(item) for item in leaves(value)]
+
+
+def shape_of(value: object) -> tuple[int, ...]:
+    """The shape of the array that nested lists make.
+
+    Raises:
+        FrameworkStop: NumPy raises, because the lists are ragged.
+    """
     shape, ragged = _shape(value)
     if ragged:
         stop(
@@ -42,7 +52,7 @@ def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
             "setting an array element with a sequence. The requested array has an inhomogeneous shape after "
             f"{len(shape)} dimensions. The detected shape was {shape} + inhomogeneous part.",
         )
-    return shape, [_element(item) for item in leaves(value)]
+    return shape
 
 
 def _shape(value: object) -> tuple[tuple[int, ...], bool]:
@@ -96,8 +106,8 @@ def _element(item: object) -> int:
     return (number + _INT32 // 2) % _INT32 - _INT32 // 2
 
 
-def array_text(shape: tuple[int, ...], items: Sequence[int]) -> str:
-    """``str`` of an integer array (:func:`numpy.array2string` with its default settings)."""
+def array_text(shape: tuple[int, ...], items: Sequence[object]) -> str:
+    """``str`` of an array of integers, or of words (:func:`numpy.array2string` with its default settings)."""
     return _text(shape, items, separator=" ", prefix="", suffix="")
 
 
@@ -110,7 +120,7 @@ def array_repr(items: Sequence[int]) -> str:
     return text + space + kind
 
 
-def _text(shape: tuple[int, ...], items: Sequence[int], *, separator: str, prefix: str, suffix: str) -> str:
+def _text(shape: tuple[int, ...], items: Sequence[object], *, separator: str, prefix: str, suffix: str) -> str:
     if not items:
         return "[]"
     width = max(len(str(item)) for item in items)

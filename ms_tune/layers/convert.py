@@ -22,6 +22,7 @@ from ms_tune.layers.cells import Cells, cut, is_full, run_length
 from ms_tune.layers.convert_names import carried_patterns
 from ms_tune.layers.convert_swap import convert_swap
 from ms_tune.layers.layer_specs import write_specs
+from ms_tune.layers.patterns import drop_excluded
 from ms_tune.layers.plans import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.layers.result import Problem, Severity
 from ms_tune.layers.sapp import SappLists, from_sapp, parse_sapp
@@ -216,7 +217,22 @@ def _to_mindformers(plan: NormalizedPlan, draft: _Draft) -> None:
         ("select_recompute_exclude", "select_excludes"),
         ("select_comm_recompute_exclude", "comm_excludes"),
     ):
-        draft.values[f"recompute_config.{key}"] = _mindformers_patterns(plan, draft, key, attribute, by_id=swapping)
+        value = _mindformers_patterns(plan, draft, key, attribute, by_id=swapping)
+        chosen = draft.values.get(f"recompute_config.{key.removesuffix('_exclude')}")
+        # With swap on, exclude lists have no effect; without, they take patterns away that say the same.
+        if key.endswith("_exclude") and value and (swapping or _takes_away(value, chosen)):
+            draft.say("excludes", Severity.ERROR)
+            value = False
+        draft.values[f"recompute_config.{key}"] = value
+
+
+def _takes_away(excluded: object, chosen: object) -> bool:
+    """Whether an exclude list takes a pattern out of the list beside it, whatever layers they are for."""
+    if not isinstance(excluded, dict) or not isinstance(chosen, dict):
+        return False
+    dropped: list[tuple[str, str]] = []
+    drop_excluded("", dict(chosen), excluded, dropped, timed=True)
+    return bool(dropped)
 
 
 def _mindformers_patterns(plan: NormalizedPlan, draft: _Draft, key: str, attribute: str, *, by_id: bool) -> object:
@@ -277,6 +293,8 @@ def _to_pynative(plan: NormalizedPlan, draft: _Draft, version: str) -> None:
         draft.values["parallelism.pipeline_parallel_interleave_num"] = cells.chunks
         draft.values["parallelism.pipeline_parallel_layers_per_stage"] = "auto" if cells.stages == 1 else _texts(cells)
     draft.values["model.num_hidden_layers"] = len(cells.layers)
+    if cells.behind:
+        draft.values["model.num_nextn_predict_layers"] = len(cells.behind)
     _tell_operators(plan, draft, MINDFORMERS_PYNATIVE)
     full = write_specs(layer.layer for layer in plan.layers if is_full(layer))
     select = _modules(plan, draft, "select_patterns")

@@ -47,7 +47,11 @@ def carried_patterns(plan: NormalizedPlan, attribute: str, to: str) -> tuple[dic
     if to == MINDFORMERS_PYNATIVE:
         if plan.dialect == MINDSPEED_MS:
             return {pattern: _MINDSPEED_NAMES[pattern] for pattern in found}, []
-        return {pattern: dynamic_pattern(pattern) for pattern in found}, []
+        # The dynamic graph takes no blank pattern, and reads the whole of one, not level by level as far as it gets.
+        carried = {
+            pattern: dynamic_pattern(pattern) for pattern in found if pattern.strip() and _is_expression(pattern)
+        }
+        return carried, [pattern for pattern in found if pattern not in carried]
     if plan.dialect == MINDSPEED_MS:
         return None, []
     names = {pattern: static_pattern(pattern) for pattern in found}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
-from ms_tune.layers.arrays import array_text, leaves
+from ms_tune.layers.arrays import array_text, leaves, shape_of
 from ms_tune.layers.result import stop
 
 # A scalar of such an array: bool stands for numpy.bool_, int for an integer, float for numpy.float64.
@@ -40,7 +40,7 @@ class CountArray:
             FrameworkStop: NumPy raises.
         """
         if self.kind is str:
-            width = max(_width(item) for item in self.items)
+            width = max(1, *(_width(item) for item in self.items))  # NumPy has no shorter text
             stop(
                 "UFuncTypeError",
                 "ufunc 'add' did not contain a loop with signature matching types "
@@ -76,24 +76,7 @@ class CountArray:
 
     def text(self) -> str:
         """``str`` of the array."""
-        if self.kind is int:
-            return array_text(self.shape, self.items)
-        return array_text(self.shape, [_shown(word) for word in _words(self.items)])
-
-
-class _Shown(int):
-    """An element that shows as a word of its own."""
-
-    word = ""
-
-    def __str__(self) -> str:
-        return self.word
-
-
-def _shown(word: str) -> _Shown:
-    shown = _Shown()
-    shown.word = word
-    return shown
+        return array_text(self.shape, self.items if self.kind is int else _words(self.items))
 
 
 def _words(items: tuple[Any, ...]) -> list[str]:
@@ -113,13 +96,7 @@ def count_array(value: object) -> CountArray:
     Raises:
         FrameworkStop: NumPy raises, because the list is ragged.
     """
-    shape, ragged = _shape(value)
-    if ragged:
-        stop(
-            "ValueError",
-            "setting an array element with a sequence. The requested array has an inhomogeneous shape after "
-            f"{len(shape)} dimensions. The detected shape was {shape} + inhomogeneous part.",
-        )
+    shape = shape_of(value)
     items = leaves(value)
     kind = _kind(items)
     if kind is float:
@@ -145,26 +122,6 @@ def _kind(items: list[object]) -> type:
         if kind in kinds:
             return kind
     return bool
-
-
-def _shape(value: object) -> tuple[tuple[int, ...], bool]:
-    """The common shape of nested lists, and whether they go on raggedly behind it."""
-    if not isinstance(value, (list, tuple)):
-        return (), False
-    if not value:
-        return (0,), False
-    children = [_shape(item) for item in value]
-    common = children[0][0]
-    ragged = any(child_ragged for _, child_ragged in children)
-    for shape, _ in children[1:]:
-        if shape == common:
-            continue
-        ragged = True
-        same = 0
-        while same < min(len(shape), len(common)) and shape[same] == common[same]:
-            same += 1
-        common = common[:same]
-    return (len(value), *common), ragged
 
 
 def add(one: Number, other: Number) -> Number:

@@ -124,6 +124,8 @@ def _active(patterns: Mapping[object, Sequence[Sequence[int]]], cell: Cell, *, t
 
 def _reaches(rows: Sequence[Sequence[int]], cell: Cell) -> bool:
     """The first so many layers of a cell are reached."""
-    if cell.chunk >= len(rows) or cell.column >= len(rows[cell.chunk]):
-        stop("IndexError", "list index out of range")
-    return 0 <= cell.rank < rows[cell.chunk][cell.column]
+    try:
+        count = rows[cell.chunk][cell.column]
+    except IndexError as error:  # of a list or of a tuple, as the config has it
+        stop("IndexError", str(error))
+    return 0 <= cell.rank < count

@@ -39,6 +39,8 @@ def _model_traps(inputs: MindSpeedInputs) -> Iterator[Problem]:
     if inputs.recompute_config is not None:
         if inputs.granularity == "selective":
             yield _warning("selective-stays")
+            if inputs.rows > 1:
+                yield _warning("selective-forgotten")
         if full or inputs.method or inputs.num_layers:
             yield _warning("model-recompute-ignored")
         flags = (("select_recompute", inputs.select), ("select_comm_recompute", inputs.comm))

@@ -33,6 +33,7 @@ class NormalizedPlan:
         problems: Everything worth saying, the framework's own failure first.
         log: What the framework logs about it, as far as that follows from the config.
         failure: Where the framework stops, if it does.
+        matches: What each pattern of the plan finds in the model's layers, if they are known.
     """
 
     dialect: str
@@ -43,6 +44,7 @@ class NormalizedPlan:
     problems: tuple[Problem, ...]
     log: tuple[str, ...] = ()
     failure: Failure | None = None
+    matches: Mapping[str, tuple[str, ...]] | None = None
 
 
 def from_recompute_plan(plan: RecomputePlan, framework_version: str) -> NormalizedPlan:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.layers.layer_specs import parse_specs, write_specs
 from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
 from ms_tune.layers.pynative_checks import check_recompute, check_schedule, check_swap
+from ms_tune.layers.pynative_log import log_lines
 from ms_tune.layers.pynative_modules import Modules, expand, without_children, without_covered
 from ms_tune.layers.pynative_placement import place_pynative
 from ms_tune.layers.pynative_traps import find_traps
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ms_tune.layers.pynative_placement import Ranges
 
 FRAMEWORK = "MindFormers"
+_MAY_BE_COMM = ("comm_select_module", "exclude_op")
 _UNDER_FULL = ("select_module", "comm_select_module")  # what a layer leaves out if it is recomputed in full
 
 
@@ -55,6 +57,8 @@ class PynativeInputs:
         op_swap: ``swap.op_swap``.
         modules: The paths of the modules and operators inside each layer, or None if the model is not known; then
             the plan names the patterns themselves.
+        comm_known: Whether ``modules`` has communication operators, too. They are there only once the model is split;
+            without them a pattern that may be meant for them stands for itself if it matches nothing else.
     """
 
     layers: int
@@ -75,6 +79,7 @@ class PynativeInputs:
     layer_swap: Any = None
     op_swap: Any = None
     modules: Modules | None = None
+    comm_known: bool = True
 
     @property
     def total(self) -> int:
@@ -97,7 +102,6 @@ class PynativeOutcome:
     swapped: frozenset[int] = frozenset()
     op_swap: Mapping[int, list[str]] = field(default_factory=dict)
     unmatched: list[tuple[str, str]] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
 
 
 def normalize_pynative(inputs: PynativeInputs) -> NormalizedPlan:
@@ -130,7 +134,7 @@ def normalize_pynative(inputs: PynativeInputs) -> NormalizedPlan:
         formative=_formative(working, outcome) if complete else None,
         layers=tuple(_layers(working, outcome)) if complete else (),
         problems=problems,
-        log=tuple(outcome.log),
+        log=tuple(log_lines(working, outcome)) if complete else (),
         failure=failure_of(stopped) if stopped else None,
     )
 
@@ -177,8 +181,6 @@ def _apply_recompute(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
     """``apply_recompute``: full recompute wins, and what lies inside a chosen module is left to the module."""
     on = inputs.mode != "None"
     outcome.full = frozenset(parse_specs(inputs.full_layers) if on else ()) & outcome.places.keys()
-    if inputs.exclude_op and inputs.version == "2.0":
-        outcome.log.append(f"Ops excluded from recompute (MUST_SAVE): {list(inputs.exclude_op)}")
     if inputs.mode == "select":
         found = _expand(inputs.select_module.items(), "select_module", inputs, outcome)
         outcome.select = without_children(found, outcome.full)
@@ -188,7 +190,6 @@ def _apply_recompute(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
     if inputs.comm:
         found = _expand(inputs.comm_module.items(), "comm_select_module", inputs, outcome)
         outcome.comm = without_covered(found, outcome.full, outcome.select)
-    outcome.log += [f"Set full recompute at layer {layer}" for layer in sorted(outcome.full)]
     if on and inputs.exclude_op and inputs.version == "2.0":
         names = list(inputs.exclude_op)
         outcome.exclude = dict.fromkeys(sorted(outcome.full | set(outcome.select)), names)
@@ -205,13 +206,13 @@ def _apply_swap(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
     if names:
         found = _expand(names, "op_swap", inputs, outcome)
         outcome.op_swap = without_children(found, outcome.swapped)
-    outcome.log += [f"Set layer swap at layer {layer}" for layer in sorted(outcome.swapped)]
 
 
 def _expand(
     patterns: Iterable[tuple[str, Any]], key: str, inputs: PynativeInputs, outcome: PynativeOutcome
 ) -> dict[int, list[str]]:
-    found, unmatched = expand(patterns, outcome.places.keys(), inputs.modules)
+    keeps = key in _MAY_BE_COMM and not inputs.comm_known
+    found, unmatched = expand(patterns, outcome.places.keys(), inputs.modules, keeps=keeps)
     outcome.unmatched += [(key, pattern) for pattern in unmatched]
     if key in _UNDER_FULL:
         for layer in outcome.full & found.keys():

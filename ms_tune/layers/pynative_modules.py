@@ -26,7 +26,11 @@ _PLAIN = re.compile(r"\w+(?:\.\w+)*")
 
 
 def expand(
-    patterns: Iterable[tuple[str, Any]], layers: AbstractSet[int], modules: Modules | None
+    patterns: Iterable[tuple[str, Any]],
+    layers: AbstractSet[int],
+    modules: Modules | None,
+    *,
+    keeps: bool = False,
 ) -> tuple[dict[int, list[str]], list[str]]:
     """The modules of each layer that are reached, and the patterns that reach none.
 
@@ -34,6 +38,7 @@ def expand(
         patterns: Patterns and their lists of layers.
         layers: The layers that are built; others are passed over.
         modules: The modules of each layer. Without them a pattern stands for whatever it may match.
+        keeps: Whether a pattern that matches none of them stands for whatever else it may match.
 
     Raises:
         FrameworkStop: A list of layers cannot be read, or a pattern is no regular expression.
@@ -49,6 +54,7 @@ def expand(
             reached = [pattern]
             if modules is not None:
                 reached = [path for path in modules.get(layer, ()) if full_match(pattern, path)]
+                reached = reached or [pattern] * keeps
             matched = matched or bool(reached)
             names = found.setdefault(layer, []) if reached else []
             names += [name for name in reached if name not in names]

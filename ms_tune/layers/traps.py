@@ -12,7 +12,7 @@ from ms_tune.layers.arrays import leaves, to_int32
 from ms_tune.layers.inputs import KEYS
 from ms_tune.layers.patterns import compile_segment, is_risky
 from ms_tune.layers.recompute import is_counts, is_patterns
-from ms_tune.layers.result import Problem, Severity
+from ms_tune.layers.result import Effect, Problem, Severity
 from ms_tune.layers.swap_traps import find_swap_traps
 from ms_tune.texts import msg
 
@@ -53,11 +53,22 @@ def find_traps(
         comm = {pattern for plan in layers for pattern in plan.comm_patterns}
         problems += _hidden_traps("select_recompute", formative.select_recompute, placement, select)
         problems += _hidden_traps("select_comm_recompute", formative.select_comm_recompute, placement, comm)
+    problems += _ahead_traps(inputs, layers)
     problems += [
         Problem("pattern-excluded", Severity.INFO, msg("layers.pattern-excluded", key=key, pattern=pattern))
         for key, pattern in dropped
     ]
     return problems
+
+
+def _ahead_traps(inputs: RecomputeInputs, layers: Sequence[LayerPlan]) -> Iterator[Problem]:
+    """Prediction layers behind the others, where lists have no place for them (1.7 to 2.1)."""
+    if inputs.legacy or inputs.reduced or not inputs.mtp_layers or not layers:
+        return
+    last = layers[-1]
+    if last.recompute is not Effect.NONE or last.swap:
+        message = msg("layers.ahead-as-last", count=inputs.mtp_layers, layer=last.layer)
+        yield Problem("ahead-as-last", Severity.INFO, message)
 
 
 def _unheard_traps(inputs: RecomputeInputs) -> Iterator[Problem]:

@@ -2,9 +2,8 @@ r"""What operator patterns find in the layers of the models that MindFormers tra
 
 How a pattern is looked up is ``LayerSetting.set_pattern_recompute`` and ``set_pattern_swap``: every segment but the
 last picks child cells by name, the last one picks operators and, where a cell may be meant, cells. The lines that the
-framework logs for each layer follow from that. The trees are those of MindFormers 1.9
-(:mod:`ms_tune.layers.tree_data`); which operators there are depends on the model's settings, so a pattern counts as
-finding nothing only if no variant of the model has anything for it.
+framework logs for each layer follow from that. Which operators a layer has depends on the model's settings, so a pattern
+counts as finding nothing only if no variant of the model has anything for it (:mod:`ms_tune.layers.tree`).
 """
 
 from __future__ import annotations
@@ -19,75 +18,17 @@ from ms_tune.layers.plan import failure_problem
 from ms_tune.layers.recompute import default_patterns, is_patterns
 from ms_tune.layers.result import Effect, Failure, FrameworkStop, Problem, Severity
 from ms_tune.layers.swap import check_prefetch, layer_swap_line
-from ms_tune.layers.tree_data import MODELS, TREES
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ms_tune.layers.inputs import RecomputeInputs
     from ms_tune.layers.result import Formative, LayerPlan, RecomputePlan
-
-TREE_VERSION = "1.9"
-_WORD = re.compile(r"\[\w+:|\]|\w+")
+    from ms_tune.layers.tree import LayerModel, Tree
 
 
-@dataclass(slots=True, eq=False)
-class Tree:
-    """A cell: its operators in alphabetical order, and its child cells in their own."""
-
-    operators: list[str] = field(default_factory=list)
-    cells: list[tuple[str, Tree]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class LayerModel:
-    """The layers of one model.
-
-    Args:
-        name: The model's name: ``model_type``, or ``arch.type`` of a legacy model.
-        kinds: The layer without experts and the one with them, as this config builds them; or the only one there is.
-            Empty when the config's settings are unlike any variant.
-        every: The layers of all variants.
-        dense: How many layers have no experts, if some have.
-    """
-
-    name: str
-    kinds: tuple[Tree, ...]
-    every: tuple[Tree, ...]
-    dense: int = 0
-
-    def tree(self, layer: int) -> Tree | None:
-        """The tree of one layer."""
-        if not self.kinds:
-            return None
-        return self.kinds[0] if layer < self.dense else self.kinds[-1]
-
-
-def layer_model(name: str, variant: str, dense: int = 0) -> LayerModel | None:
-    """A model by its name, or None if its layers are not known."""
-    variants = MODELS.get(name)
-    if variants is None:
-        return None
-    numbers = sorted({number for kinds in variants.values() for number in kinds})
-    trees = {number: parse_tree(TREES[number]) for number in numbers}
-    kinds = tuple(trees[number] for number in variants.get(variant, ()))
-    return LayerModel(name, kinds, tuple(trees.values()), dense)
-
-
-def parse_tree(text: str) -> Tree:
-    """A tree from its text: operators, then child cells as ``[name: ...]``."""
-    stack = [Tree()]
-    for word in _WORD.findall(text):
-        if word == "]":
-            stack.pop()
-        elif word.startswith("["):
-            child = Tree()
-            stack[-1].cells.append((word[1:-1], child))
-            stack.append(child)
-        else:
-            stack[-1].operators.append(word)
-    return stack[0]
+_TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # where a cell is as good as an operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +92,19 @@ def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel
 
     A segment may turn out to be no regular expression, and an operator may not take its swap's prefetch.
     """
-    for layer in plan.layers:
-        tree = model.tree(layer.layer)
+    ahead = model.ahead if inputs.mtp_layers and not inputs.legacy and not inputs.reduced else None
+    built: list[tuple[str, LayerPlan, Tree | None]] = [
+        ("layer", layer, model.tree(layer.layer)) for layer in plan.layers
+    ]
+    built += [("mtp", layer, ahead) for layer in plan.layers[-1:]]
+    for step, layer, tree in built:
         try:
             if tree is not None:
                 _look_up(layer, tree, timed=inputs.rules.timed_patterns)
         except FrameworkStop as error:
-            problem = failure_problem("layer", layer.layer, error)
-            failure = Failure(error.exception, error.text, layer.layer)
+            number = layer.layer if step == "layer" else None
+            problem = failure_problem(step, number, error)
+            failure = Failure(error.exception, error.text, number)
             return replace(plan, formative=None, layers=(), problems=(problem, *plan.problems), failure=failure)
     return None
 
@@ -192,7 +138,7 @@ def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerMod
             continue  # default patterns of a value that asks for nothing
         missing = []
         for pattern in patterns:
-            outcome = _anywhere(model, pattern, takes_cells=key in {"select_recompute", "op_swap"})
+            outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
             if outcome == "cell":
                 message = msg("layers.pattern-cell", key=key, pattern=pattern, model=model.name)
                 yield Problem("pattern-cell", Severity.WARNING, message)
@@ -236,17 +182,55 @@ def _anywhere(model: LayerModel, pattern: str, *, takes_cells: bool) -> str:
     return best
 
 
+def matches(plan: RecomputePlan, model: LayerModel) -> dict[str, tuple[str, ...]]:
+    """What each pattern of the plan finds, as paths inside a layer: in this config's layers, or else in all variants."""
+    if plan.formative is None:
+        return {}
+    takes_cells: dict[str, bool] = {}
+    for key, patterns in _patterns(plan.formative):
+        for pattern in patterns:
+            takes_cells.setdefault(pattern, key in _TAKE_CELLS)
+    trees = dict.fromkeys(model.kinds or model.every)
+    return {pattern: _matched(trees, pattern, cells=cells) for pattern, cells in takes_cells.items()}
+
+
+def _matched(trees: Iterable[Tree], pattern: str, *, cells: bool) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for tree in trees:
+        try:
+            one = find(tree, pattern, takes_cells=cells)
+        except re.error:
+            return ()
+        found |= dict.fromkeys((*one.operators, *(one.cells if cells else ())))
+    return tuple(found)
+
+
 def layer_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:
     """What the framework logs while it sets the layers; nothing if the model is not known well enough."""
-    formative = plan.formative
-    if formative is None or not model.kinds:
+    if not model.kinds:
+        return []
+    trees = ((layer, model.tree(layer.layer)) for layer in plan.layers)
+    return _lines(inputs, plan, [(layer, tree) for layer, tree in trees if tree is not None])
+
+
+def ahead_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:
+    """What it logs about the layers that predict further tokens: it reads the values again and sets each as the last layer.
+
+    ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``
+    (1.7 to 2.1). Inside such a layer a layer of the usual kind is a cell of its own, so that most patterns find nothing.
+    """
+    if inputs.legacy or inputs.reduced or not inputs.mtp_layers or not plan.layers or model.ahead is None:
+        return []
+    return [*plan.log, *_lines(inputs, plan, [(plan.layers[-1], model.ahead)] * inputs.mtp_layers)]
+
+
+def _lines(inputs: RecomputeInputs, plan: RecomputePlan, layers: Sequence[tuple[LayerPlan, Tree]]) -> list[str]:
+    if plan.formative is None:
         return []
     lines: list[str] = []
     try:
-        for layer in plan.layers:
-            tree = model.tree(layer.layer)
-            if tree is not None:
-                _log_layer(inputs, formative, layer, tree, lines)
+        for layer, tree in layers:
+            _log_layer(inputs, plan.formative, layer, tree, lines)
     except re.error:
         return []
     return lines

@@ -125,6 +125,7 @@ class Check:
         also: Other checks that the two examples cannot avoid.
         fixes: How its findings are mended; the first that is for a finding's message counts.
         profiles: The profiles in which it is made; empty for all.
+        opposite: The check of other profiles that finds wrong what this one wants.
     """
 
     id: str
@@ -146,6 +147,7 @@ class Check:
     also: frozenset[str]
     fixes: tuple[FixRule, ...] = ()
     profiles: frozenset[str] = frozenset()
+    opposite: str | None = None
 
 
 @cache
@@ -153,7 +155,7 @@ def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
     """The checks that ms-tune brings along: those for a dialect, or all."""
     names = [_file_stem(one) for one in Dialect if dialect in (None, one)]
     folder = data_folder(_FOLDER)
-    checks = (check for name in (_SHARED, *names) for check in _read(folder / f"{name}.yaml"))
+    checks = (check for name in (_SHARED, *names) for check in read_checks(folder / f"{name}.yaml"))
     return tuple(check for check in checks if dialect is None or dialect in check.dialects)
 
 
@@ -161,7 +163,12 @@ def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
 def built_in_code() -> Mapping[str, tuple[Check, ...]]:
     """The checks for what is no config, by the kind of file that they are for: ``environment``, ``python``."""
     files = sorted((data_folder(_FOLDER) / "code").glob("*.yaml"))
-    return {file.stem: tuple(_read(file)) for file in files}
+    return {file.stem: read_checks(file) for file in files}
+
+
+def read_checks(path: Path) -> tuple[Check, ...]:
+    """The checks of a built-in checklist, which tests have compared with the schema."""
+    return tuple(_checks(read_values(path)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +227,6 @@ def _file_stem(dialect: Dialect) -> str:
     return dialect.value.replace("-", "_")
 
 
-def _read(path: Path) -> Iterable[Check]:
-    return _checks(read_values(path))
-
-
 def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
     for entry in data.get("checks", ()):
         yield _check(entry, data["dialects"])
@@ -251,6 +254,7 @@ def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
         also=frozenset(entry.get("also", ())),
         fixes=tuple(map(_fix, _listed(entry.get("fix", ())))),
         profiles=frozenset(entry.get("profiles", ())),
+        opposite=entry.get("opposite"),
     )
 
 

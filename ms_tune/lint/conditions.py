@@ -69,9 +69,14 @@ def find(data: object, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[K
         yield path, data
         return
     head, rest = pattern[0], pattern[1:]
-    for item, value in _children(data):
-        if head in (ANY, item):
+    if head == ANY:
+        for item, value in _children(data):
             yield from find(value, rest, (*path, item))
+    elif isinstance(data, dict):
+        if head in data:
+            yield from find(data[head], rest, (*path, head))
+    elif isinstance(data, list) and isinstance(head, int) and 0 <= head < len(data):
+        yield from find(data[head], rest, (*path, head))
 
 
 def _children(data: object) -> Iterator[tuple[str | int, object]]:

@@ -23,11 +23,13 @@ class Context:
         source: The config.
         dialect: Its dialect.
         options: What the checklist passes to the check's function.
+        version: The framework version that is checked for.
     """
 
     source: SourceFile
     dialect: Dialect
     options: Mapping[str, object]
+    version: str = ""
 
     def get(self, dotted: str, default: object = None) -> object:
         """The value at ``a.b.c``; a null counts as missing, as it does for the frameworks."""

@@ -40,7 +40,7 @@ def lint(
         dialect: The dialect to read it as.
         checks: The checks to make; those of other dialects and versions are left out.
         version: The framework version to check for; by default the newest that the checks were verified with.
-        profile: What the config is for; checks of other profiles are left out. Without one, none is.
+        profile: What the config is for; checks of other profiles are left out. Without one, those with an opposite are.
     """
     target = version or DEFAULT_VERSIONS[dialect]
     found: list[Finding] = []
@@ -48,7 +48,7 @@ def lint(
         if not concerns(check, dialect, target, profile):
             continue
         try:
-            found += _run(check, source, dialect)
+            found += _run(check, source, dialect, target)
         except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
             found.append(_broken(check, source, error))
     return proved(source, sorted(found, key=lambda finding: (finding.span.start, finding.id)))
@@ -56,11 +56,11 @@ def lint(
 
 def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
     """Whether a check is made for configs of a dialect, for a framework version, in a profile (or in any)."""
-    fits = profile is None or not check.profiles or profile in check.profiles
+    fits = check.opposite is None if profile is None else not check.profiles or profile in check.profiles
     return fits and dialect in check.dialects and matches(version, check.versions)
 
 
-def _run(check: Check, source: SourceFile, dialect: Dialect) -> Iterator[Finding]:
+def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> Iterator[Finding]:
     if check.whole and "base_config" in source.data:
         return
     if not all(applies(source, when) for when in check.when):
@@ -68,7 +68,7 @@ def _run(check: Check, source: SourceFile, dialect: Dialect) -> Iterator[Finding
     if isinstance(check.test, Function):
         module = import_module(f"ms_tune.lint.checks.{check.test.module}")
         function = cast("CheckFunction", getattr(module, check.test.name))
-        answers = function(Context(source, dialect, check.test.options))
+        answers = function(Context(source, dialect, check.test.options, version))
     else:
         answers = violations(source, check.test)
     for violation in answers:

@@ -41,12 +41,19 @@ def propose(
     check: Check, source: SourceFile, violation: Violation, params: Mapping[str, str]
 ) -> tuple[Fix | None, Message | None]:
     """The fix of a finding, not yet proved; or why there is none although the check has one."""
-    changes, safe = violation.changes, violation.safe
-    if not changes:
-        rule = next((one for one in check.fixes if not one.messages or violation.message in one.messages), None)
-        if rule is None:
-            return None, None
-        changes, safe = (_change(rule, violation, params),), rule.safe
+    if violation.changes:
+        return _proposed(source, violation.changes, safe=violation.safe)
+    refusal = None
+    for rule in check.fixes:
+        if not rule.messages or violation.message in rule.messages:
+            fix, reason = _proposed(source, (_change(rule, violation, params),), safe=rule.safe)
+            if fix is not None:
+                return fix, None
+            refusal = refusal or reason
+    return None, refusal
+
+
+def _proposed(source: SourceFile, changes: tuple[Change, ...], *, safe: bool) -> tuple[Fix | None, Message | None]:
     try:
         edits = tuple(edit for change in changes for edit in change.edits(source))
     except EditRefusedError as refusal:

@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.finding import Finding, Severity
-from ms_tune.lint.fingerprint import fingerprints
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ms_tune.lint.versions import Release
     from ms_tune.texts import Message
 
 _LINE_BREAK = re.compile("\r\n|\r|\n")
@@ -26,8 +26,7 @@ class FileReport:
     Args:
         path: The file, as the user named it.
         text: What is in it (without a byte order mark); nothing if it is not needed to show the findings.
-        framework: The framework that it was checked for.
-        version: The framework's version.
+        release: The framework version that it was checked for.
         findings: What was found and is reported.
         ignored: How many findings comments in the file ignore.
         baselined: How many findings the baseline holds.
@@ -36,8 +35,7 @@ class FileReport:
 
     path: Path
     text: str = field(repr=False)
-    framework: str
-    version: str
+    release: Release
     findings: tuple[Finding, ...]
     ignored: int = 0
     baselined: int = 0
@@ -54,6 +52,8 @@ class FileReport:
 
     def fingerprints(self) -> list[tuple[str, int]]:
         """What identifies each finding, in their order, wherever in the file it moves to."""
+        from ms_tune.lint.fingerprint import fingerprints  # noqa: PLC0415 - needed by few formats, and hashlib is slow to import
+
         return fingerprints(self.text, self.findings)
 
     @cached_property
@@ -92,6 +92,11 @@ class Report:
     def count(self, severity: Severity) -> int:
         """How many findings there are of one severity."""
         return sum(finding.severity is severity for file in self.files for finding in file.findings)
+
+    @property
+    def releases(self) -> list[Release]:
+        """The framework versions that files were checked for."""
+        return sorted({file.release for file in self.files}, key=lambda release: (release.framework, release.version))
 
     @property
     def ignored(self) -> int:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ms_tune.lint.own import OwnRule
 
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+# YAML puts a blank where a folded text goes on, which Chinese does not have.
+_WIDE = "\u2e80-\u9fff\uff00-\uffef\u201c\u201d"
+_FOLDED = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])|(?<=[，。；：、！？）]) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Rule:
         dialects: The dialects it is about.
         versions: The framework versions it is about; None for all.
         profiles: The profiles in which it is made; empty for all.
+        opposite: The name of the check that says the opposite in other profiles, if there is one.
         fix: ``safe``, ``unsafe`` or ``none``.
         evidence: Where the claim can be read.
         bad: An example that violates it; empty if there is none.
@@ -55,6 +59,7 @@ class Rule:
     dialects: tuple[Dialect, ...]
     versions: str | None
     profiles: tuple[str, ...]
+    opposite: str | None
     fix: str
     evidence: tuple[Evidence, ...]
     bad: str
@@ -72,7 +77,10 @@ def all_rules(checklists: Iterable[Path] = ()) -> tuple[Rule, ...]:
     code = {check.id: (check, LANGUAGES[kind]) for kind, checks in built_in_code().items() for check in checks}
     checks = combined((*built_in(), *(check for check, _ in code.values())), own)
     rules = [*map(_own, OWN_RULES)]
-    rules += [_rule(check, code[check.id][1] if check.id in code else "yaml") for check in checks]
+    opposites = _opposites(checks)
+    rules += [
+        _rule(check, code[check.id][1] if check.id in code else "yaml", opposites.get(check.id)) for check in checks
+    ]
     return tuple(sorted(rules, key=lambda rule: (not rule.id.startswith("MST"), rule.id)))
 
 
@@ -81,19 +89,32 @@ def readable(text: Text) -> Text:
     return Text(*(_BRACES.sub(lambda match: f"<{match[1]}>" if match[1] else match[0][0], words) for words in text))
 
 
-def _rule(check: Check, language: str) -> Rule:
+def _opposites(checks: Iterable[Check]) -> dict[str, str]:
+    """The names of the checks that say the opposite of each other, both ways, by the id."""
+    names = {check.id: check.name for check in checks}
+    pairs = [(check.id, check.opposite) for check in checks if check.opposite in names]
+    return {one: names[other] for pair in pairs for one, other in (pair, pair[::-1])}
+
+
+def unfolded(text: Text) -> Text:
+    """A text without the blanks that folding its Chinese lines has left."""
+    return Text(text.en, _FOLDED.sub("", text.zh))
+
+
+def _rule(check: Check, language: str, opposite: str | None) -> Rule:
     kinds = {fix.safe for fix in check.fixes}
     return Rule(
         id=check.id,
         name=check.name,
         severity=check.severity,
         category=check.category,
-        title=check.title,
-        why=check.why,
-        help=readable(check.help),
+        title=unfolded(check.title),
+        why=unfolded(check.why),
+        help=unfolded(readable(check.help)),
         dialects=tuple(dialect for dialect in Dialect if dialect in check.dialects),
         versions=check.versions,
         profiles=tuple(sorted(check.profiles)),
+        opposite=opposite,
         fix="safe" if True in kinds else "unsafe" if kinds else "none",
         evidence=check.evidence,
         bad=check.bad,
@@ -114,6 +135,7 @@ def _own(rule: OwnRule) -> Rule:
         dialects=tuple(Dialect),
         versions=None,
         profiles=(),
+        opposite=None,
         fix="safe" if rule.name == "unused-ignore" else "none",
         evidence=(),
         bad=rule.bad,

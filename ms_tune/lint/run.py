@@ -22,7 +22,7 @@ from ms_tune.lint.fix import mend
 from ms_tune.lint.report import FileReport, Skipped
 from ms_tune.lint.selection import PROFILES, Selection, check_selectors, known_names
 from ms_tune.lint.settings import Settings, settings_for
-from ms_tune.lint.versions import DEFAULT_VERSIONS, FRAMEWORKS
+from ms_tune.lint.versions import Release, release_for
 from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def check_process(job: Job) -> Outcome:
 def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcome:
     # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
     checks = built_in_code().get(kind, ())
-    report = _File(source, Dialect.MINDFORMERS, job, job.settings_in(folder), folder, checks).report()
-    return Outcome(replace(report, framework=kinds.FRAMEWORK, version=kinds.VERSION))
+    release = Release(kinds.FRAMEWORK, kinds.VERSION)
+    return Outcome(_File(source, Dialect.MINDFORMERS, release, job, job.settings_in(folder), folder, checks).report())
 
 
 def _check(target: Target, job: Job) -> Outcome:
@@ -165,7 +165,8 @@ def _check(target: Target, job: Job) -> Outcome:
             notes.append(msg("lint.unsure", file=source.path, dialect=dialect.value))
     if "base_config" in source.data:
         notes.append(msg("lint.base-config", file=source.path))
-    one = _File(source, dialect, job, settings, folder)
+    release = release_for(dialect, job.version or settings.version)
+    one = _File(source, dialect, release, job, settings, folder)
     original, fixed = None, 0
     if job.mend is not None:
         source, mended = mend(source, one.findings, unsafe=job.mend == "unsafe")
@@ -195,14 +196,11 @@ class _File:
 
     source: SourceFile
     dialect: Dialect
+    release: Release
     job: Job
     settings: Settings
     folder: Path
     code: tuple[Check, ...] | None = None
-
-    @property
-    def version(self) -> str:
-        return self.job.version or self.settings.version or DEFAULT_VERSIONS[self.dialect]
 
     def selection(self) -> Selection:
         relative = Path(os.path.relpath(self.folder / self.source.path.name, self.settings.folder))
@@ -216,8 +214,7 @@ class _File:
         return FileReport(
             path=self.source.path,
             text=self.source.text if findings else "",
-            framework=FRAMEWORKS[self.dialect],
-            version=self.version,
+            release=self.release,
             findings=findings,
             ignored=ignored,
             baselined=baselined,
@@ -234,19 +231,21 @@ class _File:
         selection = self.selection()
         lists = (*self.settings.checklists, *self.job.checklists)
         checks = _checks(lists, self.dialect) if self.code is None else _combined(self.code, lists)
-        names = tuple(dict.fromkeys((*self.settings.selections.names(), *selection.names())))
-        if names:
-            _check_names(names, lists, str(self.settings.file or "--select, --ignore"))
+        for names, origin in (
+            (self.settings.selections.names(), str(self.settings.file)),
+            (self.job.selection.names(), "--select, --ignore"),
+        ):
+            _check_names(tuple(names), lists, origin)
         chosen = [check for check in checks if selection.takes(check)]
         profile = selection.profile or PROFILES[0]
-        found = lint(source, self.dialect, chosen, self.version, profile)
+        found = lint(source, self.dialect, chosen, self.release.version, profile)
         ignored = 0
         if _MARK in source.text:
             from ms_tune.lint.suppress import Surroundings, suppress  # noqa: PLC0415 - most files have no such comment
 
             surroundings = Surroundings(
                 names=known_names(_checks(lists, None)),
-                made={check.id for check in chosen if concerns(check, self.dialect, self.version, profile)},
+                made={check.id for check in chosen if concerns(check, self.dialect, self.release.version, profile)},
                 region=lambda path: _region(source, path),
                 quoted=_quoted(source.text) if self.code is None else (),
             )
@@ -274,7 +273,8 @@ def _combined(checks: tuple[Check, ...], checklists: tuple[Path, ...]) -> tuple[
 
 @cache
 def _check_names(names: tuple[str, ...], checklists: tuple[Path, ...], origin: str) -> None:
-    check_selectors(names, _checks(checklists, None), origin)
+    if names:
+        check_selectors(names, _checks(checklists, None), origin)
 
 
 def _region(source: SourceFile, path: KeyPath) -> tuple[int, int] | None:

@@ -58,8 +58,12 @@ _STATE = frozenset(
     }
 )
 _STATE_IF_CLONE = frozenset({"moment", "accum", "accum_update", "stat", "linear", "prev", "step_size", "ax_"})
+_UNLIKELY_LAYER = _STATE_IF_CLONE - {"linear"}
 _GRADIENTS = frozenset({"accu_grads", "grad_accumulation"})
-_STATE_OPERATOR = re.compile(r"Adam|Lamb|Momentum|RMSProp|Adagrad|Adadelta|Muon")
+STATE_PREFIXES = _STATE | _UNLIKELY_LAYER | _GRADIENTS
+_STATE_OPERATOR = re.compile(
+    r"Adam|Lamb|Momentum|RMSProp|Adagrad|Adadelta|Adafactor|Muon|^SGD$|^(?:Fused(?:Sparse)?|Sparse)?Apply[A-Z]"
+)
 # The types of hyper-parallel's emulator of the tracker.
 _EMULATED = {
     "Parameter": Content.WEIGHTS,
@@ -126,10 +130,12 @@ class Contents:
         """The contents of the parameters that a graph names."""
         table = self._table
         weights = {table.node.values[name] for name in np.unique(table.node.codes[self._named]).tolist()}
+        # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device by then.
+        unnamed = bool((self._weight & self._eager).any())
         by_name = np.full(max(len(table.node.values), 1), _UNKNOWN, np.int8)
         for place, name in enumerate(table.node.values):
             if name in weights:
-                by_name[place] = code(_named_content(name, weights))
+                by_name[place] = code(_named_content(name, weights, unnamed=unnamed))
         found = np.where(self._named, by_name[table.node.codes], _UNKNOWN)
         return np.where(self._listed != _UNKNOWN, self._listed, found).astype(np.int8)
 
@@ -183,7 +189,10 @@ class Contents:
         """The phase that made each block, guessed from those before it where it does not tell itself."""
         own, around = self.phases.own, self.phases.around
         # Eager code between backward pass and update, such as clipping, belongs to the step.
-        step = self._eager & self._useful & (around == number(Phase.BACKWARD))
+        start = self._table.start
+        backward = np.sort(start[self.phases.is_(Phase.BACKWARD)])
+        before_update = _last_before(start, self.updates) <= _last_before(start, backward)
+        step = self._eager & self._useful & (around == number(Phase.BACKWARD)) & before_update
         untold = np.where(self._eager, np.where(step, number(Phase.STEP), 0), around)
         return np.where(own > 0, own, untold).astype(np.int8)
 
@@ -225,11 +234,24 @@ class Contents:
         return np.asarray(following < table.end, np.bool_)
 
 
-def _named_content(name: str, weights: set[str]) -> Content:
+def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The last of some ascending events that is not after each tick; -1 where there is none."""
+    return np.append(np.int64(-1), events)[np.searchsorted(events, ticks, side="right")]
+
+
+def _named_content(name: str, weights: set[str], *, unnamed: bool) -> Content:
+    """The content of a parameter by its name.
+
+    Args:
+        name: The name.
+        weights: The names of all parameters of graphs.
+        unnamed: Whether there are parameters without a name.
+    """
     prefix, _, rest = name.partition(".")
     if prefix in _GRADIENTS:
         return Content.GRADIENTS
-    if prefix in _STATE or (prefix in _STATE_IF_CLONE and rest in weights):
+    clone = rest in weights or (unnamed and "." in rest and prefix in _UNLIKELY_LAYER)
+    if prefix in _STATE or (prefix in _STATE_IF_CLONE and clone):
         return Content.OPTIMIZER_STATE
     return Content.WEIGHTS
 

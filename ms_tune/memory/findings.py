@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.memory.report import RankReport
+    from ms_tune.trace.memory_block import Frame
 
 
 class Severity(str, Enum):
@@ -50,12 +52,14 @@ class MemoryFinding:
         params: What the message says about it.
         bytes: How much memory it is about.
         rank: The rank, if one.
+        stack: The Python stack that allocates what it is about, if there is one.
     """
 
     check: MemoryCheck
     params: Mapping[str, object]
     bytes: int
     rank: int | None
+    stack: tuple[Frame, ...] = ()
 
     def message(self, language: Language) -> str:
         """The finding in one sentence."""
@@ -141,15 +145,16 @@ def _about_the_run(report: RankReport) -> Iterator[MemoryFinding]:
 
 
 def _about_the_files(report: RankReport) -> Iterator[MemoryFinding]:
-    table, wrong = report.table, len(report.curve.mismatches)
+    wrong = len(report.curve.mismatches)
     logged = report.log.statistics.peak_mib if report.log and report.log.statistics else None
     traced = report.curve.peak_bytes // MIB
     if wrong or (logged is not None and logged != traced):
         yield _finding(report, "curve-differs", 0, rows=wrong, log="–" if logged is None else logged, trace=traced)
-    if table.dropped_count:
-        first = table.dropped[0]
-        params = {"rows": table.dropped_count, "line": first.line, "reason": first.reason}
+    for file, (count, rows) in report.refused().items():
+        params = {"file": file, "rows": count, "line": rows[0].line, "reason": rows[0].reason}
         yield _finding(report, "rows-dropped", 0, **params)
+    for error in report.unread:
+        yield _finding(report, "file-unreadable", 0, file=Path(error.path or "?").name, reason=error.message)
     if report.join is not None and report.join.joined_rows < report.join.joinable_rows:
         missing = report.join.joinable_rows - report.join.joined_rows
         yield _finding(report, "join-incomplete", 0, missing=missing, rows=report.join.joinable_rows)
@@ -169,7 +174,7 @@ def _about_the_memory(report: RankReport) -> Iterator[MemoryFinding]:
             "operator": growth.operator or "?",
             "where": growth.where or "?",
         }
-        yield _finding(report, "growth", growth.bytes_per_step, **params)
+        yield replace(_finding(report, "growth", growth.bytes_per_step, **params), stack=growth.stack)
     saved = peak - lives.peak_if_prompt
     if lives.late and saved / peak > known["late-free"].limit:
         worst = lives.late[0]

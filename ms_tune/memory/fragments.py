@@ -36,6 +36,7 @@ class Segment:
         bytes: How long it is.
         used: Bytes of it in use.
         pool: The pool.
+        stream: The stream whose blocks are in it; None if there are those of several.
         rows: The rows in use, by address.
         holes: What is free, by address.
     """
@@ -44,8 +45,26 @@ class Segment:
     bytes: int
     used: int
     pool: str
+    stream: int | None
     rows: tuple[int, ...]
     holes: tuple[Hole, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHoles:
+    """The holes that a stream can use: MindSpore's pool keeps the units of different streams apart.
+
+    Attributes:
+        pool: The pool.
+        stream: The stream; None for stretches that several streams use.
+        free: All holes together.
+        largest: The largest one.
+    """
+
+    pool: str
+    stream: int | None
+    free: int
+    largest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,15 @@ class AddressMap:
     free_bytes: int
     largest_hole: int
     overlaps: int
+
+    @property
+    def by_stream(self) -> tuple[StreamHoles, ...]:
+        """The holes by pool and stream."""
+        found: dict[tuple[str, int | None], list[int]] = {}
+        for segment in self.segments:
+            found.setdefault((segment.pool, segment.stream), []).extend(hole.bytes for hole in segment.holes)
+        ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1] is None, item[0][1] or 0))
+        return tuple(StreamHoles(*key, sum(holes), max(holes, default=0)) for key, holes in ordered)
 
 
 def address_map(table: Table, curve: Curve, tick: int) -> AddressMap:
@@ -101,12 +129,14 @@ def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) ->
         inside = alive[np.searchsorted(alive_begin, np.uint64(low)) : np.searchsorted(alive_begin, np.uint64(high))]
         holes, crossed = _holes(table, inside, low, high)
         overlaps += crossed
+        streams = np.unique(table.stream[rows[start:stop]])
         segments.append(
             Segment(
                 address=low,
                 bytes=high - low,
                 used=int(table.size[inside].sum()),
                 pool=table.pool.at(int(rows[start])),
+                stream=int(streams[0]) if len(streams) == 1 else None,
                 rows=tuple(inside.tolist()),
                 holes=tuple(holes),
             )

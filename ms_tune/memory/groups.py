@@ -173,12 +173,3 @@ def activations_by_layer(parts: Breakdown) -> tuple[LayerActivations, ...]:
 def _natural(layer: str) -> tuple[str, int]:
     name, _, digits = layer.rpartition(".")
     return (name, int(digits)) if digits.isdigit() else (layer, -1)
-
-
-def saving_if_recomputed(layers: tuple[LayerActivations, ...]) -> int:
-    """Bytes at the peak that full recompute of every numbered layer would save, but for one layer's at a time.
-
-    Each layer's input stays; it is not known which block that is, so that the figure is an upper bound.
-    """
-    sizes = [layer.bytes for layer in layers if layer.layer.rpartition(".")[2].isdigit()]
-    return sum(sizes) - max(sizes, default=0)

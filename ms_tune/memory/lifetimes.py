@@ -171,13 +171,17 @@ def _peak_without(table: Table, curve: Curve, rows: NDArray[np.bool_]) -> int:
 def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps: Steps) -> tuple[Growth, ...]:
     """Groups of blocks that are larger at the end of every one of the last steps.
 
-    Only blocks that some later step leaves behind can be such; a step's end is the last tick of its update.
+    A step's end is the last tick of its update. What is replaced in every step (the loss, gradients that are held until
+    the next backward pass) is alive at every end, but there is not more of it.
     """
     needed = 3
     ends = steps.ends[1:][-8:]  # the first step creates what all later ones have
     if len(ends) < needed - 1 or len(steps.ends) < needed:
         return ()
-    rows = np.flatnonzero(counted & (table.start > steps.ends[0]) & (table.end > ends[-1]) & (table.start <= ends[-1]))
+    at_an_end = np.zeros(len(table), np.bool_)
+    for end in ends:
+        at_an_end |= table.live(end)
+    rows = np.flatnonzero(counted & at_an_end)
     keys, group = _groups(table, contents, rows)
     held = []
     for end in ends:

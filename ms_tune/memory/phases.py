@@ -104,7 +104,7 @@ class Phases:
         stacks = table.stack.values
         used = set(np.unique(table.stack.codes[eager]).tolist())
         # With value_and_grad, only what is under its forward run is forward: a training step may be a cell itself.
-        self._grad_runs = any(frame.function in _GRAD_FORWARD for code in used for frame in stacks[code])
+        self._grad_runs = any(_begins_forward(stacks[code]) for code in used)
         by_stack = [self._of_stack(stack) if code in used else None for code, stack in enumerate(stacks)]
         in_graphs = ~eager & table.kind.where(_GRAPH_KINDS)
         scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
@@ -152,6 +152,16 @@ class Phases:
                 return Phase.FORWARD if called else Phase.BACKWARD
             called = called or function in CALLS
         return Phase.FORWARD if called and not self._grad_runs else None
+
+
+def _begins_forward(stack: Sequence[Frame]) -> bool:
+    """Whether the stack is of a forward run of value_and_grad; recompute has one of its own inside the backward pass."""
+    for frame in stack:
+        if frame.function in _GRAD_BACKWARD:
+            return False
+        if frame.function in _GRAD_FORWARD:
+            return True
+    return False
 
 
 _GRAPH_KINDS = frozenset({"Kernel", "Somas", "SomasOutput", "GraphOutput", "WorkSpace"})

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.memory.contents import operator_of
+from ms_tune.memory.contents import STATE_PREFIXES, operator_of
 from ms_tune.memory.phases import CALLS, EAGER, Origin, origin
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ _SCOPE_LAYER = re.compile(r"(?:^|/)(\w+)-\w+/(\d+)-\w+")
 _NAME_LAYER = re.compile(r"(?:^|\.)(\w+)\.(\d+)\.")
 _WRAPPERS = re.compile(r"^(?:Gradients|Default|recompute_Default|recompute_\w+|Grad_\w+)$")
 _CELL = re.compile(r"^(\w+)-\w+$")
-_PREFIX = re.compile(
-    r"^(?:adam_m|adam_v|accu_grads|grad_accumulation|moments?[12]?|exp_avg(?:_sq)?|muon_m|lamb_[mv]|state_step)\."
-)
 
 
 @lru_cache(maxsize=262144)
@@ -76,7 +73,8 @@ def layer_at(table: Table, row: int, name: str | None) -> str:
 
 def parameter_of(name: str) -> str:
     """The parameter that a gradient buffer or optimizer state belongs to; a parameter's own name as it is."""
-    return _PREFIX.sub("", name)
+    prefix, _, rest = name.partition(".")
+    return rest if rest and prefix in STATE_PREFIXES else name
 
 
 def layer_of_name(name: str) -> str:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.memory.contents import CONTENTS, Content, Contents
 from ms_tune.memory.curve import curve_of
 from ms_tune.memory.findings import findings_between, findings_of
 from ms_tune.memory.fragments import address_map
-from ms_tune.memory.groups import activations_by_layer, breakdown, saving_if_recomputed
+from ms_tune.memory.groups import activations_by_layer, breakdown
 from ms_tune.memory.joining import join
 from ms_tune.memory.lifetimes import lifetimes_of
 from ms_tune.memory.places import layer_at, operator_at, where_at
+from ms_tune.memory.recompute import recompute_of
 from ms_tune.memory.stages import stages_of
-from ms_tune.memory.steps import spans_of, steps_of
+from ms_tune.memory.steps import peaks_by_phase, spans_of, steps_of
 from ms_tune.memory.theory import theory_of
 from ms_tune.texts import msg
 from ms_tune.trace.block_table import read_block_table
@@ -37,14 +38,19 @@ if TYPE_CHECKING:
     from ms_tune.memory.groups import Breakdown, LayerActivations
     from ms_tune.memory.joining import Join
     from ms_tune.memory.lifetimes import Lifetimes
+    from ms_tune.memory.phases import Phase
+    from ms_tune.memory.recompute import Recompute
     from ms_tune.memory.steps import Span, Steps
     from ms_tune.memory.theory import Theory
     from ms_tune.trace.comm_order import CommunicationOrder
     from ms_tune.trace.folder import RankFiles
+    from ms_tune.trace.memory_block import DroppedRow
     from ms_tune.trace.runtime_log import RuntimeLog
     from ms_tune.trace.table import Table
     from ms_tune.trace.task import Tasks
-    from ms_tune.trace.tracker_graph import TrackerGraph
+    from ms_tune.trace.tracker_graph import TensorType, TrackerGraph
+
+Held = TypeVar("Held")
 
 _MOST_SPANS = 400  # more phases than that nobody can see
 
@@ -56,7 +62,7 @@ class RankReport:
     Attributes:
         files: Where it comes from.
         rank: Its number; None if nothing tells.
-        table: The blocks.
+        table: The blocks on the device.
         contents: What they hold.
         curve: Memory over time.
         tasks: The launches, if there is a ``task.csv``.
@@ -70,9 +76,12 @@ class RankReport:
         map: The address space at the peak.
         peak: The memory at the peak, taken apart.
         activations: What the layers keep for the backward pass at the peak.
-        recompute_saving: What full recompute of all layers would save of them, at most.
+        recompute: What full recompute of all layers would save of them.
         theory: What weights, gradients and optimizer state should need.
         limit_bytes: What MindSpore may use of the device, if the log or the user says.
+        host_rows: Blocks in the pool of host memory, which no other figure counts.
+        host_bytes: The most bytes that they take at once.
+        unread: Why files that help the analysis, but that it can do without, could not be read.
         findings: What is worth saying.
     """
 
@@ -92,9 +101,12 @@ class RankReport:
     map: AddressMap
     peak: Breakdown
     activations: tuple[LayerActivations, ...]
-    recompute_saving: int
+    recompute: Recompute
     theory: Theory
     limit_bytes: int | None
+    host_rows: int = 0
+    host_bytes: int = 0
+    unread: tuple[TraceError, ...] = ()
     findings: tuple[MemoryFinding, ...] = ()
 
     def tensor_of(self, row: int) -> str:
@@ -122,9 +134,24 @@ class RankReport:
         last = int(self.curve.tick[-1]) if len(self.curve.tick) else 0
         return address_map(self.table, self.curve, last)
 
+    def refused(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
+        """How many rows of each file were refused, and some of them; without the files of which none was."""
+        read = (
+            (self.files.tasks, self.tasks),
+            (self.files.graph, self.graph),
+            (self.files.collectives, self.collectives),
+        )
+        counts = {self.files.blocks.name: (self.table.dropped_count, self.table.dropped)}
+        counts |= {path.name: (held.dropped_count, held.dropped) for path, held in read if path and held}
+        return {name: (count, rows) for name, (count, rows) in counts.items() if count}
+
     def at(self, tick: int) -> Breakdown:
         """The memory at a tick, taken apart."""
         return breakdown(self.table, self.contents, self.curve, tick, self.tensor_of)
+
+    def peak_by_phase(self) -> dict[Phase, int]:
+        """The most bytes in use while each phase of a training step allocates."""
+        return peaks_by_phase(self.curve, self.spans)
 
     def padding_at_peak(self) -> int | None:
         """Bytes at the peak that are alignment only; None if no graph file tells the tensors' sizes."""
@@ -204,11 +231,14 @@ def analyse(path: Path, wish: Wish, on_bytes: Callable[[int, int], None]) -> Mem
 
 def analyse_rank(files: RankFiles, wish: Wish, on_bytes: Callable[[int], None]) -> RankReport:
     """Everything about one rank."""
-    table = read_block_table(files.blocks, on_bytes)
-    tasks = read_tasks(files.tasks, on_bytes) if files.tasks else None
-    graph = read_tracker_graph(files.graph, on_bytes) if files.graph and wish.with_graph else None
-    log = read_runtime_log(files.log) if files.log else None
-    contents = Contents(table, read_tensor_list(files.tensors) if files.tensors else None)
+    everything = read_block_table(files.blocks, on_bytes)
+    on_device = everything.on_device()
+    table = everything if on_device.all() else everything.only(on_device)
+    unread: list[TraceError] = []
+    tasks = _optional(lambda path: read_tasks(path, on_bytes), files.tasks, unread)
+    graph = _optional(lambda path: read_tracker_graph(path, on_bytes), files.graph if wish.with_graph else None, unread)
+    log = _optional(read_runtime_log, files.log, unread)
+    contents = Contents(table, _optional(read_tensor_list, files.tensors, unread))
     curve = curve_of(table)
     steps = steps_of(table, contents, tasks)
     parts = breakdown(table, contents, curve, curve.peak_tick, lambda row: _tensor_of(table, graph, row))
@@ -224,7 +254,7 @@ def analyse_rank(files: RankFiles, wish: Wish, on_bytes: Callable[[int], None]) 
         curve=curve,
         tasks=tasks,
         graph=graph,
-        collectives=read_communication_order(files.collectives) if files.collectives else None,
+        collectives=_optional(read_communication_order, files.collectives, unread),
         log=log,
         join=join(table, tasks) if tasks is not None else None,
         steps=steps,
@@ -233,15 +263,33 @@ def analyse_rank(files: RankFiles, wish: Wish, on_bytes: Callable[[int], None]) 
         map=address_map(table, curve, curve.peak_tick),
         peak=parts,
         activations=activations,
-        recompute_saving=saving_if_recomputed(activations),
-        theory=theory_of(table, contents, parts),
+        recompute=recompute_of(table, contents, curve),
+        theory=theory_of(table, contents, parts, lambda row: _type_of(table, graph, row)),
         limit_bytes=limit,
+        host_rows=len(everything) - len(table),
+        host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,
+        unread=tuple(unread),
     )
     return replace(report, findings=findings_of(report))
 
 
+def _optional(read: Callable[[Path], Held], path: Path | None, unread: list[TraceError]) -> Held | None:
+    """What a file holds; None if there is none, or if it cannot be read: then that is told and the analysis goes on."""
+    if path is None:
+        return None
+    try:
+        return read(path)
+    except TraceError as error:
+        unread.append(error)
+        return None
+
+
+def _type_of(table: Table, graph: TrackerGraph | None, row: int) -> TensorType | None:
+    return graph.tensors.get(int(table.start[row])) if graph is not None else None
+
+
 def _tensor_of(table: Table, graph: TrackerGraph | None, row: int) -> str:
-    tensor = graph.tensors.get(int(table.start[row])) if graph is not None else None
+    tensor = _type_of(table, graph, row)
     return str(tensor) if tensor is not None else ""
 
 

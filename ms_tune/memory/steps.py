@@ -13,9 +13,12 @@ from ms_tune.memory.phases import EAGER, ORDER, Phase, number
 from ms_tune.trace.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from ms_tune.memory.contents import Contents
+    from ms_tune.memory.curve import Curve
     from ms_tune.trace.table import Table
     from ms_tune.trace.task import Tasks
 
@@ -121,6 +124,17 @@ def _repeated(table: Table, rows: NDArray[np.int64]) -> list[int]:
     ends = np.zeros(rounds, np.int64)
     np.maximum.at(ends, turn[regular], table.start[rows][order][regular])
     return [int(end) for end in ends] if (np.diff(ends) > 0).all() else []
+
+
+def peaks_by_phase(curve: Curve, spans: Sequence[Span]) -> dict[Phase, int]:
+    """The most bytes in use while each phase allocates."""
+    found: dict[Phase, int] = {}
+    for span in spans:
+        first = max(0, int(np.searchsorted(curve.tick, span.start, side="right")) - 1)
+        last = int(np.searchsorted(curve.tick, span.end, side="left"))
+        most = int(curve.used[first:last].max()) if last > first else 0
+        found[span.phase] = max(found.get(span.phase, 0), most)
+    return found
 
 
 def spans_of(table: Table, contents: Contents, most: int) -> tuple[Span, ...]:

@@ -5,49 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.result import DryrunResult
+    from collections.abc import Mapping
+
+    from ms_tune.dryrun.result import DryrunResult, Reading, StageResult
+    from ms_tune.memory.contents import Content
     from ms_tune.render.console import Console
 
 VERSION = 1
+_LARGEST = 5
 
 
 def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
-    """The object that ``ms-tune dryrun --json`` prints; sizes are bytes. docs/dryrun.md describes every key."""
-    run = result.run
+    """The object that ``ms-tune dryrun --json`` prints; sizes are bytes. docs/dryrun.md describes every key.
+
+    What is about one stage is about the worst; ``stages`` has all of them. At level 0 there are no figures.
+    """
+    worst = result.worst if result.stages else None
+    run = worst.run if worst else result.runs[0]
     return {
         "version": VERSION,
         "run": str(result.folder),
-        "trace": str(result.trace),
+        "trace": str(worst.reading.trace) if worst else None,
         "backend": result.backend.value,
-        "simulation_level": 1,
+        "simulation_level": result.level,
         "mindspore": result.mindspore,
         "mindformers": result.mindformers,
         "config": run.config_name,
         "dialect": run.dialect.value,
         "model": console.say(run.model),
+        "settings": {".".join(map(str, setting.path)): setting.raw for setting in result.settings},
         "world_size": run.world_size,
         "rank": run.rank,
         "stage": run.stage,
         "pipeline_stages": run.stages,
         "layers": run.layers,
-        "peak_bytes": result.peak.bytes,
-        "footprint_bytes": result.peak.footprint_bytes,
-        "limit_bytes": result.limit.bytes,
-        "device_bytes": result.limit.device_bytes,
-        "verdict": result.verdict.value,
-        "categories_at_peak": {category.value: size for category, size in result.attribution.categories.items()},
-        "stages": [_stage(result)],
-        "largest": [
-            {
-                "bytes": holder.bytes,
-                "count": holder.count,
-                "operator": holder.operator,
-                "category": holder.category.value,
-                "where": holder.where,
-                "name": holder.name,
-            }
-            for holder in result.attribution.largest
-        ],
+        **(_figures(worst) if worst else dict.fromkeys(_FIGURES)),
+        "stages": [_stage(stage) for stage in result.stages],
+        "skipped_stages": list(result.skipped),
+        "imbalance": round(result.imbalance, 4) if worst else None,
+        "largest": largest(worst.reading) if worst else [],
         "changes": [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes],
         "not_included": [console.say(message) for message in result.not_included],
         "warnings": [console.say(message) for message in result.warnings],
@@ -55,14 +51,66 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
     }
 
 
-def _stage(result: DryrunResult) -> dict[str, object]:
-    """What was found for one pipeline stage; the simulated one is the only one of its list."""
+_FIGURES = (
+    *("peak_bytes", "footprint_bytes", "limit_bytes", "device_bytes", "verdict", "verdict_about", "categories_at_peak"),
+    *("full_layers", "extrapolated_peak_bytes", "extrapolated_categories_at_peak"),
+    *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer"),
+)
+
+
+def _figures(stage: StageResult) -> dict[str, object]:
+    whole = stage.extrapolation
     return {
-        "stage": result.run.stage,
-        "rank": result.run.rank,
-        "layers": result.run.layers,
-        "peak_bytes": result.peak.bytes,
-        "footprint_bytes": result.peak.footprint_bytes,
-        "categories_at_peak": {category.value: size for category, size in result.attribution.categories.items()},
-        "verdict": result.verdict.value,
+        "peak_bytes": stage.reading.peak_bytes,
+        "footprint_bytes": stage.reading.footprint_bytes,
+        "limit_bytes": stage.limit.bytes,
+        "device_bytes": stage.limit.device_bytes,
+        "verdict": stage.verdict.value,
+        "verdict_about": "extrapolated_peak_bytes" if whole else "peak_bytes",
+        "categories_at_peak": categories(stage.reading.contents),
+        "full_layers": stage.full_layers,
+        "extrapolated_peak_bytes": whole.peak_bytes if whole else None,
+        "extrapolated_categories_at_peak": categories(whole.contents) if whole and whole.contents else None,
+        "extrapolated_from_layers": list(whole.from_layers) if whole else None,
+        "bytes_per_layer": whole.layer_bytes if whole else None,
+        "activation_bytes_per_layer": stage.layer_activations,
     }
+
+
+def _stage(stage: StageResult) -> dict[str, object]:
+    """What was found for one rank of one stage."""
+    run = stage.run
+    return {
+        "stage": run.stage,
+        "rank": run.rank,
+        "layers": run.layers,
+        **_figures(stage),
+        "trace": str(stage.reading.trace),
+        "seconds": round(stage.reading.seconds, 3),
+    }
+
+
+def categories(contents: Mapping[Content, int]) -> dict[str, int]:
+    """Bytes by category."""
+    return {content.value: size for content, size in contents.items()}
+
+
+def largest(reading: Reading) -> list[dict[str, object]]:
+    """The largest holders at the peak."""
+    return [
+        {
+            "bytes": holder.bytes,
+            "count": holder.count,
+            "operator": holder.operator,
+            "category": holder.content.value,
+            "where": holder.where,
+            "name": _shared_name(reading, holder.rows),
+        }
+        for holder in reading.report.peak.holders[:_LARGEST]
+    ]
+
+
+def _shared_name(reading: Reading, rows: tuple[int, ...]) -> str | None:
+    """The parameter's name with ``*`` for the layer's number, if all of the rows share it."""
+    names = {reading.name_of(row) for row in rows}
+    return names.pop() if len(names) == 1 else None

@@ -32,6 +32,7 @@ def lint_json(report: Report, language: Language, *, statistics: bool = False) -
             "fixable": report.fixable(safe=True),
             "fixable_unsafe": report.fixable(safe=False),
             "fixed": report.fixed,
+            "checked_for": [release._asdict() for release in report.releases],
         },
     }
     if statistics:

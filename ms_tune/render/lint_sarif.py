@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+# As GitHub's code scanning calls them.
+_PROBLEM_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
 
 
 def lint_sarif(report: Report, language: Language, rules: Mapping[str, Rule]) -> dict[str, object]:
@@ -47,6 +49,7 @@ def lint_sarif(report: Report, language: Language, rules: Mapping[str, Rule]) ->
             "driver": {
                 "name": "ms-tune",
                 "version": __version__,
+                "semanticVersion": __version__,
                 "rules": [_rule(finding, rules.get(id_)) for id_, finding in found],
             }
         },
@@ -76,7 +79,12 @@ def _rule(finding: Finding, rule: Rule | None) -> dict[str, object]:
             "markdown": f"{words['why']}\n\n**How to mend it / 如何修改**\n\n{words['help']}{examples}",
         },
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
-        "properties": {"tags": [rule.category.value], "title_zh": rule.title.zh, "why_zh": rule.why.zh},
+        "properties": {
+            "tags": [rule.category.value, *(dialect.value for dialect in rule.dialects)],
+            "problem.severity": _PROBLEM_SEVERITIES[rule.severity],
+            "title_zh": rule.title.zh,
+            "why_zh": rule.why.zh,
+        },
     }
 
 

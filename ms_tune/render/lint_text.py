@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.config.source import Span
     from ms_tune.lint.finding import Finding
     from ms_tune.lint.report import FileReport, Report
+    from ms_tune.lint.versions import Release
     from ms_tune.render.console import Console
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -72,9 +73,15 @@ def _summary(report: Report, console: Console) -> str:
         "lint.skipped.count": len(report.skipped),
     }
     parts += [console.text(text_id, count=count) for text_id, count in others.items() if count]
-    targets = sorted({(file.framework, file.version) for file in report.files})
-    parts += [console.text("lint.rules", framework=name, version=version) for name, version in targets]
+    parts += [_checked_for(release, console) for release in report.releases]
     return " · ".join(parts)
+
+
+def _checked_for(release: Release, console: Console) -> str:
+    params = release._asdict()
+    if release.is_installed:
+        return console.text("lint.rules.installed", **params)
+    return console.text("lint.rules.not-installed" if release.installed else "lint.rules", **params)
 
 
 def _finding(finding: Finding, file: FileReport, console: Console) -> str:

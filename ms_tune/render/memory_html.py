@@ -133,22 +133,34 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "steps": list(rank.steps.ends),
         "spans": [[span.phase.value, span.start, span.end] for span in rank.spans],
         "bands": {"tick": bands.tick, "used": bands.used, "footprint": bands.footprint},
-        "contents": {content.value: size for content, size in rank.peak.contents.items()},
+        "contents": _contents(rank),
         "layers": [_group(group) for group in rank.peak.layers[:_TOP]],
         "parameters": [_group(group) for group in rank.peak.parameters[:_TOP]],
         "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations if layer.layer],
-        "recomputeSaving": rank.recompute_saving,
+        "recomputeSaving": rank.recompute.saving,
+        "recomputePeak": rank.recompute.peak,
         "promptPeak": lives.peak_if_prompt,
         "neverFreed": lives.never_freed_bytes,
         "stepBytes": list(lives.step_bytes),
         "holes": [rank.map.free_bytes, rank.map.largest_hole],
         "overlaps": rank.map.overlaps,
-        "gradientsRatio": rank.theory.gradients_ratio,
-        "optimizerRatio": rank.theory.optimizer_ratio,
+        "theory": {
+            "weights": rank.theory.weights,
+            "count": rank.theory.parameters,
+            "states": [[each.content.value, each.measured, each.expected, each.shards] for each in rank.theory.states],
+        },
+        "late": [
+            [waste.content.value, waste.operator, waste.where, waste.count, waste.bytes, waste.byte_ticks]
+            for waste in lives.late
+        ],
         "blocks": packed,
         "blockCount": count,
         "counted": len(rank.curve.rows),
     }
+
+
+def _contents(rank: RankReport) -> dict[str, int]:
+    return {content.value: size for content, size in rank.peak.contents.items()}
 
 
 def _group(group: Group) -> list[object]:
@@ -164,6 +176,7 @@ def _finding(finding: MemoryFinding) -> dict[str, object]:
         "title": {language.value: finding.title(language) for language in Language},
         "message": {language.value: finding.message(language) for language in Language},
         "help": {language.value: finding.help(language) for language in Language},
+        "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in finding.stack],
     }
 
 
@@ -172,10 +185,11 @@ def _pair(pair: RankComparison) -> dict[str, object]:
     total = [sum(values) for values in zip(*before.used.values(), strict=True)]
     return {
         "rank": pair.after.rank,
+        "was": _contents(pair.before),
+        "now": _contents(pair.after),
         "before": pair.before.curve.peak_bytes,
         "after": pair.after.curve.peak_bytes,
         "curve": {"tick": before.tick, "used": total},
-        "contents": {content.value: size for content, size in pair.contents.items()},
         "changes": [
             [change.operator, change.where, change.content.value, change.before, change.after]
             for change in pair.changes[: 5 * _TOP]

@@ -51,9 +51,16 @@ def _rank(rank: RankReport, top: int) -> dict[str, object]:
         "footprint_bytes": rank.curve.footprint_bytes,
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
         "limit_bytes": rank.limit_bytes,
-        "rows": len(rank.table),
+        "rows": len(rank.table) + rank.host_rows,
+        "host_rows": rank.host_rows,
+        "host_bytes": rank.host_bytes,
         "rows_dropped": rank.table.dropped_count,
-        "dropped": [{"line": row.line, "reason": row.reason.id} for row in rank.table.dropped],
+        "dropped": [
+            {"file": file, "line": row.line, "reason": row.reason.id}
+            for file, (_, rows) in rank.refused().items()
+            for row in rows
+        ],
+        "dropped_by_file": {file: count for file, (count, _) in rank.refused().items()},
         "truncated": rank.table.truncated,
         "curve_mismatches": len(rank.curve.mismatches),
         "joined_rows": joined.joined_rows if joined else 0,
@@ -64,10 +71,28 @@ def _rank(rank: RankReport, top: int) -> dict[str, object]:
         "step_ends": list(rank.steps.ends),
         "step_bytes": list(rank.lifetimes.step_bytes),
         "steps_by": rank.steps.evidence.value,
-        "holes_at_peak": {"free_bytes": rank.map.free_bytes, "largest_bytes": rank.map.largest_hole},
+        "holes_at_peak": {
+            "free_bytes": rank.map.free_bytes,
+            "largest_bytes": rank.map.largest_hole,
+            "by_stream": [
+                {"pool": holes.pool, "stream": holes.stream, "free_bytes": holes.free, "largest_bytes": holes.largest}
+                for holes in rank.map.by_stream
+            ],
+        },
         "padding_at_peak": rank.padding_at_peak(),
         "gradients_per_weight": rank.theory.gradients_ratio,
         "optimizer_state_per_weight": rank.theory.optimizer_ratio,
+        "theory": {
+            "weights_bytes": rank.theory.weights,
+            "parameters": rank.theory.parameters,
+            **{
+                each.content.value: {"bytes": each.measured, "expected_bytes": each.expected, "shards": each.shards}
+                for each in rank.theory.states
+            },
+        },
+        "recompute_saving_at_peak": rank.recompute.saving,
+        "peak_if_recomputed": rank.recompute.peak,
+        "peak_by_phase": {phase.value: size for phase, size in rank.peak_by_phase().items()},
         **breakdown_json(rank.peak, top),
         "activations_by_layer": [
             {"layer": layer.layer, "bytes": layer.bytes, "count": layer.count} for layer in rank.activations
@@ -147,6 +172,7 @@ def _finding(finding: MemoryFinding, console: Console) -> dict[str, object]:
         "bytes": finding.bytes,
         "message": finding.message(console.language),
         "help": finding.help(console.language),
+        "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in finding.stack],
     }
 
 

@@ -38,21 +38,22 @@ def write_perfetto(file: TextIO, report: MemoryReport) -> None:
     file.write("\n]}\n")
 
 
-def _events(rank: RankReport, process: int) -> Iterator[dict[str, object]]:
-    yield _name("process_name", process, 0, f"rank {process}")
+def _events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
+    process = number + 1  # process 0 is the idle process of the machine
+    yield _name("process_name", process, _PHASES, f"rank {number}")
     yield _name("thread_name", process, _PHASES, "phases")
     yield _name("thread_name", process, _STEPS, "steps")
     bands = bands_of(rank, _POINTS)
     for place, tick in enumerate(bands.tick):
         used = {name: values[place] for name, values in bands.used.items()}
-        yield {"ph": "C", "name": "memory in use", "pid": process, "tid": 0, "ts": tick, "args": used}
+        yield {"ph": "C", "name": "memory in use", "pid": process, "tid": _PHASES, "ts": tick, "args": used}
         footprint = {"bytes": bands.footprint[place]}
-        yield {"ph": "C", "name": "footprint", "pid": process, "tid": 0, "ts": tick, "args": footprint}
+        yield {"ph": "C", "name": "footprint", "pid": process, "tid": _PHASES, "ts": tick, "args": footprint}
     for span in rank.spans:
         yield _slice((process, _PHASES), span.phase.value, span.start, span.end)
     begin = 0
-    for number, end in enumerate(rank.steps.ends):
-        yield _slice((process, _STEPS), f"step {number}", begin, end)
+    for step, end in enumerate(rank.steps.ends):
+        yield _slice((process, _STEPS), f"step {step}", begin, end)
         begin = end
     yield from _blocks(rank, process)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Record = dict[str, object]
 
 _PROTOCOL = 4
+_NO_SCOPE = ["Default"]  # of some operators of the dynamic graph
 
 
 def write_snapshot(file: BinaryIO, rank: RankReport) -> None:
@@ -52,7 +53,7 @@ class _Frames:
             name = self._rank.operator_of(row) or table.kind.at(row) or "?"
             top: Record = {"name": f"{name} ({self._rank.content_of(row).value})", "filename": "", "line": 0}
             scope = table.node.at(row).split("/")[:-1]
-            if scope:
+            if scope and scope != _NO_SCOPE:
                 rest: list[Record] = [{"name": part, "filename": "", "line": 0} for part in reversed(scope)]
             else:
                 rest = [
@@ -64,7 +65,9 @@ class _Frames:
 
 
 def _events(rank: RankReport, frames: _Frames) -> list[object]:
-    table, rows = rank.table, rank.curve.rows
+    table = rank.table
+    # The viewer looks for the segment of every block, and there is none for one that has no address or no size.
+    rows = rank.curve.rows[(table.address[rank.curve.rows] > 0) & (table.size[rank.curve.rows] > 0)]
     freed = rows[table.end[rows] != NEVER_FREED]
     tick = np.concatenate([table.end[freed], table.start[rows]])
     row = np.concatenate([freed, rows])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.steps import Span
     from ms_tune.render.console import Console
 
-_BAR, _LABEL, _CURVE_LINES = 24, 22, 8
+_BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
@@ -63,6 +63,8 @@ def _show_verdict(rank: RankReport, console: Console) -> None:
     _line(console, "peak", size(peak), at)
     holes = console.text("memory.show.holes", free=size(rank.map.free_bytes), hole=size(rank.map.largest_hole))
     _line(console, "footprint", size(footprint), holes)
+    if rank.host_rows:
+        _line(console, "host", size(rank.host_bytes), console.text("memory.show.offloaded", rows=f"{rank.host_rows:,}"))
     if rank.limit_bytes is not None:
         fits = peak <= rank.limit_bytes
         gap = size(abs(rank.limit_bytes - peak))
@@ -138,9 +140,9 @@ def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     layers = [layer for layer in rank.activations if layer.layer]
     if not layers:
         return
-    saving = size(rank.recompute_saving)
+    peak = size(rank.recompute.peak)
     console.write("")
-    console.write(console.text("memory.show.activations", saving=saving))
+    console.write(console.text("memory.show.activations", saving=size(rank.recompute.saving), peak=peak))
     largest = sorted(layers, key=lambda layer: -layer.bytes)[:top]
     kept = [layer for layer in layers if layer in largest]
     _table(
@@ -153,9 +155,19 @@ def _show_activations(rank: RankReport, console: Console, top: int) -> None:
 def _show_theory(rank: RankReport, console: Console) -> None:
     theory, padding = rank.theory, rank.padding_at_peak()
     console.write("")
-    if theory.gradients_ratio is not None and theory.optimizer_ratio is not None:
-        ratios = {"gradients": f"{theory.gradients_ratio:.2f}", "optimizer": f"{theory.optimizer_ratio:.2f}"}
-        console.write(console.text("memory.show.theory", **ratios))
+    if theory.states:
+        console.write(console.text("memory.show.theory", weights=size(theory.weights), count=theory.parameters))
+        rows = [
+            [
+                console.text(f"memory.content.{each.content.value}"),
+                size(each.measured),
+                size(each.expected),
+                f"{each.measured / each.expected:.2f}" if each.expected else "–",
+                console.text("memory.show.shards", count=each.shards) if each.shards else "",
+            ]
+            for each in theory.states
+        ]
+        _table(console, ["content", "size", "theory", "ratio", "remark"], rows)
     if padding is not None:
         console.write(console.text("memory.show.padding", size=size(padding)))
 
@@ -184,6 +196,10 @@ def _show_findings(findings: Sequence[MemoryFinding], console: Console) -> None:
         where = f" (rank {finding.rank})" if finding.rank is not None else ""
         console.write(f"  {label}[{finding.check.id}] {finding.title(console.language)}{where}")
         console.write(f"    {finding.message(console.language)}")
+        if finding.stack:
+            console.write(f"    {console.text('memory.show.allocated-by')}")
+            for frame in finding.stack[-_FRAMES:]:
+                console.write(f"      {frame.file}:{frame.line} {frame.function}")
         console.write(f"    {console.text('memory.show.do', help=finding.help(console.language))}")
 
 
@@ -228,7 +244,20 @@ def _table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    right = {"size", "share", "count", "peak", "footprint", "change", "before", "after", "rank", "stage"}
+    right = {
+        "size",
+        "share",
+        "count",
+        "peak",
+        "footprint",
+        "change",
+        "before",
+        "after",
+        "rank",
+        "stage",
+        "theory",
+        "ratio",
+    }
     folding = {"where", "layer", "parameter", "content", "operator", "tensor"}
     for name in columns:
         title = console.text(f"memory.column.{name}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.layers import Effect, Severity
 from ms_tune.layers.result import Warned
-from ms_tune.render.columns import table, terminal_width
+from ms_tune.render.columns import table, terminal_width, text_width
 from ms_tune.render.heat_map import heat_map
 
 if TYPE_CHECKING:
@@ -36,17 +37,23 @@ def write_plan(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Conso
         console: Where to write.
     """
     placement = plan.placement
-    console.write(
-        console.text(
-            "normalize.head",
-            layers=len(plan.layers) or (sum(map(sum, placement)) if placement else "?"),
-            stages=len(placement[0]) if placement else "?",
-            chunks=len(placement) if placement else "?",
-            dialect=plan.dialect,
-            framework=console.text(f"normalize.framework.{plan.dialect}"),
-            version=plan.framework_version,
-        )
+    framework = console.text(f"normalize.framework.{plan.dialect}")
+    rules = console.text(
+        "normalize.head.rules", dialect=plan.dialect, framework=framework, version=plan.framework_version
     )
+    if placement:
+        placed, known = sum(map(sum, placement)), len(plan.layers)
+        text = "normalize.head.ahead" if known > placed else "normalize.head"
+        size = console.text(
+            text,
+            layers=min(placed, known or placed),
+            ahead=known - placed,
+            stages=len(placement[0]),
+            chunks=len(placement),
+        )
+        gap = "   " if text_width(f"{size}   {rules}") <= terminal_width() else "\n"
+        rules = f"{size}{gap}{rules}"
+    console.write(rules)
     width = terminal_width()
     if placement is not None:
         _write_placement(plan, console, width)
@@ -55,7 +62,7 @@ def write_plan(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Conso
         lines = list(heat_map(plan.layers, console, width))
         if lines:
             console.write("\n" + "\n".join(lines))
-        _write_layers(layers, console, width)
+        _write_layers(plan, layers, console, width)
     else:
         console.write(f"\n{console.text('normalize.no-plan')}")
     write_problems(plan.problems, console)
@@ -80,7 +87,8 @@ def _write_placement(plan: NormalizedPlan, console: Console, width: int) -> None
 
 def _write_formative(plan: NormalizedPlan, console: Console) -> None:
     """The lines to look for in the framework's log, to the letter; or the lists, where it logs none."""
-    lines = [line for line in plan.log if line.startswith("Formative ")]
+    # A model with prediction layers logs them twice.
+    lines = list(dict.fromkeys(line for line in plan.log if line.startswith("Formative ")))
     _title("normalize.title.formative" if lines else "normalize.title.lists", console)
     if not lines:
         lines = [f"{key}: {value}" for key, value in (plan.formative or {}).items()]
@@ -105,7 +113,7 @@ class _Legend:
         return " ".join(map(self.name, patterns))
 
 
-def _write_layers(layers: Sequence[LayerPlan], console: Console, width: int) -> None:
+def _write_layers(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Console, width: int) -> None:
     """One line for each run of layers that are alike."""
     _title("normalize.title.layers", console)
     legend = _Legend()
@@ -116,10 +124,21 @@ def _write_layers(layers: Sequence[LayerPlan], console: Console, width: int) -> 
     heads = [console.text(f"normalize.column.{name}") for name in names]
     for line in table(heads, rows, right=_NUMBERS, width=width) if rows else ():
         console.write(line)
-    if legend.names:
-        console.write(f"\n{console.text('normalize.legend')}")
-        for pattern, name in legend.names.items():
-            console.write(f"  {name:<3} {pattern}")
+    _write_legend(legend, plan.matches, console, width)
+
+
+def _write_legend(legend: _Legend, matches: Mapping[str, Sequence[str]] | None, console: Console, width: int) -> None:
+    """The patterns by their short names, each with what it matches if the model's layers are known."""
+    if not legend.names:
+        return
+    console.write(f"\n{console.text('normalize.legend' if matches is None else 'normalize.legend.known')}")
+    for pattern, name in legend.names.items():
+        console.write(f"  {name:<3} {pattern}")
+        paths = (matches or {}).get(pattern)
+        if paths is not None:
+            found = ", ".join(paths) or console.text("normalize.legend.nothing")
+            for line in textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False):
+                console.write(f"        {line}")
 
 
 def _alike(layer: LayerPlan) -> tuple[object, ...]:

@@ -26,6 +26,7 @@ def _rule(rule: Rule) -> dict[str, object]:
         "dialects": [dialect.value for dialect in rule.dialects],
         "versions": rule.versions,
         "profiles": list(rule.profiles),
+        "opposite": rule.opposite,
         "title": rule.title._asdict(),
         "why": rule.why._asdict(),
         "help": rule.help._asdict(),

@@ -11,44 +11,55 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.lint.rules import Rule
+    from ms_tune.lint.topics import Topic
 
 MARK = "<!-- Written by `ms-tune rule --markdown`; change the checklists, not this page. -->"
 INDEX = "README.md"
 
 
-def reference(rules: Sequence[Rule]) -> dict[str, str]:
+def reference(topics: Sequence[Topic]) -> dict[str, str]:
     """Every page by its file name."""
-    return {INDEX: _index(rules), **{f"{rule.name}.md": _page(rule) for rule in rules}}
+    pages = {INDEX: _index(topics)}
+    for topic in topics:
+        pages |= {f"{rule.name}.md": _page(rule, topic) for rule in topic.rules}
+    return pages
 
 
-def _index(rules: Sequence[Rule]) -> str:
+def _index(topics: Sequence[Topic]) -> str:
     lines = [
         MARK,
         *_both("# {}", lookup("rule.index.title"), joined=True),
         *_both("{}", lookup("rule.index.text")),
+        *(f"- [{topic.title.en} · {topic.title.zh}](#{topic.id}) ({len(topic.rules)})" for topic in topics),
+        "",
     ]
-    for category in Category:
-        some = [rule for rule in rules if rule.category is category]
-        if not some:
-            continue
-        lines += _both("## {}", lookup(f"rule.category.{category.value}"), joined=True)
+    for topic in topics:
+        lines += [f'<a id="{topic.id}"></a>', "", *_both("## {}", topic.title, joined=True), *_both("{}", topic.text)]
         lines += ["| id | name | severity | fix | English | 中文 |", "| --- | --- | --- | --- | --- | --- |"]
         lines += [
             f"| {rule.id} | [{rule.name}]({rule.name}.md) | {rule.severity.value} | {rule.fix} "
             f"| {_cell(rule.title.en)} | {_cell(rule.title.zh)} |"
-            for rule in some
+            for rule in topic.rules
         ]
         lines.append("")
+    lines += [*_both("## {}", lookup("rule.index.categories"), joined=True)]
+    rules = [rule for topic in topics for rule in topic.rules]
+    for category in Category:
+        some = [f"[{rule.name}]({rule.name}.md)" for rule in rules if rule.category is category]
+        if some:
+            lines += [*_both("### {}", lookup(f"rule.category.{category.value}"), joined=True), ", ".join(some), ""]
     return "\n".join(lines)
 
 
-def _page(rule: Rule) -> str:
+def _page(rule: Rule, topic: Topic) -> str:
     facts = [
+        (lookup("rule.topic"), f"[{topic.title.en} · {topic.title.zh}]({INDEX}#{topic.id})"),
         (lookup("rule.severity"), rule.severity.value),
         (lookup("rule.category"), rule.category.value),
         (lookup("rule.dialects"), ", ".join(dialect.value for dialect in rule.dialects)),
         (lookup("rule.versions"), rule.versions or " / ".join(lookup("rule.all-versions"))),
         (lookup("rule.profiles"), ", ".join(rule.profiles)),
+        (lookup("rule.opposite"), f"[{rule.opposite}]({rule.opposite}.md)" if rule.opposite else ""),
     ]
     lines = [MARK, f"# {rule.name} ({rule.id})", "", f"{rule.title.en} · {rule.title.zh}", "", "| | |", "| --- | --- |"]
     lines += [f"| {' · '.join(name)} | {_cell(words)} |" for name, words in facts if words]

@@ -26,6 +26,7 @@ def write_rule(rule: Rule, console: Console) -> None:
         "rule.dialects": ", ".join(dialect.value for dialect in rule.dialects),
         "rule.versions": rule.versions or console.text("rule.all-versions"),
         "rule.profiles": ", ".join(rule.profiles),
+        "rule.opposite": rule.opposite,
     }
     for text_id, words in facts.items():
         if words:

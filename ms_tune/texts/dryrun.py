@@ -9,34 +9,80 @@ TEXTS = {
     "dryrun.description": Text(
         "Runs a training step of the config in the real MindSpore, on its Ascend back end in simulation: shapes are\n"
         "inferred, the real allocator allocates, nothing is computed. Needs no NPU and no CANN. Without a config it runs\n"
-        "a packaged Llama-2-7B. Exit code: 0 fits, 1 does not fit, 2 usage, config or run at fault, 3 ms-tune at fault.",
+        "a packaged Llama-2-7B; after '--' it runs any command instead. Exit code: 0 fits, 1 does not fit, 2 usage, config\n"
+        "or run at fault, 3 ms-tune at fault; a command's own exit code is kept.",
         "在真实的 MindSpore 上以 Ascend 后端仿真模式运行配置的一个训练步：只推导形状，由真实的内存分配器分配显存，不做计算；\n"
-        "不需要 NPU，也不需要 CANN。不给配置时运行内置的 Llama-2-7B。\n"
-        "退出码：0 放得下，1 放不下，2 用法、配置或运行有误，3 ms-tune 自身出错。",
+        "不需要 NPU，也不需要 CANN。不给配置时运行内置的 Llama-2-7B；'--' 之后可以是任意命令。\n"
+        "退出码：0 放得下，1 放不下，2 用法、配置或运行有误，3 ms-tune 自身出错；命令自己的退出码保持不变。",
     ),
     "dryrun.examples": Text(
         "examples:\n"
-        "  ms-tune dryrun --layers 4                           the packaged Llama-2-7B, four layers of it\n"
-        "  ms-tune dryrun --layers 2 --stage 3 qwen3.yaml      two layers in pipeline stage 3\n"
+        "  ms-tune dryrun --layers 4                           the packaged Llama-2-7B, from four layers of it\n"
+        "  ms-tune dryrun --layers 2 qwen3.yaml                every pipeline stage, from two layers of each\n"
+        "  ms-tune dryrun --stages 0,3 qwen3.yaml              two stages, whole\n"
+        "  ms-tune dryrun --layers 2 --sweep parallel_config.micro_batch_num=4,8,16 qwen3.yaml\n"
         "  ms-tune dryrun --device-memory 32GB config.yaml     would it fit on a smaller device?\n"
-        "  ms-tune dryrun --layers 4 --json config.yaml        for scripts and CI",
+        "  ms-tune dryrun --layers 4 --json config.yaml        for scripts and CI\n"
+        "  ms-tune dryrun --ranks 0,8 --devices 16 -- python train.py --config c.yaml",
         "示例：\n"
-        "  ms-tune dryrun --layers 4                           内置 Llama-2-7B，缩到 4 层\n"
-        "  ms-tune dryrun --layers 2 --stage 3 qwen3.yaml      流水线第 3 阶段，缩到 2 层\n"
+        "  ms-tune dryrun --layers 4                           内置 Llama-2-7B，由其中 4 层推算\n"
+        "  ms-tune dryrun --layers 2 qwen3.yaml                全部流水线阶段，各由 2 层推算\n"
+        "  ms-tune dryrun --stages 0,3 qwen3.yaml              两个阶段，完整层数\n"
+        "  ms-tune dryrun --layers 2 --sweep parallel_config.micro_batch_num=4,8,16 qwen3.yaml\n"
         "  ms-tune dryrun --device-memory 32GB config.yaml     换成显存更小的设备放得下吗？\n"
-        "  ms-tune dryrun --layers 4 --json config.yaml        供脚本和 CI 使用",
+        "  ms-tune dryrun --layers 4 --json config.yaml        供脚本和 CI 使用\n"
+        "  ms-tune dryrun --ranks 0,8 --devices 16 -- python train.py --config c.yaml",
     ),
     "dryrun.help.config": Text(
         "a MindFormers (static graph) or MindSpeed-Core-MS (dynamic graph) training config; default: the packaged Llama-2-7B",
         "MindFormers（静态图）或 MindSpeed-Core-MS（动态图）训练配置；默认为内置的 Llama-2-7B",
     ),
     "dryrun.help.layers": Text(
-        "layers in the simulated pipeline stage (default: as many as the config gives it)",
-        "被仿真的流水线阶段的层数（默认与配置一致）",
+        "layers in every simulated pipeline stage (default: as many as the config gives it); the peak of all layers is "
+        "derived from a second run with more",
+        "每个被仿真的流水线阶段的层数（默认与配置一致）；另以更多层运行一次，据此推算全部层数的峰值",
     ),
     "dryrun.help.stage": Text(
-        "pipeline stage to simulate, from 0 (default: 0)", "要仿真的流水线阶段，从 0 开始（默认 0）"
+        "simulate this pipeline stage only, from 0; may be repeated", "只仿真该流水线阶段，从 0 开始；可重复给出"
     ),
+    "dryrun.help.stages": Text(
+        "pipeline stages to simulate: all (the default), numbers such as 0,3, or worst: those that no earlier stage "
+        "outdoes in layers, and the last one",
+        "要仿真的流水线阶段：all（默认）、0,3 这样的编号，或 worst：层数不被更靠前阶段覆盖的阶段，以及最后一个阶段",
+    ),
+    "dryrun.help.ranks": Text(
+        "simulate these ranks, such as 0,12 (default: the first rank of every stage)",
+        "仿真这些 rank，如 0,12（默认为每个阶段的第一个 rank）",
+    ),
+    "dryrun.help.no-extrapolate": Text(
+        "with --layers: do not run a second number of layers, and judge the few layers instead of the whole model",
+        "配合 --layers：不再用另一层数多运行一次，只判断缩减后的模型，而不推算完整模型",
+    ),
+    "dryrun.help.level": Text(
+        "simulation level: 0 compiles only, no memory figures; 1 allocates, needs no device (the default); 2 as 1 on an "
+        "NPU, with kernel workspaces; 3 runs kernels on an NPU and fakes communication only",
+        "仿真级别：0 只编译，没有显存数字；1 分配内存，不需要设备（默认）；2 与 1 相同，但在 NPU 上进行并计入算子工作区；3 在 NPU 上真正执行算子，只模拟通信",
+    ),
+    "dryrun.help.jobs": Text(
+        "processes at once (default: as many as cores and free memory allow)",
+        "同时运行的进程数（默认按 CPU 核数和空闲内存决定）",
+    ),
+    "dryrun.help.engine": Text(
+        "where the processes run: on this machine, or on a Ray cluster (RAY_ADDRESS; needs ms-tune[ray])",
+        "进程在哪里运行：本机，或 Ray 集群（RAY_ADDRESS；需要 ms-tune[ray]）",
+    ),
+    "dryrun.help.set": Text(
+        "run with this value instead, such as parallel_config.micro_batch_num=8; may be repeated",
+        "改用该取值运行，如 parallel_config.micro_batch_num=8；可重复给出",
+    ),
+    "dryrun.help.sweep": Text(
+        "run once with each value, such as a.b=1,2,4, and compare; several sweeps are combined",
+        "对每个取值各运行一次并比较，如 a.b=1,2,4；多个 --sweep 取全部组合",
+    ),
+    "dryrun.help.html": Text(
+        "write the memory report of the worst stage, for the browser", "写出最紧张阶段的显存报告（浏览器查看）"
+    ),
+    "dryrun.help.force": Text("overwrite that file", "允许覆盖该文件"),
     "dryrun.help.devices": Text(
         "NPUs in the whole job; more than one copy of the model is data parallel (default: what the config needs; 8 for "
         "the packaged model)",
@@ -118,13 +164,6 @@ TEXTS = {
         "dryrun reads MindFormers (static graph) and MindSpeed-Core-MS YAML",
         "dryrun 支持 MindFormers（静态图）和 MindSpeed-Core-MS 的 YAML",
     ),
-    "dryrun.dialect": Text(
-        "dryrun cannot run configs of dialect {dialect} yet", "dryrun 暂不支持 {dialect} 类型的配置"
-    ),
-    "dryrun.dialect.hint": Text(
-        "it runs mindformers (static graph) and mindspeed-ms (dynamic graph)",
-        "目前支持 mindformers（静态图）和 mindspeed-ms（动态图）",
-    ),
     "dryrun.devices-fixed": Text(
         "--devices {devices} contradicts the config, whose parallel sizes multiply to {size}",
         "--devices {devices} 与配置矛盾：各并行维度之积为 {size}",
@@ -163,15 +202,26 @@ TEXTS = {
         "with all its layers MindFormers stops at this config's layer settings: {error}",
         "按完整层数运行时，MindFormers 会因该配置的层设置报错退出：{error}",
     ),
-    "dryrun.layers-interleave": Text(
-        "--layers {layers} cannot be split into the {chunks} chunks of a stage (pp_interleave_num)",
-        "--layers {layers} 无法均分为每个阶段的 {chunks} 个分块（pp_interleave_num）",
+    "dryrun.layers-chunks": Text(
+        "--layers {layers} would leave one of the stage's {chunks} chunks empty (pp_interleave_num); it needs {least}",
+        "--layers {layers} 会使该阶段的 {chunks} 个分块之一为空（pp_interleave_num）；至少需要 {least} 层",
     ),
-    "dryrun.swap": Text(
-        "--layers cannot shrink a config with swap_config.swap: True yet: its lists name single layers",
-        "--layers 暂不能缩减启用了 swap_config.swap 的配置：其中的列表是具体的层号",
+    "dryrun.cut": Text(
+        "--layers cannot shrink this config: its recompute and swap settings cannot be cut layer by layer",
+        "--layers 无法缩减该配置：其重计算与 swap 设置不能逐层裁剪",
     ),
-    "dryrun.swap.hint": Text("run it whole, without --layers", "请去掉 --layers，按完整层数运行"),
+    "dryrun.cut.hint": Text("run it whole, without --layers", "请去掉 --layers，按完整层数运行"),
+    "dryrun.no-model-folder": Text(
+        "{key}: the folder '{folder}' with the model's config.json is not on this machine",
+        "{key}：本机没有包含模型 config.json 的目录 '{folder}'",
+    ),
+    "dryrun.no-model-folder.hint": Text(
+        "put the model's config.json there (weights are not needed), name another folder with "
+        "--set pretrained_model_dir=FOLDER, or write the sizes below model.model_config",
+        "请把模型的 config.json 放到该目录（不需要权重），或用 --set pretrained_model_dir=目录 指定其他目录，"
+        "或把各尺寸写在 model.model_config 下",
+    ),
+    "dryrun.model-folder-json": Text("not a model's config.json: {reason}", "不是模型的 config.json：{reason}"),
     "dryrun.columns": Text(
         "the data set's columns {columns} are not ones that dryrun can make up; it knows {known}",
         "dryrun 无法生成数据集列 {columns}；支持的列为 {known}",
@@ -197,6 +247,16 @@ TEXTS = {
     "dryrun.progress.step": Text(
         "simulating: step {step} of {steps} … {seconds} s", "仿真中：第 {step}/{steps} 步…… {seconds} 秒"
     ),
+    "dryrun.progress.remote": Text("running elsewhere … {seconds} s", "正在其他机器上运行…… {seconds} 秒"),
+    "dryrun.progress.blocks": Text(
+        "simulating: the tracker writes {blocks} blocks … {seconds} s",
+        "仿真中：正在写出 {blocks} 个内存块的跟踪文件…… {seconds} 秒",
+    ),
+    "dryrun.progress.ended": Text("ended after {seconds} s", "结束，用时 {seconds} 秒"),
+    "dryrun.progress.task": Text("stage {stage}, {layers} layer(s): {what}", "阶段 {stage}，{layers} 层：{what}"),
+    "dryrun.progress.waiting": Text(
+        "{done} of {all} processes ended, {waiting} waiting", "共 {all} 个进程，已结束 {done} 个，等待 {waiting} 个"
+    ),
     "dryrun.progress.write": Text(
         "simulating: the tracker writes its files … {seconds} s", "仿真中：正在写出显存跟踪文件…… {seconds} 秒"
     ),
@@ -209,9 +269,50 @@ TEXTS = {
     ),
     "dryrun.run.silent": Text("it left no error message", "没有留下错误信息"),
     "dryrun.run.log": Text("its whole output is in {log}", "完整输出见 {log}"),
+    "dryrun.run.last-lines": Text("no error message; its last lines are\n{lines}", "没有错误信息；最后几行是\n{lines}"),
+    "dryrun.run.signal": Text(
+        "the simulated run was ended by {signal} (exit code {code}): {reason}",
+        "仿真运行被 {signal} 终止（退出码 {code}）：{reason}",
+    ),
+    "dryrun.run.disk-full": Text(
+        "the disk is full: the simulated run could not write all of its files to {folder}",
+        "磁盘已满：仿真运行无法把文件完整写入 {folder}",
+    ),
+    "dryrun.run.not-started": Text(
+        "the simulated run could not be started in {folder}: {detail}", "无法在 {folder} 中启动仿真运行：{detail}"
+    ),
+    "dryrun.run.other-rank": Text(
+        "the trace is in {folder}, but rank {rank} was simulated", "跟踪文件位于 {folder}，但仿真的是 rank {rank}"
+    ),
     "dryrun.run.no-statistics": Text(
-        "the simulated run ended without MindSpore's memory statistics, so it did not come to its proper end",
-        "仿真运行结束时没有输出 MindSpore 的内存统计，说明没有正常结束",
+        "the simulated run ended without MindSpore's memory statistics, so it did not come to its proper end: {reason}",
+        "仿真运行结束时没有输出 MindSpore 的内存统计，说明没有正常结束：{reason}",
+    ),
+    "dryrun.run.empty-trace.hint": Text(
+        "set_context or set_device may name the CPU: device_target must be Ascend; the whole output is in {log}",
+        "可能设置成了 CPU：device_target 须为 Ascend；完整输出见 {log}",
+    ),
+    "dryrun.help.real": Text(
+        "run on the NPUs of this machine, without simulation and with the tracker on; never tried on a device by its "
+        "authors",
+        "在本机 NPU 上真实运行（不仿真），并打开显存跟踪；作者未曾在真实设备上试过",
+    ),
+    "dryrun.help.compare-real": Text(
+        "put the peaks of a run on devices (a folder with traces) beside the simulated ones: those of the run folder "
+        "that stands in the place of CONFIG, or of CONFIG, which is simulated for it",
+        "把真实设备上的运行（含跟踪文件的目录）与仿真峰值并列比较：CONFIG 处给出仿真运行目录，或给出配置，先行仿真",
+    ),
+    "dryrun.help.command": Text(
+        "-- COMMAND ...: run any command in simulation instead of a config; its exit code is kept",
+        "-- COMMAND ...：不用配置，在仿真环境中运行任意命令；保留其退出码",
+    ),
+    "dryrun.numbers": Text("'{text}' is not a list of numbers such as 0,3", "'{text}' 不是 0,3 这样的编号列表"),
+    "dryrun.ranks": Text(
+        "there is no rank {rank}: the job has {size} rank(s), counted from 0",
+        "没有 rank {rank}：该任务共有 {size} 个 rank，从 0 开始编号",
+    ),
+    "dryrun.no-ray": Text(
+        "--engine ray needs Ray: pip install 'ms-tune[ray]'", "--engine ray 需要 Ray：pip install 'ms-tune[ray]'"
     ),
     "dryrun.run.no-trace": Text(
         "the memory tracker left {count} memory_block.csv files where one was expected",
@@ -234,11 +335,6 @@ TEXTS = {
         "the peak fits, but with fragments the pool outgrows the device: set MS_ALLOC_CONF=enable_vmm:True",
         "峰值放得下，但计入碎片后内存池会超出设备：请设置 MS_ALLOC_CONF=enable_vmm:True",
     ),
-    "dryrun.warning.no-effect": Text(
-        "{key} has no effect in MindSpeed-Core-MS for this model (FlashAttention, SwiGLU, no sequence parallelism), and "
-        "none is simulated",
-        "对该模型（FlashAttention、SwiGLU、未开启序列并行），MindSpeed-Core-MS 中的 {key} 不起作用，仿真中也不做",
-    ),
     "dryrun.warning.overridden": Text(
         "set otherwise for the simulated run: {names}", "仿真运行中被改写的环境变量：{names}"
     ),
@@ -252,9 +348,27 @@ TEXTS = {
         "{config}: {layers} layer(s), stage {stage} of {stages}, rank {rank} of {world}; {model}",
         "{config}：{layers} 层，流水线阶段 {stage}（共 {stages} 个），rank {rank}（共 {world} 个）；{model}",
     ),
+    "dryrun.show.real": Text("on devices, not simulated", "在真实设备上运行，非仿真"),
+    "dryrun.show.settings": Text("run with {settings}", "运行时改用 {settings}"),
+    "dryrun.show.compiled": Text(
+        "compiled: {count} stage(s); simulation level 0 allocates nothing, so there are no memory figures",
+        "编译通过：{count} 个阶段；仿真级别 0 不分配内存，因此没有显存数字",
+    ),
+    "dryrun.show.extrapolated": Text("whole model", "完整模型"),
+    "dryrun.show.extrapolated-note": Text(
+        "extrapolated to {layers} layers from runs with {runs}; it was not run",
+        "由 {runs} 层的运行推算到 {layers} 层；并未实际运行",
+    ),
+    "dryrun.show.saving": Text(
+        "one layer of stage {stage} that is not recomputed holds up to {size} of activations at the peak: recomputing it frees "
+        "that, less its input",
+        "阶段 {stage} 中一个未重计算的层在峰值时刻最多持有 {size} 激活：重计算它可释放这么多，减去该层的输入",
+    ),
     "dryrun.show.with": Text("{versions}, {backend}, {seconds} s", "{versions}，{backend}，{seconds} 秒"),
-    "dryrun.show.backend.cann": Text("CANN of this machine, simulation level 1", "本机 CANN，仿真级别 1"),
-    "dryrun.show.backend.cann-stand-in": Text("stand-in CANN, simulation level 1", "CANN 替身库，仿真级别 1"),
+    "dryrun.show.backend.cann": Text("CANN of this machine, simulation level {level}", "本机 CANN，仿真级别 {level}"),
+    "dryrun.show.backend.cann-stand-in": Text(
+        "stand-in CANN, simulation level {level}", "CANN 替身库，仿真级别 {level}"
+    ),
     "dryrun.show.peak": Text("peak", "峰值"),
     "dryrun.show.footprint": Text("footprint", "占用范围"),
     "dryrun.show.footprint-note": Text("with fragments, without vmm", "含碎片，未开启 vmm"),
@@ -264,24 +378,17 @@ TEXTS = {
     "dryrun.show.does-not-fit": Text("does not fit", "放不下"),
     "dryrun.show.spare": Text("{verdict}, {size} to spare", "{verdict}，还余 {size}"),
     "dryrun.show.missing": Text("{verdict}, {size} too much", "{verdict}，超出 {size}"),
-    "dryrun.show.categories": Text("at the peak:", "峰值时刻的构成："),
-    "dryrun.show.largest": Text("largest holders at the peak:", "峰值时刻占用最多的项："),
-    "dryrun.show.column.size": Text("size", "大小"),
-    "dryrun.show.column.category": Text("category", "类别"),
-    "dryrun.show.column.operator": Text("operator", "算子"),
-    "dryrun.show.column.where": Text("allocated at", "分配位置"),
-    "dryrun.show.unknown": Text("(unknown)", "（未知）"),
     "dryrun.show.changes": Text("run otherwise than the config says:", "与配置不同之处："),
     "dryrun.show.changed": Text("{key}: {before} → {after}", "{key}：{before} → {after}"),
     "dryrun.show.removed": Text("{key}: left out", "{key}：未使用"),
     "dryrun.show.more-changes": Text("and {count} more, in {file}", "另有 {count} 处，见 {file}"),
     "dryrun.show.worth.stand-in": Text(
-        "What the figures are: MindSpore's real allocator at work, in simulation level 1 and without CANN. Not included:",
-        "数字的含义：真实的 MindSpore 内存分配器，仿真级别 1，没有 CANN。不包含：",
+        "What the figures are: MindSpore's real allocator at work, in simulation level {level} and without CANN. Not included:",
+        "数字的含义：真实的 MindSpore 内存分配器，仿真级别 {level}，没有 CANN。不包含：",
     ),
     "dryrun.show.worth.cann": Text(
-        "What the figures are: MindSpore's real allocator at work, in simulation level 1. Not included:",
-        "数字的含义：真实的 MindSpore 内存分配器，仿真级别 1。不包含：",
+        "What the figures are: MindSpore's real allocator at work, in simulation level {level}. Not included:",
+        "数字的含义：真实的 MindSpore 内存分配器，仿真级别 {level}。不包含：",
     ),
     "dryrun.not-included.workspace": Text("workspaces of kernels", "算子工作区（workspace）"),
     "dryrun.not-included.communication": Text("buffers of HCCL and of CANN's runtime", "HCCL 与 CANN 运行时的缓冲区"),
@@ -289,7 +396,7 @@ TEXTS = {
         "any comparison with a real NPU: none was made", "与真实 NPU 的对比：未做过"
     ),
     "dryrun.not-included.other-stages": Text(
-        "the other pipeline stages (--stage K)", "其他流水线阶段（用 --stage K 查看）"
+        "the other pipeline stages (--stages all)", "其他流水线阶段（用 --stages all 查看）"
     ),
     "dryrun.show.kept": Text("kept in: {folder}", "运行保存在：{folder}"),
     "dryrun.show.next": Text("next: {command}", "下一步：{command}"),

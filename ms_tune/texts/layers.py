@@ -58,6 +58,11 @@ TEXTS = {
         "offset {offset} is not made of whole numbers; MindFormers takes {used}.",
         "offset {offset} 不全是整数；MindFormers 实际取值为 {used}。",
     ),
+    "layers.ahead-as-last": Text(
+        "the {count} multi-token-prediction layer(s) are set as layer {layer}, the last one, is. Their operators lie inside "
+        "transformer_layer, one level further down, where most patterns do not look.",
+        "{count} 个多 token 预测（MTP）层按最后一层（层 {layer}）的方式设置；其算子位于更深一级的 transformer_layer 之内，多数模式匹配不到。",
+    ),
     "layers.stage-empty": Text("no layers at all on stage {stages}.", "以下 stage 上没有任何层：{stages}。"),
     "layers.strings-mean-all": Text(
         "{name} is a list of strings; here that means all layers, whatever the strings say.",

@@ -89,7 +89,8 @@ TEXTS = {
         "what the configs are written for (default: recognised by their keys)", "配置所属的框架写法（默认按键名识别）"
     ),
     "lint.help.version": Text(
-        "the framework version to check for (default: {versions})", "按哪个框架版本检查（默认：{versions}）"
+        "the framework version to check for (default: the installed MindFormers, if it is known; else {versions})",
+        "按哪个框架版本检查（默认为已安装的 MindFormers 版本；未安装或不认识该版本时：{versions}）",
     ),
     "lint.help.checklist": Text(
         "a checklist of your own, on top of the built-in ones (may be repeated)",
@@ -137,6 +138,13 @@ TEXTS = {
     ),
     "lint.clean": Text("no findings, files: {files}", "{files} 个文件均未发现问题"),
     "lint.rules": Text("checked for {framework} {version}", "按 {framework} {version} 检查"),
+    "lint.rules.installed": Text(
+        "checked for {framework} {version} (as installed)", "按 {framework} {version} 检查（已安装的版本）"
+    ),
+    "lint.rules.not-installed": Text(
+        "checked for {framework} {version} (not for {installed}, which is installed)",
+        "按 {framework} {version} 检查（而非已安装的 {installed}）",
+    ),
     "lint.fix-label": Text("fix", "修复"),
     "lint.fix.safe": Text("{title} (--fix does it)", "{title}（--fix 可自动完成）"),
     "lint.fix.unsafe": Text("{title} (--fix=unsafe does it)", "{title}（--fix=unsafe 可自动完成）"),
@@ -195,6 +203,6 @@ TEXTS = {
         "is a baseline of version {version}, which this ms-tune does not know",
         "基线文件版本为 {version}，当前 ms-tune 不支持",
     ),
-    "lint.baseline.written": Text("{count} findings written to {file}", "已将 {count} 个问题写入 {file}"),
+    "lint.baseline.written": Text("findings written to {file}: {count}", "已将 {count} 个问题写入 {file}"),
     "lint.unreadable": Text("files not checked: {count}", "{count} 个文件未能检查"),
 }

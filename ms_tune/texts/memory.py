@@ -3,12 +3,6 @@
 from ms_tune.texts import Text
 
 TEXTS = {
-    "memory.category.weights": Text("weights", "权重"),
-    "memory.category.gradients": Text("gradients", "梯度"),
-    "memory.category.optimizer_state": Text("optimizer state", "优化器状态"),
-    "memory.category.activations": Text("activations", "激活值"),
-    "memory.category.workspace": Text("workspace", "算子工作空间"),
-    "memory.category.other": Text("other", "其他"),
     "memory.content.weights": Text("weights", "权重"),
     "memory.content.optimizer_state": Text("optimizer state", "优化器状态"),
     "memory.content.gradients": Text("gradients", "梯度"),
@@ -106,6 +100,14 @@ TEXTS = {
     "memory.show.rows": Text("{rows} blocks, {steps} steps", "{rows} 个内存块，{steps} 个训练步"),
     "memory.show.peak": Text("peak", "峰值"),
     "memory.show.footprint": Text("with fragments", "含碎片"),
+    "memory.show.host": Text("on the host", "主机内存"),
+    "memory.show.offloaded": Text(
+        "{rows} offloaded blocks, in no other figure", "已卸载的内存块 {rows} 个，不计入其他数字"
+    ),
+    "memory.offloaded": Text(
+        "{size} MiB in {rows} blocks are offloaded to the host (optimizer.swap or another setting); no figure counts them",
+        "{rows} 个内存块（{size} MiB）已卸载到主机（optimizer.swap 或其他设置），不计入任何数字",
+    ),
     "memory.show.limit": Text("may use", "可用显存"),
     "memory.show.verdict": Text("verdict", "结论"),
     "memory.show.fits": Text("fits: {size} to spare", "放得下，剩余 {size}"),
@@ -123,18 +125,19 @@ TEXTS = {
     "memory.show.layers": Text("by layer of the model", "按模型层"),
     "memory.show.parameters": Text("by parameter", "按参数"),
     "memory.show.activations": Text(
-        "activations kept for the backward pass, by layer (a swap saves all of it; full recompute up to {saving})",
-        "为反向保留的激活值，按层统计（换出可全部节省；完全重计算最多节省 {saving}）",
+        "activations kept for the backward pass, by layer (full recompute or swap of all layers saves up to {saving} here; "
+        "the peak would then be {peak})",
+        "为反向保留的激活值，按层统计（对所有层完全重计算或换出，此刻最多节省 {saving}；届时峰值为 {peak}）",
     ),
     "memory.show.ranks": Text("ranks", "各 rank"),
     "memory.show.theory": Text(
-        "theory: gradients {gradients} × weights (1 = one set), optimizer state {optimizer} × weights (Adam: 2 with float32 "
-        "weights, 4 to 6 with weights of two bytes; less if sharded)",
-        "理论对照：梯度为权重的 {gradients} 倍（1 = 一份），优化器状态为权重的 {optimizer} 倍（Adam：float32 权重为 2，"
-        "两字节权重为 4 至 6；切分后更小）",
+        "measured beside theory: one set of gradients and Adam's two moments for {weights} of weights in {count} blocks",
+        "实测与理论对照：{weights} 权重（{count} 块）对应的一份梯度与 Adam 的两份动量",
     ),
+    "memory.show.shards": Text("as if shared by {count} ranks", "相当于由 {count} 个 rank 分担"),
     "memory.show.padding": Text("alignment takes {size} of the peak", "峰值中有 {size} 为对齐填充"),
     "memory.show.findings": Text("findings", "发现的问题"),
+    "memory.show.allocated-by": Text("allocated by:", "分配处的调用栈："),
     "memory.show.nothing-found": Text("no findings", "未发现问题"),
     "memory.show.do": Text("do: {help}", "建议：{help}"),
     "memory.show.next": Text(
@@ -150,6 +153,9 @@ TEXTS = {
     "memory.column.tensor": Text("tensor", "张量"),
     "memory.column.layer": Text("layer", "层"),
     "memory.column.parameter": Text("parameter", "参数"),
+    "memory.column.theory": Text("by theory", "理论值"),
+    "memory.column.ratio": Text("ratio", "比值"),
+    "memory.column.remark": Text("remark", "备注"),
     "memory.column.rank": Text("rank", "rank 号"),
     "memory.column.stage": Text("stage", "阶段"),
     "memory.column.peak": Text("peak", "峰值"),

@@ -44,7 +44,7 @@ TEXTS = {
     "normalize.help.stage": Text("only the layers of this stage", "只显示该 stage 的层"),
     "normalize.help.layer": Text("only this layer", "只显示该层"),
     "normalize.help.write": Text(
-        "write the lists into the file in their explicit form: one count for every stage of every chunk; nothing else "
+        "write the lists into the file in their explicit form, for example one count for every stage of every chunk; nothing else "
         "in the file changes",
         "将文件中的各列表改写为显式形式（每个 chunk 的每个 stage 一个层数）；文件的其余内容保持不变",
     ),
@@ -74,11 +74,7 @@ TEXTS = {
     ),
     # Writing
     "normalize.not-written": Text(
-        "nothing is written: MindFormers does not get through this config", "未写入：MindFormers 无法处理该配置"
-    ),
-    "normalize.write-dialect": Text(
-        "--write and --diff serve the dialect mindformers only; this config is {dialect}",
-        "--write 与 --diff 目前只支持 mindformers 类型的配置；该配置为 {dialect}",
+        "nothing is written: {framework} does not get through this config", "未写入：{framework} 无法处理该配置"
     ),
     "normalize.write-shared": Text(
         "{name} is not written: its value stands behind an alias or an anchor that is used elsewhere",
@@ -146,8 +142,14 @@ TEXTS = {
     ),
     # The report
     "normalize.head": Text(
-        "{layers} layers, {stages} stage(s), {chunks} chunk(s)   dialect {dialect}, {framework} {version}",
-        "{layers} 层，{stages} 个 stage，{chunks} 个 chunk   配置类型 {dialect}，{framework} {version}",
+        "{layers} layers, {stages} stage(s), {chunks} chunk(s)", "{layers} 层，{stages} 个 stage，{chunks} 个 chunk"
+    ),
+    "normalize.head.ahead": Text(
+        "{layers} layers and {ahead} multi-token-prediction layer(s), {stages} stage(s), {chunks} chunk(s)",
+        "{layers} 层，另有 {ahead} 个多 token 预测（MTP）层，{stages} 个 stage，{chunks} 个 chunk",
+    ),
+    "normalize.head.rules": Text(
+        "dialect {dialect}, {framework} {version}", "配置类型 {dialect}，{framework} {version}"
     ),
     "normalize.framework.mindformers": Text("MindFormers", "MindFormers"),
     "normalize.framework.mindformers-pynative": Text("MindFormers", "MindFormers"),
@@ -184,6 +186,10 @@ TEXTS = {
     "normalize.effect.select": Text("select", "选择"),
     "normalize.effect.comm": Text("comm", "通信"),
     "normalize.effect.none": Text("-", "-"),
+    "normalize.legend.known": Text(
+        "Patterns, and what each matches in the layers of this model:", "算子模式，及其在该模型各层中匹配到的内容："
+    ),
+    "normalize.legend.nothing": Text("(nothing)", "（无）"),
     "normalize.legend": Text(
         "Patterns (whether an operator of the model matches one is for the model to say):",
         "算子模式（模型中是否有算子与之匹配，取决于模型本身）：",

@@ -73,6 +73,12 @@ TEXTS = {
         "model_config.recompute_granularity: selective（或 recompute_activations）与 parallel_config 中的列表同时生效："
         "所有未完全重计算的层都会做选择重计算。",
     ),
+    "plans.selective-forgotten": Text(
+        "A training script that builds all chunks from one config object loses recompute_granularity: selective after the "
+        "first chunk, because the lists reset it there: chunk 1 and on then do without, unlike this plan.",
+        "如果训练脚本用同一个配置对象构建所有 chunk，recompute_granularity: selective 在首个 chunk 之后会失效（列表会在构建时将其重置）："
+        "此时 chunk 1 及之后的层不做选择重计算，与此处展示的方案不同。",
+    ),
     "plans.model-recompute-ignored": Text(
         "model_config.recompute_granularity: full, recompute_method and recompute_num_layers have no effect: "
         "parallel_config has lists of its own.",

@@ -38,11 +38,13 @@ TEXTS = {
     "rule.index.text": Text(
         "What a MindSpore training config gets wrong, and what it costs on Ascend. Each page says why it matters, shows a bad "
         "and a good example (both are run as tests), how it is mended, and where in the framework's source the claim can be "
-        "read. Read top to bottom, the list is a course in tuning: first what stops a run, then what is silently ignored, "
-        "then what is slow.",
+        "read. Read top to bottom, the chapters are a course in tuning: how a config is read, how a model is split and "
+        "placed, how memory is traded for time, and what slows a run down.",
         "MindSpore 训练配置容易出错的地方，以及在昇腾上的代价。每一页说明其重要性，给出正反示例（均作为测试运行），"
-        "说明如何修改，以及可以在框架源码何处查证。从头读到尾就是一份调优教程：先是会中断训练的，再是被静默忽略的，然后是拖慢训练的。",
+        "说明如何修改，以及可以在框架源码何处查证。从头读到尾就是一份调优教程：配置如何被读取、模型如何切分与放置、如何以时间换显存，以及什么会拖慢训练。",
     ),
+    "rule.index.categories": Text("By kind of trouble", "按问题类型查找"),
+    "rule.topic": Text("chapter", "章节"),
     "rule.why": Text("Why it matters on Ascend", "为什么重要（昇腾）"),
     "rule.bad": Text("Bad", "错误示例"),
     "rule.good": Text("Good", "正确示例"),
@@ -64,6 +66,7 @@ TEXTS = {
     "rule.dialects": Text("dialects", "适用写法"),
     "rule.versions": Text("framework versions", "框架版本"),
     "rule.profiles": Text("profiles", "适用场景"),
+    "rule.opposite": Text("the opposite in other profiles", "其他场景中的相反检查"),
     "rule.all-versions": Text("all", "全部"),
     "rule.ignore": Text("How to ignore it", "如何忽略"),
     "rule.category.correctness": Text(

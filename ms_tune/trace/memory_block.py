@@ -350,11 +350,9 @@ def _lifetime(first: str, last: str) -> tuple[int, int | None]:
     if first == last == "-1":
         return STATIC, STATIC
     start, end = _number(first, "start_time_stamp"), _number(last, "end_time_stamp")
-    if end == NEVER_FREED:
-        return start, None
     if end <= start:
         raise _BadRowError(msg("trace.row.lifetime", start=start, end=end))
-    return start, end
+    return start, None if end == NEVER_FREED else end
 
 
 def _number(cell: str, column: str) -> int:

@@ -6,8 +6,8 @@ A :class:`Table` holds the rows of one ``memory_block.csv``, one array a column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.trace.memory_block import BlockTrace, DroppedRow, Frame
 
+HOST_POOL = "Other"
 NONE = -1  # a number that the row does not have
 _MOST_BYTES = 2.0**62  # sums of sizes must stay below 2^63
 
@@ -86,6 +87,26 @@ class Table:
     def __len__(self) -> int:
         return len(self.start)
 
+    def on_device(self) -> NDArray[np.bool_]:
+        """Which rows take memory of the device.
+
+        MindSpore names its pool of host memory, for what is offloaded, :data:`HOST_POOL`; its log leaves that out too.
+        A trace that knows no other pool is one of a release, or a program, that names none.
+        """
+        host = self.pool.where({HOST_POOL})
+        return np.ones(len(self), np.bool_) if host.all() else ~host
+
+    def only(self, wanted: NDArray[np.bool_]) -> Table:
+        """The wanted rows."""
+        rows = np.flatnonzero(wanted)
+        columns: dict[str, Any] = {
+            name: value[rows] if isinstance(value, np.ndarray) else Coded(value.codes[rows], value.values)
+            for name, value in ((name, getattr(self, name)) for name in COLUMNS)
+        }
+        place = {int(row): new for new, row in enumerate(rows)}
+        users = {place[row]: text for row, text in self.users.items() if row in place}
+        return replace(self, users=users, **columns)
+
     def live(self, tick: int) -> NDArray[np.bool_]:
         """Which rows are alive at a tick."""
         return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
@@ -121,6 +142,7 @@ NUMBERS = (
     *("producer", "first_user", "last_user"),
 )
 TEXTS = ("pool", "kind", "task", "node", "graph")
+COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
 
 
 class TableBuilder:

@@ -16,14 +16,18 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow, lines_of, unreadable
-from ms_tune.trace.parts import no_progress
+from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow, unreadable
+from ms_tune.trace.parts import Part, no_progress, parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
+
+    from numpy.typing import NDArray
 
     from ms_tune.trace.parts import Progress
 
@@ -35,12 +39,17 @@ _ITEM = {
     **dict.fromkeys(("Int64", "UInt64", "Float64", "Complex64"), 8),
     "Complex128": 16,
 }
-_HEAD = re.compile(r"\(([^()]*)\) = (.*)\(([^()]*)\), task_info: (\d{1,18}), attrs \{(.*)\}\s*")
-_TYPES = re.compile(r"\s*\((.*)\) <- \((.*)\)\s*")
+# No line can make these slow: once the task number has matched, nothing after it can fail.
+_HEAD = re.compile(r"\(([^()]*)\) = (?:[^(]*\()+?([^()]*)\), task_info: [0-9]{1,18}, attrs \{")
+_BLOCKS = r"((?:%[0-9]{1,18}(?:, )?)*)"
+_PLAIN_HEAD = re.compile(
+    rf"^\({_BLOCKS}\) = (?:[^(\n]*\()+?{_BLOCKS}\), task_info: [0-9]{{1,18}}, attrs \{{".encode(), re.MULTILINE
+)
 _TYPE = re.compile(r"(\w{1,40}):\[([0-9, -]{0,400})\](\{[^{}]{0,800}\})?")
-_BLOCK = re.compile(r"%(\d{1,18})")
+_BLOCK = re.compile(r"%([0-9]{1,18})")
+_TO_NUMBERS = bytes.maketrans(b"%,", b"  ")
 _MOST_DIGITS = 12  # of a dimension
-_EVERY = 4 * 1024**2  # bytes between two words about progress
+_LINES = 3  # of an operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,11 @@ class TensorType:
     dtype: str
     shape: tuple[int, ...]
     bytes: int | None
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return prod(self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -93,6 +107,14 @@ def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerG
     return TrackerGraph(reader.tensors, reader.operators, tuple(reader.dropped), reader.dropped_count)
 
 
+@dataclass(frozen=True, slots=True)
+class _Types:
+    """The tensors in one line of types."""
+
+    written: tuple[TensorType, ...]
+    read: tuple[TensorType, ...]
+
+
 class _Reader:
     """The operators so far."""
 
@@ -101,53 +123,117 @@ class _Reader:
         self.operators = 0
         self.dropped: list[DroppedRow] = []
         self.dropped_count = 0
-        self._types: dict[str, tuple[list[TensorType], list[TensorType]] | None] = {}
+        self._types: dict[str, _Types | None] = {}
         self._single: dict[str, TensorType] = {}
+        self._head: tuple[int, re.Match[str]] | None = None
 
     def read(self, file: BinaryIO, on_bytes: Progress) -> None:
+        """Take the file in stretches that begin with an operator's first line."""
+        rest, first = b"", 1
+        for part in parts_of(file, 1, on_bytes):
+            if part.data is None or not part.complete:
+                self._take(rest, first)
+                self._take_lines(part.lines())
+                rest, first = b"", part.first + part.height
+                continue
+            data = rest + part.data
+            cut = data.rfind(b"\n(") + 1 or len(data)
+            self._take(data[:cut], first)
+            first += data.count(b"\n", 0, cut)
+            rest = data[cut:]
+        self._take(rest, first)
+        if self._head is not None:
+            self._refuse(self._head[0])
+
+    def _take(self, data: bytes, first: int) -> None:
+        if data and (self._head is not None or not self._take_plain(data)):
+            self._take_lines(Part(first, data, data.count(b"\n"), complete=True).lines())
+
+    def _take_plain(self, data: bytes) -> bool:
+        """Take operators of three lines each, all at once; False if anything is out of the ordinary."""
+        lines = data.split(b"\n")
+        heads, types = lines[:-1:_LINES], lines[1::_LINES]
+        if len(lines) != _LINES * len(heads) + 1 or data.count(b"\n    #") != len(heads):
+            return False
+        text = b"\n".join([*heads, b""])
+        blocks: list[tuple[bytes, bytes]] = _PLAIN_HEAD.findall(text)
+        if len(blocks) != len(heads) or text.count(b"} \n") != len(heads):
+            return False
+        different = {text: place for place, text in enumerate(dict.fromkeys(types))}
+        known = [self._both(text.decode("utf-8", errors="replace")) for text in different]
+        all_types = [each for each in known if each is not None]
+        code = np.array([different[text] for text in types], np.int64)
+        if len(all_types) < len(known) or not _fitting(blocks, all_types, code):
+            return False
+        ticks = b" ".join([b"%b %b" % (read, written) for written, read in blocks]).translate(_TO_NUMBERS)
+        if not ticks.isspace():
+            self._keep_largest(np.fromstring(ticks, np.int64, sep=" "), all_types, code)
+        self.operators += len(heads)
+        return True
+
+    def _keep_largest(self, ticks: NDArray[np.int64], types: Sequence[_Types], code: NDArray[np.int64]) -> None:
+        """Keep the largest tensor of every block; of equal ones the first. Types are those of what is read, then written."""
+        tensors = [tensor for each in types for tensor in (*each.read, *each.written)]
+        length = np.array([len(each.read) + len(each.written) for each in types], np.int64)
+        begin = np.cumsum(length) - length
+        lengths = length[code]
+        place = np.repeat(begin[code] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(ticks))
+        size = np.array([tensor.bytes or 0 for tensor in tensors], np.float64)[place]
+        blocks, block = np.unique(ticks, return_inverse=True)
+        largest = np.full(len(blocks), -1.0)
+        np.maximum.at(largest, block, size)
+        candidates = np.flatnonzero(size == largest[block])[::-1]
+        chosen = np.empty(len(blocks), np.int64)
+        chosen[block[candidates]] = place[candidates]  # the first one is written last
+        for tick, at in zip(blocks.tolist(), chosen.tolist(), strict=True):
+            self._see(tick, tensors[at])
+
+    def _see(self, tick: int, tensor: TensorType) -> None:
+        known = self.tensors.get(tick)
+        if known is None or (tensor.bytes or 0) > (known.bytes or 0):
+            self.tensors[tick] = tensor
+
+    def _take_lines(self, lines: Iterable[tuple[int, str | None, bool]]) -> None:
         """Two lines belong together if the first is a head and the second, indented, holds types; a stack may follow."""
-        head: tuple[int, re.Match[str]] | None = None
-        for number, text in _with_progress(file, on_bytes):
+        for number, text, _ in lines:
             if text is None:
                 self._refuse(number)
-                head = None
+                self._head = None
             elif text.startswith("("):
-                if head is not None:
-                    self._refuse(head[0])  # its types are missing
-                match = _HEAD.fullmatch(text)
-                head = (number, match) if match else None
+                if self._head is not None:
+                    self._refuse(self._head[0])  # its types are missing
+                match = _HEAD.match(text) if text.rstrip().endswith("}") else None
+                self._head = (number, match) if match else None
                 if match is None:
                     self._refuse(number)
-            elif head is not None and not text.lstrip().startswith("#"):
-                self._operator(head[0], head[1], text)
-                head = None
-        if head is not None:
-            self._refuse(head[0])
+            elif self._head is not None and not text.lstrip().startswith("#"):
+                self._operator(*self._head, text)
+                self._head = None
 
     def _operator(self, number: int, head: re.Match[str], text: str) -> None:
-        if text not in self._types:
-            self._types[text] = self._both(text)
-        types = self._types[text]
+        types = self._both(text)
         written = [int(tick) for tick in _BLOCK.findall(head[1])]
-        read = [int(tick) for tick in _BLOCK.findall(head[3])]
-        if types is None or len(types[0]) != len(written) or len(types[1]) != len(read):
-            if not (types == ([], []) or (not written and not read)):  # on the CPU blocks have no names
+        read = [int(tick) for tick in _BLOCK.findall(head[2])]
+        fitting = types is not None and (len(types.written), len(types.read)) == (len(written), len(read))
+        if types is None or not fitting:
+            if types == _Types((), ()) or not (written or read):  # on the CPU blocks have no names
+                self.operators += 1
+            else:
                 self._refuse(number)
-                return
-            self.operators += 1
             return
         self.operators += 1
-        for tick, tensor in zip((*read, *written), (*types[1], *types[0]), strict=True):
-            known = self.tensors.get(tick)
-            if known is None or (tensor.bytes or 0) > (known.bytes or 0):
-                self.tensors[tick] = tensor
+        for tick, tensor in zip((*read, *written), (*types.read, *types.written), strict=True):
+            self._see(tick, tensor)
 
-    def _both(self, text: str) -> tuple[list[TensorType], list[TensorType]] | None:
-        match = _TYPES.fullmatch(text)
-        return (self._list(match[1]), self._list(match[2])) if match else None
+    def _both(self, text: str) -> _Types | None:
+        if text not in self._types:
+            written, arrow, read = text.strip().partition(") <- (")
+            whole = arrow and written.startswith("(") and read.endswith(")")
+            self._types[text] = _Types(self._list(written[1:]), self._list(read[:-1])) if whole else None
+        return self._types[text]
 
-    def _list(self, text: str) -> list[TensorType]:
-        return [self._tensor(match[0], match[1], match[2]) for match in _TYPE.finditer(text)]
+    def _list(self, text: str) -> tuple[TensorType, ...]:
+        return tuple(self._tensor(match[0], match[1], match[2]) for match in _TYPE.finditer(text))
 
     def _tensor(self, text: str, dtype: str, dimensions: str) -> TensorType:
         known = self._single.get(text)
@@ -166,11 +252,9 @@ class _Reader:
             self.dropped.append(DroppedRow(number, msg("trace.graph.malformed")))
 
 
-def _with_progress(file: BinaryIO, on_bytes: Progress) -> Iterator[tuple[int, str | None]]:
-    told = 0
-    for number, text, _ in lines_of(file):
-        yield number, text
-        if file.tell() - told > _EVERY:
-            on_bytes(file.tell() - told)
-            told = file.tell()
-    on_bytes(file.tell() - told)
+def _fitting(blocks: Sequence[tuple[bytes, bytes]], types: Sequence[_Types], code: NDArray[np.int64]) -> bool:
+    """Whether every operator shows one type for each of its blocks."""
+    written = np.array([each.count(b"%") for each, _ in blocks], np.int64)
+    read = np.array([each.count(b"%") for _, each in blocks], np.int64)
+    shown = np.array([(len(each.written), len(each.read)) for each in types], np.int64)[code]
+    return bool((shown[:, 0] == written).all() and (shown[:, 1] == read).all())

@@ -115,6 +115,47 @@ def test_search(page: Browser) -> None:
     page.run("(document.getElementById('search').value = '', State.search = '', drawLive())")
 
 
+def test_one_category_alone(page: Browser) -> None:
+    page.run("freeze(43685)")
+    activations = (
+        "[...document.querySelectorAll('#legend button')].find((key) => key.textContent.startsWith('activations'))"
+    )
+    page.run(f"{activations}.click()")
+    assert page.text("matches").startswith("295 blocks match, 6.01 GiB")
+    page.run(f"{activations}.click()")
+    assert page.text("matches") == ""
+
+
+def test_what_holds_the_peak_and_what_theory_says(page: Browser) -> None:
+    assert "optimizer state 27 %" in page.text("make-up")
+    widths = page.run(
+        "[...document.querySelectorAll('#make-up i')].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
+    )
+    assert widths == pytest.approx(100, abs=0.1)
+    assert "4.39 GiB4.39 GiB1.00" in page.text("theory")
+    assert "largest request that still fits" in page.text("facts")
+    assert "558.3 MiB" in page.text("facts")
+
+
+def test_it_fits_a_narrow_window(page: Browser) -> None:
+    page.driver.set_window_size(500, 900)
+    try:
+        page.wait(
+            "document.documentElement.scrollWidth <= innerWidth && document.querySelector('.u-over').clientWidth < 480"
+        )
+    finally:
+        page.driver.set_window_size(1400, 1800)
+        page.wait("document.querySelector('.u-over').clientWidth > 900")
+
+
+def test_moving_about_does_not_stall(page: Browser) -> None:
+    took = page.run(
+        "[0, 1, 2, 3, 4].map((n) => { const begin = performance.now(); look(5e4 * n, 5e4 * n + 6e4); return performance.now() - begin; })"
+    )
+    assert sum(took) < 2000  # milliseconds; some tens on a quiet machine
+    page.run("look(-Infinity, Infinity)")
+
+
 def test_flame_graph_zooms_and_changes(page: Browser) -> None:
     boxes = page.run("document.querySelectorAll('#flame .f').length")
     assert boxes > 50
@@ -163,6 +204,8 @@ def test_several_ranks(browser: Browser, tmp_path: Path) -> None:
 def test_findings_and_stacks_of_the_dynamic_graph(browser: Browser, tmp_path: Path) -> None:
     page = _opened(browser, tmp_path, "memory", str(place_of(LLAMA)))
     assert "MSM201" in page.text("findings")
+    assert "What to do: drop references" in page.text("findings")
+    assert "MatMulExt" in page.text("late")
     page.run("document.getElementById('flame-stack').click()")
     assert "llama.py:58" in page.text("flame")
     _clean(page)
@@ -172,6 +215,7 @@ def test_comparison(browser: Browser, tmp_path: Path) -> None:
     folder = place_of(QWEN_TINY)
     page = _opened(browser, tmp_path, "memory", "diff", str(folder / "rank_0"), str(folder / "rank_4"))
     assert "−3.6 MiB" in page.text("compare")
+    assert page.run("document.querySelectorAll('#compare .stripe').length") == 2
     _clean(page)
 
 

@@ -14,9 +14,9 @@ from ms_tune.cli.main import main
 from ms_tune.dryrun import check, run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.device import CHIPS
-from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.errors import MissingExtraError
-from ms_tune.memory.attribution import Category
+from ms_tune.memory.contents import Content
 from ms_tune.texts import msg
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
@@ -73,7 +73,7 @@ class TestArguments:
         assert request_of(*arguments.split()) == DryrunRequest(
             config=Path("config.yaml"),
             layers=4,
-            stage=3,
+            stages=(3,),
             devices=16,
             device_bytes=32 * GIB,
             run_folder=Path("out"),
@@ -85,7 +85,39 @@ class TestArguments:
         assert request_of("--chip", chip).device_bytes == CHIPS[chip]
 
     def test_stage_0_may_be_named(self, request_of: Callable[..., DryrunRequest]) -> None:
-        assert request_of("--stage", "0").stage == 0
+        assert request_of("--stage", "0").stages == (0,)
+
+    @pytest.mark.parametrize(
+        ("arguments", "stages"),
+        [
+            ("--stages all", StageChoice.ALL),
+            ("--stages worst", StageChoice.WORST),
+            ("--stages 0,3", (0, 3)),
+            ("--stage 1 --stage 2", (1, 2)),
+        ],
+    )
+    def test_stages_are_named_in_several_ways(
+        self, request_of: Callable[..., DryrunRequest], arguments: str, stages: object
+    ) -> None:
+        assert request_of(*arguments.split()).stages == stages
+
+    def test_how_it_is_run_is_chosen(self, request_of: Callable[..., DryrunRequest]) -> None:
+        arguments = "--ranks 0,12 --level 2 --jobs 3 --engine ray --no-extrapolate --set a.b=1 --set c=[1,2]"
+        request = request_of(*arguments.split())
+        assert (request.ranks, request.level, request.jobs, request.engine) == ((0, 12), 2, 3, "ray")
+        assert not request.extrapolate
+        assert request.settings == (Setting(("a", "b"), "1"), Setting(("c",), "[1,2]"))
+
+    @pytest.mark.parametrize(
+        "arguments", [("--stages", "first"), ("--stages", "0,"), ("--ranks", "-1"), ("--set", "a.b"), ("--sweep", "a")]
+    )
+    def test_what_cannot_be_understood_is_a_usage_error(
+        self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]
+    ) -> None:
+        code, out, err = ms_tune(capsys, *arguments)
+        assert (code, out) == (2, "")
+        assert arguments[1] in err
+        assert "Traceback" not in err
 
 
 JSON_KEYS = {
@@ -113,6 +145,9 @@ JSON_KEYS = {
         "limit_bytes",
         "device_bytes",
     ),
+    *("settings", "verdict_about", "full_layers", "skipped_stages", "imbalance"),
+    *("extrapolated_peak_bytes", "extrapolated_categories_at_peak"),
+    *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer"),
     *("verdict", "categories_at_peak", "largest", "changes", "not_included", "warnings", "seconds"),
 }
 
@@ -130,7 +165,7 @@ class TestJson:
         assert (result["peak_bytes"], result["footprint_bytes"], result["verdict"]) == (3 * GIB, 4 * GIB, "fits")
         stage = result["stages"][0]
         assert (len(result["stages"]), stage["stage"], stage["peak_bytes"], stage["verdict"]) == (1, 0, 3 * GIB, "fits")
-        assert list(result["categories_at_peak"]) == [category.value for category in Category]
+        assert list(result["categories_at_peak"]) == [content.value for content in Content]
         assert sum(result["categories_at_peak"].values()) == 3 * GIB
         assert set(result["largest"][0]) == {"bytes", "count", "operator", "category", "where", "name"}
         assert (Path(result["run"]) / "manifest.json").is_file()
@@ -149,7 +184,7 @@ class TestJson:
     ) -> None:
         child(good_child())
         result = json.loads(ms_tune(capsys, "--json", "--layers", "2", "--stage", "1", "config.yaml")[1])
-        assert {"key": "model.model_config.num_hidden_layers", "before": 64, "after": 8} in result["changes"]
+        assert {"key": "model.model_config.num_hidden_layers", "before": 64, "after": 5} in result["changes"]
         assert (result["stage"], result["pipeline_stages"], result["rank"], result["world_size"]) == (1, 4, 8, 32)
         assert (result["mindformers"], result["dialect"]) == ("1.9.0", "mindformers")
 
@@ -187,15 +222,19 @@ class TestText:
     ) -> None:
         child(good_child())
         shares = [float(share) for share in re.findall(r"([\d.]+)%", ms_tune(capsys)[1])]
-        assert len(shares) == len(Category)
+        assert len(shares) == len(Content)
         assert sum(shares) == pytest.approx(100, abs=0.3)
 
     @pytest.mark.parametrize(
         ("arguments", "peak", "hint"),
         [
-            (("--layers", "2", "config.yaml"), GIB, "ms-tune dryrun config.yaml"),
-            (("--layers", "2", "--stage", "3", "config.yaml"), GIB, "ms-tune dryrun --stage 3 config.yaml"),
-            (("config.yaml",), GIB, "ms-tune lint config.yaml"),
+            (("--layers", "2", "--no-extrapolate", "config.yaml"), GIB, "ms-tune dryrun config.yaml"),
+            (
+                ("--layers", "2", "--no-extrapolate", "--stage", "3", "config.yaml"),
+                GIB,
+                "ms-tune dryrun --stage 3 config.yaml",
+            ),
+            (("--run-dir", "kept", "config.yaml"), GIB, "ms-tune memory kept"),
             (("config.yaml",), 62 * GIB, "ms-tune normalize-recompute config.yaml"),
             ((), GIB, "ms-tune dryrun --layers 4 config.yaml"),
         ],
@@ -214,7 +253,7 @@ class TestText:
     def test_changes_are_shown(self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]) -> None:
         child(good_child())
         out = ms_tune(capsys, "--layers", "2", "config.yaml")[1]
-        assert "  model.model_config.num_hidden_layers: 64 → 8\n" in out
+        assert "  model.model_config.num_hidden_layers: 64 → 5\n" in out
         assert "  train_dataset: left out\n" in out
 
     def test_a_long_config_value_does_not_fill_the_screen(

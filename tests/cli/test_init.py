@@ -91,8 +91,9 @@ def test_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: p
     assert copied.read_bytes() == template.file.read_bytes()
     (tmp_path / "folder").mkdir()
     assert json.loads(run(capsys, template.name, "folder", "--json")[1])["file"] == f"folder/{template.name}.yaml"
-    assert run(capsys, template.name, "folder/other.yaml")[0] == 0
-    assert (tmp_path / "folder" / "other.yaml").is_file()
+    for name in ("folder/other.yaml", "new/folder/other.yaml"):
+        assert run(capsys, template.name, name)[0] == 0
+        assert (tmp_path / name).is_file()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: p
         ((), "which template?"),
         (("llama2_7",), "did you mean llama2_7b?"),
         (("zzz",), "'ms-tune init --list' lists them"),
-        (("llama2_7b", "missing/a.yaml"), "cannot be written"),
+        (("llama2_7b", "plain-file/a.yaml"), "cannot be written"),
     ],
 )
 def test_mistakes(
@@ -112,6 +113,7 @@ def test_mistakes(
     words: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain-file").touch()
     code, _, err = run(capsys, *arguments)
     assert code == 2
     assert words in err

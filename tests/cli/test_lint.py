@@ -123,6 +123,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "fixable": 0,
         "fixable_unsafe": 1,
         "fixed": 0,
+        "checked_for": [{"framework": "MindFormers", "version": "1.9", "installed": None}],
     }
     assert report["findings"][1] == {
         "id": "MST401",

@@ -11,10 +11,13 @@ import jsonschema
 import pytest
 
 from ms_tune.cli.main import main
+from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.lint.checklist import built_in
+from ms_tune.lint.rules import all_rules
 from tests.lint.few import make_only_few
 
-SCHEMA = json.loads((Path(__file__).parents[1] / "data" / "sarif-2.1.0-subset.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[1] / "data/sarif/sarif-2.1.0-rtm.4.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft4Validator(SCHEMA, format_checker=jsonschema.Draft4Validator.FORMAT_CHECKER)
 CONFIG = """\
 trainer: {type: A}
 profile: True
@@ -45,7 +48,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def sarif(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: ANN401 - JSON
     log = json.loads(run(capsys, "--format", "sarif", *arguments))
-    jsonschema.Draft7Validator(SCHEMA).validate(log)
+    VALIDATOR.validate(log)
     return log["runs"][0]
 
 
@@ -66,6 +69,38 @@ def test_sarif(capsys: pytest.CaptureFixture[str]) -> None:
     (replacement,) = fix["artifactChanges"][0]["replacements"]
     assert replacement["insertedContent"] == {"text": "1.e-8"}
     assert results[2]["relatedLocations"][0]["message"] == {"text": "the number of stages"}
+
+
+def test_the_schema_refuses_what_is_no_sarif(capsys: pytest.CaptureFixture[str]) -> None:
+    log = json.loads(run(capsys, "--format", "sarif", "my config.yaml"))
+    for path, value in (
+        (("level",), "info"),
+        (("message",), {}),
+        (("locations", 0, "physicalLocation", "region", "startLine"), 0),
+        (("fixes", 0, "artifactChanges", 0, "replacements"), []),
+    ):
+        broken = json.loads(json.dumps(log))
+        node = broken["runs"][0]["results"][1]
+        for item in path[:-1]:
+            node = node[item]
+        node[path[-1]] = value
+        assert not VALIDATOR.is_valid(broken), path
+
+
+def test_sarif_of_every_check_is_valid(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    folder = tmp_path / "all"
+    folder.mkdir()
+    endings = {"yaml": ".yaml", "sh": ".sh", "python": ".py"}
+    for rule in all_rules():
+        (folder / f"{rule.id}{endings[rule.language]}").write_text(rule.bad, encoding="utf-8")
+    for dialect in Dialect:
+        main(["lint", "--no-config", "--format", "sarif", "--dialect", dialect.value, str(folder)])
+        log = json.loads(capsys.readouterr().out)
+        VALIDATOR.validate(log)
+        assert len(log["runs"][0]["tool"]["driver"]["rules"]) > 70
 
 
 def test_sarif_explains_rules_in_both_languages(capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,7 +168,7 @@ def test_checklists_can_replace_and_turn_off(capsys: pytest.CaptureFixture[str],
 
 def test_baseline(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     code, out, err = run(capsys, "--baseline", "old.json", "--write-baseline", "train.yaml")
-    assert (code, out, err) == (0, "", "2 findings written to old.json\n")
+    assert (code, out, err) == (0, "", "findings written to old.json: 2\n")
     code, out, _ = run(capsys, "--baseline", "old.json", "train.yaml")
     assert (code, out) == (0, "no findings, files: 1 · in the baseline: 2 · checked for MindFormers 1.9\n")
     # Lines may move; a second finding of the same kind is new.

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import pickle
+import pickletools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,9 +123,21 @@ def test_perfetto(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     assert main(["memory", "export", str(place_of(QWEN_TINY)), "--perfetto", str(path)]) == ExitCode.OK
     events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use" and event["pid"] == 0]
+    used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use" and event["pid"] == 1]
     assert max(used) == 24386048
-    assert {event["pid"] for event in events} == {0, 4}
+    assert {event["pid"] for event in events} == {1, 5}
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names == {1: "rank 0", 5: "rank 4"}
+    for event in events:  # the trace event format: what a metadata event, a counter and a complete event need
+        assert event["ph"] in "MCX"
+        assert isinstance(event["name"], str)
+        assert all(isinstance(event[key], int) for key in ("pid", "tid"))
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
+        if event["ph"] == "C":
+            assert all(isinstance(value, int) and value >= 0 for value in event["args"].values())
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
     slices: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for event in events:
         if event["ph"] == "X":
@@ -134,11 +147,32 @@ def test_perfetto(tmp_path: Path) -> None:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(track))
 
 
+# What the viewer's own unpickler knows (PyTorch, torch/utils/viz/MemoryViz.js).
+VIEWERS_OPCODES = {
+    *("APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINUNICODE", "DICT"),
+    *(
+        "EMPTY_DICT",
+        "EMPTY_LIST",
+        "EMPTY_TUPLE",
+        "FRAME",
+        "LIST",
+        "LONG1",
+        "LONG_BINGET",
+        "LONG_BINPUT",
+        "MARK",
+        "MEMOIZE",
+    ),
+    *("NEWFALSE", "NEWTRUE", "NONE", "PROTO", "SETITEM", "SETITEMS", "SHORT_BINUNICODE", "STOP", "TUPLE", "TUPLE1"),
+    *("TUPLE2", "TUPLE3"),
+}
+
+
 def test_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
     assert main(["memory", "export", str(place_of(LLAMA)), "--snapshot", str(path)]) == ExitCode.OK
     raw = path.read_bytes()
     assert raw[:2] == b"\x80\x04"  # the viewer knows protocols 2 to 4
+    assert {opcode.name for opcode, _, _ in pickletools.genops(raw)} <= VIEWERS_OPCODES
 
     class Plain(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it

@@ -465,4 +465,4 @@ def test_other_dialects(text: str, dialect: str, config: Path, capsys: pytest.Ca
     assert shown["dialect"] == dialect
     assert main(["normalize-recompute", "--lang", "en", str(config)]) in {0, 1}
     assert f"dialect {dialect}" in capsys.readouterr().out
-    assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) == 2
+    assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) in {0, 1}

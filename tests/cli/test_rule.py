@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from ms_tune.lint.own import OWN_RULES
 from ms_tune.lint.rules import Rule, all_rules
 from ms_tune.lint.run import Job, check_file
 from ms_tune.lint.settings import Settings
+from ms_tune.lint.topics import by_topic
 from ms_tune.render.rule_markdown import MARK, reference
+from ms_tune.resources import data_folder
 
 RULES = all_rules()
 DOCS = Path(__file__).parents[2] / "docs" / "rules"
@@ -91,15 +94,29 @@ def test_examples_of_the_linters_own_rules(rule: Rule) -> None:
 
 def test_the_reference_is_up_to_date() -> None:
     pages = {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")}
-    wanted = reference(RULES)
+    wanted = reference(by_topic(RULES))
     stale = sorted(name for name in {*pages, *wanted} if pages.get(name) != wanted.get(name))
     assert stale == [], "run: ms-tune rule --markdown docs/rules"
 
 
+def test_chapters_name_checks_that_there_are() -> None:
+    entries = yaml.safe_load((data_folder("checklists") / "reference" / "topics.yaml").read_text(encoding="utf-8"))
+    named = Counter(name for topic in entries["topics"] for row in topic["checks"] for name in row)
+    assert set(named) <= {rule.name for rule in RULES}
+    assert max(named.values()) == 1
+    assert len(RULES) - len(named) < len(RULES) / 20, "new checks want a place in checklists/reference/topics.yaml"
+    for topic in by_topic(RULES):
+        for text in (topic.title, topic.text):
+            assert text.en.isascii()
+            assert re.search("[一-鿿]", text.zh)
+
+
 def test_the_reference_hangs_together() -> None:
-    pages = reference(RULES)
-    links = re.findall(r"\]\(([^)]+)\)", pages["README.md"])
-    assert sorted(links) == sorted(name for name in pages if name != "README.md")
+    pages = reference(by_topic(RULES))
+    links = Counter(re.findall(r"\]\(([^)#]+)\)", pages["README.md"]))
+    assert links == dict.fromkeys((name for name in pages if name != "README.md"), 2)  # by chapter and by category
+    anchors = re.findall(r'<a id="([a-z]+)">', pages["README.md"])
+    assert {anchor for page in pages.values() for anchor in re.findall(r"#([a-z]+)\)", page)} == set(anchors)
     for name, page in pages.items():
         assert page.startswith(MARK)
         assert page.count("```") % 2 == 0
@@ -116,7 +133,7 @@ def test_writing_the_reference(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert code == 0
     assert err == f"{len(RULES) + 1} pages written to {tmp_path}\n"
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {*reference(RULES), "mine.md"}
+    assert names == {*reference(by_topic(RULES)), "mine.md"}
 
 
 def test_own_checklists_are_explained_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from ms_tune.config.edits import explicit
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.explicit import explicit
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError, MsTuneError
 
@@ -22,9 +23,9 @@ recompute_config:
 
 
 def written(body: str, head: str = HEAD) -> str:
-    result = explicit(parse_source(head + body, Path("c.yaml")), "1.9")
+    result = explicit(parse_source(head + body, Path("c.yaml")), Dialect.MINDFORMERS, "1.9")
     assert result.text.startswith(head)
-    again = explicit(parse_source(result.text, Path("c.yaml")), "1.9")
+    again = explicit(parse_source(result.text, Path("c.yaml")), Dialect.MINDFORMERS, "1.9")
     assert again.text == result.text
     assert again.count == 0
     return result.text.removeprefix(head)
@@ -102,7 +103,7 @@ def test_what_is_refused(body: str, words: str) -> None:
     needs_anchors = "&r" not in body and ("*r" in body or "*s" in body)
     anchors = "x: &r [1, 0]\ns: &s {recompute: [1, 0]}\n" if needs_anchors else ""
     with pytest.raises(MsTuneError) as caught:
-        explicit(parse_source(anchors + HEAD + body, Path("c.yaml")), "1.9")
+        explicit(parse_source(anchors + HEAD + body, Path("c.yaml")), Dialect.MINDFORMERS, "1.9")
     assert words in str(caught.value)
     if "nothing" not in words:
         assert isinstance(caught.value, ConfigError)

@@ -24,6 +24,7 @@ TYPES = {
     "list",
     "dict",
     "null",
+    "list[dict]",
     "list[int]",
     "list[float]",
     "list[str]",

@@ -19,8 +19,24 @@ import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore
 from ms_tune.dryrun.cann_sim.inventory import Inventory, take_inventory
+from ms_tune.resources import data_folder
 
 _QWEN3 = "configs/qwen3/pretrain_qwen3_32b_4k.yaml"
+_SCRIPT = """
+import sys
+import mindspore
+import numpy as np
+from mindspore import Tensor, mint, nn
+mindspore.set_device("Ascend", 0)
+net = nn.Dense(1024, 512, has_bias=False)
+optimizer = mint.optim.AdamW(net.trainable_params(), lr=1e-3)
+step = mindspore.value_and_grad(lambda x: net(x).sum(), None, optimizer.parameters)
+for _ in range(2):
+    _, gradients = step(Tensor(np.zeros((64, 1024), np.float32)))
+    optimizer(gradients)
+sys.exit(int(sys.argv[1]))
+"""
+_ONE = ("--stage", "0", "--no-extrapolate")
 # Of the machine that the tests run on; a run must not depend on them.
 _UNSET = (
     "LC_ALL",
@@ -98,8 +114,34 @@ def small_device_run(
     packaged_run: RealRun,  # noqa: ARG001 - which builds the stand-ins
 ) -> RealRun:
     """The same on a device of 8 GB, as Chinese text."""
-    arguments = ("--layers", "4", "--device-memory", "8GB", "--lang", "zh")
+    arguments = ("--layers", "4", "--no-extrapolate", "--device-memory", "8GB", "--lang", "zh")
     return _run(tmp_path_factory.mktemp("small"), stray_cache, *arguments)
+
+
+@pytest.fixture(scope="session")
+def derived_runs(
+    tmp_path_factory: pytest.TempPathFactory,
+    stray_cache: Path,
+    packaged_run: RealRun,  # noqa: ARG001 - which builds the stand-ins
+) -> tuple[RealRun, RealRun]:
+    """Six layers, three of them recomputed: derived from two of them, and run whole."""
+    template = str(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml")
+    settings = ["--set", "model_config.num_layers=6", "--set", "parallel_config.recompute_config.recompute=[3]"]
+    arguments = ("--json", *settings, template)
+    derived = _run(tmp_path_factory.mktemp("derived"), stray_cache, "--layers", "2", *arguments)
+    return derived, _run(tmp_path_factory.mktemp("whole"), stray_cache, *arguments)
+
+
+@pytest.fixture(scope="session")
+def command_run(
+    tmp_path_factory: pytest.TempPathFactory,
+    stray_cache: Path,
+    packaged_run: RealRun,  # noqa: ARG001 - which builds the stand-ins
+) -> RealRun:
+    """A script of the user's own that trains a little and ends with exit code 7."""
+    folder = tmp_path_factory.mktemp("command")
+    (folder / "train.py").write_text(_SCRIPT, encoding="utf-8")
+    return _run(folder, stray_cache, "--json", "--", sys.executable, "train.py", "7")
 
 
 @pytest.fixture(scope="session")
@@ -115,4 +157,4 @@ def qwen3_config() -> Path:
 @pytest.fixture(scope="session")
 def qwen3_run(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path, qwen3_config: Path) -> RealRun:
     """Qwen3-32B with one layer in every pipeline stage, stage 0, as JSON."""
-    return _run(tmp_path_factory.mktemp("qwen3"), stray_cache, "--layers", "1", "--json", str(qwen3_config))
+    return _run(tmp_path_factory.mktemp("qwen3"), stray_cache, "--layers", "1", *_ONE, "--json", str(qwen3_config))

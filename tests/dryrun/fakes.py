@@ -11,7 +11,13 @@ from ms_tune.dryrun import run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
+
+    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.task import State, Task
+    from ms_tune.texts import Message
 
 DATA = Path(__file__).parents[1] / "data" / "memory_tracker"
 STATISTICS = """\
@@ -62,6 +68,8 @@ def install(patch: pytest.MonkeyPatch, folder: Path, code: str, *, mindformers: 
     patch.setattr(sys, "executable", str(python))
     patch.setattr(run, "find_mindspore", lambda: MindSpore("2.9.0", folder))
     patch.setattr(run, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, folder / "cann"))
+    # The made-up traces hold no weights, of which theory would tell.
+    patch.setattr(run, "unlike_theory", lambda *_: ())
     if mindformers:
         patch.setattr(run, "_mindformers_version", lambda: "1.9.0")
 
@@ -73,3 +81,36 @@ def good_child(peak: int = GIB, footprint: int = 2 * GIB) -> str:
         f"Path('memory_block.csv').write_text({trace(peak, footprint)!r})\n"
         f"print({statistics(peak, footprint)!r})\n"
     )
+
+
+def layered_child(base: int = GIB, layer: int = GIB // 8, last: int = 0) -> str:
+    """Code of a child whose peak grows with its layers, and that of rank 24 by a head."""
+    return (
+        "import json, os, re\nfrom pathlib import Path\n"
+        "job = json.loads(Path('job.json').read_text())\n"
+        "text = Path('config.yaml').read_text() if Path('config.yaml').exists() else ''\n"
+        "found = re.search(r'num_hidden_layers: (\\d+)', text)\n"
+        # the other three stages of MINDFORMERS keep one layer each
+        "layers = int(found[1]) - 3 if found else sum(len(chunk['layers']) for chunk in job['stage']['chunks'])\n"
+        f"peak = {base} + {layer} * layers + ({last} if os.environ['RANK_ID'] == '24' else 0)\n"
+        f"header, first = {HEADER!r}, {row(2, 111111, 111111, 222222)!r}\n"
+        "first = first.replace('111111', str(peak)).replace('222222', str(peak + 1024))\n"
+        "Path('memory_block.csv').write_text(header + first)\n"
+        f"print({STATISTICS!r}.format(peak=peak // 2**20, actual=(peak + 1024) // 2**20))\n"
+    )
+
+
+class Silence:
+    """An observer that hears nothing."""
+
+    def say(self, message: Message) -> None:
+        """Something that is not about one process."""
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """These are the processes that will run."""
+
+    def state(self, task: Task, state: State) -> None:
+        """What a process is doing."""
+
+    def end(self, task: Task, ended: Ended) -> None:
+        """A process has ended."""

@@ -67,7 +67,7 @@ EXPECTED = {
     "aclopCreateAttr": "RETURNS_HANDLE({})",
     "acltdtCreateChannelWithCapacity": "RETURNS_HANDLE({})",
     "aclprofCreateConfig": "RETURNS_HANDLE({})",
-    "aclrtGetSocName": "RETURNS_EMPTY_TEXT({})",
+    "aclrtGetSocName": 'RETURNS_TEXT({}, "Ascend910B2")',
     "aclGetRecentErrMsg": "RETURNS_EMPTY_TEXT({})",
 }
 STATUS = (

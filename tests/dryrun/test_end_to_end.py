@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from ms_tune.render.memory_text import size
 from ms_tune.resources import data_folder
 from ms_tune.units import gib
 from tests.cli.test_dryrun import JSON_KEYS
@@ -28,7 +29,7 @@ LAYERS = 4
 
 def rows(run: RealRun) -> list[dict[str, str]]:
     """The trace, read without any code of ms-tune."""
-    (path,) = run.folder.rglob("memory_block.csv")
+    (path,) = run.folder.glob("rank_*/**/memory_block.csv")
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -136,6 +137,15 @@ class TestPackagedModel:
         assert all(re.search(r"\.py:\d+$", holder["where"]) for holder in largest)
         assert largest[0]["category"] == "gradients"
 
+    def test_the_whole_model_is_derived_from_a_second_run(self, packaged_run: RealRun, parameters: int) -> None:
+        result = packaged_run.json
+        assert (result["full_layers"], result["extrapolated_from_layers"]) == (32, [LAYERS, LAYERS + 1])
+        whole = result["extrapolated_categories_at_peak"]
+        assert sum(whole.values()) == pytest.approx(result["extrapolated_peak_bytes"], abs=16)
+        layer = (parameters - 2 * 32000 * 4096 - 4096) // LAYERS
+        assert whole["weights"] == pytest.approx(2 * (parameters + (32 - LAYERS) * layer), rel=0.001)
+        assert (packaged_run.folder / f".layers_{LAYERS + 1}" / "rank_0" / "log.txt").is_file()
+
     def test_changes_are_told(self, packaged_run: RealRun) -> None:
         assert {"key": "model_config.num_layers", "before": 32, "after": LAYERS} in packaged_run.json["changes"]
 
@@ -143,6 +153,40 @@ class TestPackagedModel:
         assert Path(packaged_run.json["run"]) == packaged_run.folder
         assert Path(packaged_run.json["trace"]).is_file()
         assert {"manifest.json", "changes.json", "config.yaml"} <= {path.name for path in packaged_run.folder.iterdir()}
+
+
+class TestDerivedModel:
+    def test_the_whole_model_needs_what_was_derived(self, derived_runs: tuple[RealRun, RealRun]) -> None:
+        derived, whole = (run.json for run in derived_runs)
+        assert (derived["layers"], whole["layers"]) == (2, 6)
+        assert whole["extrapolated_peak_bytes"] is None
+        assert derived["extrapolated_peak_bytes"] == pytest.approx(whole["peak_bytes"], rel=0.001)
+
+    def test_so_does_every_category(self, derived_runs: tuple[RealRun, RealRun]) -> None:
+        derived, whole = (run.json for run in derived_runs)
+        for category, amount in whole["categories_at_peak"].items():
+            assert derived["extrapolated_categories_at_peak"][category] == pytest.approx(amount, rel=0.001, abs=MIB)
+
+    def test_recompute_of_a_layer_frees_what_the_layer_keeps(self, derived_runs: tuple[RealRun, RealRun]) -> None:
+        derived, whole = (run.json for run in derived_runs)
+        assert 0 < derived["activation_bytes_per_layer"] < whole["categories_at_peak"]["activations"]
+
+
+class TestCommand:
+    def test_the_exit_code_is_the_scripts(self, command_run: RealRun) -> None:
+        assert command_run.code == 7
+        assert command_run.json["exit_code"] == 7
+
+    def test_the_peak_is_that_of_log_and_trace(self, command_run: RealRun) -> None:
+        assert command_run.json["peak_bytes"] // MIB == logged_peak(command_run)
+        assert command_run.json["peak_bytes"] == largest_use(command_run) == swept_peak(command_run)
+
+    def test_its_tensors_are_told_apart(self, command_run: RealRun) -> None:
+        categories = command_run.json["categories_at_peak"]
+        weight = 1024 * 512 * 4
+        assert categories["weights"] == pytest.approx(weight, rel=0.001)
+        assert categories["optimizer_state"] == pytest.approx(2 * weight, rel=0.001)
+        assert all(re.search(r"/train\.py:\d+$", holder["where"]) for holder in command_run.json["largest"])
 
 
 class TestSmallDevice:
@@ -156,8 +200,8 @@ class TestSmallDevice:
         assert re.search(rf"^可用显存 +{re.escape(gib(usable))} .*8\.00 GiB", text, re.MULTILINE)
         missing = re.escape(gib(result["peak_bytes"] - usable))
         assert re.search(rf"^结论 +放不下，超出 {missing}$", text, re.MULTILINE)
-        for size in result["categories_at_peak"].values():
-            assert gib(size) in text
+        for amount in result["categories_at_peak"].values():
+            assert size(amount) in text
 
     def test_progress_and_warnings_are_not_in_the_result(self, small_device_run: RealRun) -> None:
         assert "仿真中" in small_device_run.err

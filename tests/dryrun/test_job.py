@@ -11,30 +11,48 @@ from hypothesis import strategies as st
 from ms_tune.config.model import (
     Batch,
     DType,
+    Experts,
+    LatentAttention,
     ModelShape,
     Optimizer,
     Parallelism,
     Precision,
-    Recompute,
+    Sharding,
     TrainingConfig,
 )
-from ms_tune.dryrun.job import MindFormersJob, ReferenceJob, mindformers_job_from_json, reference_job_from_json
+from ms_tune.dryrun.job import Column, MindFormersJob, ReferenceJob, mindformers_job_from_json, reference_job_from_json
+from ms_tune.layers.stage import Chunk, Stage, StageLayer
 
 REFERENCE = st.builds(
     ReferenceJob,
     st.builds(
         TrainingConfig,
-        shape=st.builds(ModelShape),
+        shape=st.builds(
+            ModelShape,
+            latent=st.none() | st.builds(LatentAttention),
+            experts=st.none() | st.builds(Experts, capacity_factor=st.none() | st.floats(0.5, 4.0)),
+        ),
         parallelism=st.builds(Parallelism),
         batch=st.builds(Batch),
-        precision=st.builds(Precision, st.sampled_from(DType), st.booleans(), st.sampled_from(DType)),
+        precision=st.builds(Precision),
         optimizer=st.builds(Optimizer),
-        recompute=st.none() | st.builds(Recompute),
+    ),
+    st.builds(
+        Stage,
+        chunks=st.lists(
+            st.builds(
+                Chunk,
+                st.lists(st.builds(StageLayer, select=st.lists(st.text()).map(tuple)), max_size=3).map(tuple),
+                st.booleans(),
+                st.booleans(),
+            ),
+            max_size=3,
+        ).map(tuple),
     ),
     st.integers(1, 1024),
     st.integers(1, 10),
 )
-MINDFORMERS = st.builds(MindFormersJob, columns=st.lists(st.text()).map(tuple))
+MINDFORMERS = st.builds(MindFormersJob, columns=st.lists(st.builds(Column)).map(tuple))
 
 
 @given(REFERENCE)
@@ -53,22 +71,40 @@ def test_a_mindformers_job_comes_back_as_it_went(job: MindFormersJob) -> None:
 
 def test_number_formats_are_written_as_their_names() -> None:
     precision = Precision(DType.BFLOAT16, mixed=True, gradients=DType.FLOAT32)
-    shape = ModelShape(100, 64, 128, 2, 4, 4, 16, 32, "swiglu", "RMSNorm", *[True] * 6)
+    shape = ModelShape(
+        vocab_size=100,
+        hidden_size=64,
+        ffn_hidden_size=128,
+        num_layers=2,
+        num_attention_heads=4,
+        num_query_groups=4,
+        head_size=16,
+        seq_length=32,
+        activation="swiglu",
+        normalization="RMSNorm",
+        rotary=True,
+        tied_embeddings=True,
+        qkv_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        flash_attention=True,
+    )
     config = TrainingConfig(
         shape,
         Parallelism(1, 1, 1, 1, None, sequence=False),
         Batch(1, 2),
         precision,
-        Optimizer("mint.AdamW", gradient_buffers=True, distributed=True),
-        None,
+        Optimizer("mint.AdamW", gradient_buffers=True, sharding=Sharding.OPTIMIZER),
     )
-    written = json.loads(json.dumps(ReferenceJob(config, 8, 2).to_json()))
-    assert written["config"]["precision"] == {"parameters": "bfloat16", "mixed": True, "gradients": "float32"}
-    assert written["config"]["recompute"] is None
+    stage = Stage(0, 1, (Chunk((StageLayer(0),), embedding=True, head=True),))
+    written = json.loads(json.dumps(ReferenceJob(config, stage, 8, 2).to_json()))
+    given = {name: value for name, value in written["config"]["precision"].items() if value is not None}
+    assert given == {"parameters": "bfloat16", "mixed": True, "gradients": "float32"}
+    assert written["config"]["optimizer"]["sharding"] == "optimizer"
 
 
 def test_a_job_with_a_missing_field_is_an_error_and_not_a_guess() -> None:
-    written = MindFormersJob("config.yaml", ("input_ids",), 2, 1, 128, 8).to_json()
+    written = MindFormersJob("config.yaml", (Column("input_ids", (128,), "int32"),), 2, 1, 8).to_json()
     del written["batch_size"]
     with pytest.raises(KeyError, match="batch_size"):
         mindformers_job_from_json(written)

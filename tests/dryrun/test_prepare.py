@@ -12,7 +12,8 @@ from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.dryrun.job import MindFormersJob, ReferenceJob
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE_DEVICES, DryrunRequest
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError
+from ms_tune.resources import data_folder
 from tests.dryrun.configs import MINDFORMERS, MINDSPEED
 
 
@@ -75,12 +76,12 @@ def test_the_config_is_kept_to_the_letter() -> None:
     assert prepare(DryrunRequest(config=path)).config_text == text
 
 
-def test_a_dialect_that_is_not_run_yet_is_named() -> None:
-    config = {"training": {"steps": 1}, "parallelism": {"tp": 1}, "recompute": {}}
-    with pytest.raises(UnsupportedError) as caught:
-        prepare(DryrunRequest(config=write(config)))
-    assert caught.value.message.params == {"dialect": "mindformers-pynative"}
-    assert caught.value.hint is not None
+def test_a_dynamic_graph_config_of_mindformers_is_run_by_the_reference_transformer() -> None:
+    path = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
+    run = prepare(DryrunRequest(config=path, devices=8))
+    assert run.dialect is Dialect.MINDFORMERS_PYNATIVE
+    assert run.kinds == {"dense, full recompute": 1, "moe, full recompute": 15}
+    assert run.model.id == "dryrun.model.reference"
 
 
 def test_what_is_no_training_config_is_told() -> None:

@@ -17,17 +17,18 @@ from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.result import DryrunResult, Verdict
 from ms_tune.dryrun.run import dryrun
+from ms_tune.dryrun.task import State, state_of
 from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
-from ms_tune.memory.attribution import Category
+from ms_tune.memory.contents import Content
 from ms_tune.units import GIB, MIB
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
-from tests.dryrun.fakes import DATA, good_child, statistics
+from tests.dryrun.fakes import DATA, Silence, good_child, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.texts import Message
+    from ms_tune.dryrun.task import Task
 
 NAMES = ("MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "MS_MEMORY_STATISTIC", "MS_DEV_LAUNCH_BLOCKING", "LD_LIBRARY_PATH")
 
@@ -47,7 +48,8 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], No
 
 
 def simulate(**wishes: Any) -> DryrunResult:  # noqa: ANN401 - the fields of DryrunRequest
-    return dryrun(DryrunRequest(layers=4, timeout=60, **wishes), lambda _: None)
+    wish = {"layers": 4, "timeout": 60, "extrapolate": False, **wishes}
+    return dryrun(DryrunRequest(**wish), Silence())
 
 
 def failure(**wishes: Any) -> RunError:  # noqa: ANN401 - as above
@@ -61,9 +63,9 @@ class TestGoodEnd:
     def test_the_peak_is_judged(self, child: Callable[[str], None]) -> None:
         child(good_child(peak=3 * GIB, footprint=4 * GIB))
         result = simulate()
-        assert result.peak.bytes == 3 * GIB
-        assert result.peak.footprint_bytes == 4 * GIB
-        assert sum(result.attribution.categories.values()) == 3 * GIB
+        assert result.worst.reading.peak_bytes == 3 * GIB
+        assert result.worst.reading.footprint_bytes == 4 * GIB
+        assert sum(result.worst.reading.contents.values()) == 3 * GIB
         assert result.verdict is Verdict.FITS
         assert result.backend is Backend.STAND_IN
         assert (result.mindspore, result.mindformers) == ("2.9.0", None)
@@ -72,7 +74,7 @@ class TestGoodEnd:
 
     def test_what_the_figures_leave_out_is_told(self, child: Callable[[str], None]) -> None:
         child(good_child())
-        assert [message.id for message in simulate().not_included] == [
+        assert [message.id for message in simulate().not_included][:3] == [
             "dryrun.not-included.workspace",
             "dryrun.not-included.communication",
             "dryrun.not-included.never-compared",
@@ -93,9 +95,9 @@ class TestGoodEnd:
             "shutil.copy(data / 'memory_block.csv', '.')\nprint((data / 'log').read_text())"
         )
         result = simulate(device_bytes=4 * GIB)
-        assert result.peak.bytes > 4 * GIB
-        assert result.limit.device_bytes == 4 * GIB
-        assert result.limit.bytes < 4 * GIB
+        assert result.worst.reading.peak_bytes > 4 * GIB
+        assert result.worst.limit.device_bytes == 4 * GIB
+        assert result.worst.limit.bytes < 4 * GIB
         assert result.verdict is Verdict.DOES_NOT_FIT
 
     def test_a_trace_one_folder_down_is_found(self, child: Callable[[str], None]) -> None:
@@ -103,7 +105,7 @@ class TestGoodEnd:
         code = good_child().replace("Path('memory_block.csv')", "Path('rank_0/memory_block.csv')")
         child("import os; os.mkdir('rank_0')\n" + code)
         result = simulate()
-        assert result.trace == result.folder / "rank_0" / "rank_0" / "memory_block.csv"
+        assert result.worst.reading.trace == result.folder / "rank_0" / "rank_0" / "memory_block.csv"
 
     def test_listed_tensors_are_told_apart(self, child: Callable[[str], None]) -> None:
         address = 0x10000000 + 2 * 2**36
@@ -114,7 +116,7 @@ class TestGoodEnd:
             "optimizer_state": [],
         }
         child(good_child() + f"Path('tensors.json').write_text({json.dumps(tensors)!r})\n")
-        assert simulate().attribution.categories[Category.WEIGHTS] == GIB - 512
+        assert simulate().worst.reading.contents[Content.WEIGHTS] == GIB - 512
 
 
 class TestKeptFiles:
@@ -156,10 +158,10 @@ class TestKeptFiles:
         assert "" not in path
 
     def test_config_job_and_changes_are_there(self, result: DryrunResult) -> None:
-        assert (result.folder / "config.yaml").read_text("utf-8") == result.run.config_text
+        assert (result.folder / "config.yaml").read_text("utf-8") == result.runs[0].config_text
         job = json.loads((result.folder / "rank_0" / "job.json").read_text("utf-8"))
         assert job["kind"] == "reference"
-        assert job["config"]["shape"]["num_layers"] == 4
+        assert sum(len(chunk["layers"]) for chunk in job["stage"]["chunks"]) == 4
         changes = json.loads((result.folder / "changes.json").read_text("utf-8"))
         assert {"key": "model_config.num_layers", "before": 32, "after": 4} in changes["changes"]
 
@@ -188,9 +190,15 @@ class TestFailures:
         assert error.message.params["code"] == 3
         assert "no error message" in str(error)
 
+    def test_the_last_lines_stand_in_for_an_error(self, child: Callable[[str], None]) -> None:
+        child("print('cannot find the licence server')\nraise SystemExit(3)")
+        assert "cannot find the licence server" in str(failure())
+
     def test_a_process_ended_by_a_signal_is_told(self, child: Callable[[str], None]) -> None:
         child("import os; os.kill(os.getpid(), 9)")
-        assert failure().message.params["code"] == -9
+        error = failure()
+        assert error.message.params["code"] == -9
+        assert "SIGKILL" in str(error)
 
     def test_exit_code_0_without_statistics_is_no_good_end(self, child: Callable[[str], None]) -> None:
         child(good_child().replace("print(", "str("))
@@ -222,7 +230,7 @@ class TestFailures:
     def test_the_time_limit_is_told_with_a_way_out(self, child: Callable[[str], None]) -> None:
         child("import time; time.sleep(600)")
         with pytest.raises(RunError) as caught:
-            dryrun(DryrunRequest(timeout=0), lambda _: None)
+            dryrun(DryrunRequest(timeout=0), Silence())
         assert caught.value.message.id == "dryrun.run.timeout"
         assert caught.value.hint is not None
 
@@ -281,17 +289,17 @@ class TestMindFormers:
     def result(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DryrunResult:
         fakes.install(monkeypatch, tmp_path, good_child(59 * GIB, 60 * GIB), mindformers=True)
         Path("config.yaml").write_text(yaml.safe_dump(MINDFORMERS), encoding="utf-8")
-        return simulate(config=Path("config.yaml"), stage=2)
+        return simulate(config=Path("config.yaml"), stages=(2,))
 
     def test_the_configs_own_memory_limit_counts(self, result: DryrunResult) -> None:
-        assert result.limit.bytes == 58 * GIB
+        assert result.worst.limit.bytes == 58 * GIB
         assert result.verdict is Verdict.DOES_NOT_FIT
         assert result.mindformers == "1.9.0"
 
     def test_the_rewritten_config_lies_beside_the_job(self, result: DryrunResult) -> None:
         rank = result.folder / "rank_16"
         rewritten = yaml.safe_load((rank / "config.yaml").read_text("utf-8"))
-        assert rewritten["model"]["model_config"]["num_hidden_layers"] == 16
+        assert rewritten["model"]["model_config"]["num_hidden_layers"] == 4 + 3
         assert json.loads((rank / "job.json").read_text("utf-8"))["kind"] == "mindformers"
 
     def test_the_other_stages_are_not_included(self, result: DryrunResult) -> None:
@@ -307,27 +315,28 @@ class TestProgress:
             "    Path('progress').write_text(json.dumps({'phase': phase, 'step': 1, 'steps': 2}))\n"
             "    while not Path(f'saw-{phase}').exists(): time.sleep(0.01)\n" + good_child()
         )
-        heard: list[Message] = []
+        heard: list[State] = []
 
-        def hear(message: Message) -> None:
-            heard.append(message)
-            (rank,) = Path.cwd().glob("ms-tune-runs/*/rank_0")
-            try:
-                said = json.loads((rank / "progress").read_text("utf-8"))
-            except (OSError, ValueError):
-                return
-            if message.id == "dryrun.progress.start" and said["phase"] != "nonsense":
-                return
-            (rank / f"saw-{said['phase']}").touch()
+        class Ear(Silence):
+            def state(self, task: Task, state: State) -> None:
+                heard.append(state)
+                (rank,) = Path.cwd().glob(f"ms-tune-runs/*/{task.folder}")
+                said = json.loads((rank / "progress").read_text("utf-8")) if (rank / "progress").exists() else None
+                if said and (state.phase == said["phase"] or said["phase"] == "nonsense"):
+                    (rank / f"saw-{said['phase']}").touch()
 
-        dryrun(DryrunRequest(layers=4, timeout=60), hear)
-        ids = list(dict.fromkeys(message.id for message in heard))
-        assert {"dryrun.progress.build", "dryrun.progress.step", "dryrun.progress.start"} == set(ids)
-        step = next(message for message in heard if message.id == "dryrun.progress.step")
-        assert (step.params["step"], step.params["steps"]) == (1, 2)
+        dryrun(DryrunRequest(timeout=60), Ear())
+        assert {"build", "step", "start"} == {state.phase for state in heard}
+        step = next(state for state in heard if state.phase == "step")
+        assert (step.step, step.steps) == (1, 2)
 
     @pytest.mark.parametrize("said", ["", "{", "[]", "null", '{"phase": 1}', '{"phase": "step", "step": "x"}'])
     def test_a_half_written_report_is_taken_for_the_start(self, tmp_path: Path, said: str) -> None:
         (tmp_path / "progress").write_text(said, encoding="utf-8")
-        assert room._progress(tmp_path, 3.4).params == {"step": 0, "steps": 0, "seconds": 3}
-        assert room._progress(tmp_path, 3.4).id == "dryrun.progress.start"
+        assert state_of(tmp_path, 3.4) == State("start", 0, 0, None, 3.4)
+
+    def test_the_blocks_are_those_of_the_trackers_own_line(self, tmp_path: Path) -> None:
+        (tmp_path / "progress").write_text('{"phase": "write", "step": 0, "steps": 0}', encoding="utf-8")
+        line = "MemoryTracker Dump start, task num: 210, mem block num: 104, user task num: 240\n"
+        (tmp_path / LOG).write_text("x" * 50_000 + "\n" + line, encoding="utf-8")
+        assert state_of(tmp_path, 1.0).blocks == 104

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.dryrun.job import MindFormersJob
+from ms_tune.dryrun.job import Column, MindFormersJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
@@ -42,16 +43,11 @@ def run() -> PreparedRun:
     return prepare_mindformers(MINDFORMERS, DryrunRequest(layers=2))
 
 
-def test_every_stage_gets_the_layers(run: PreparedRun) -> None:
-    assert run.layers == 2
-    assert run.shrunk
-    assert written(run)["model"]["model_config"]["num_hidden_layers"] == 8
-    assert changes(run)["model.model_config.num_hidden_layers"] == (64, 8)
-
-
-def test_the_offset_of_the_full_model_is_taken_out(run: PreparedRun) -> None:
-    assert written(run)["model"]["model_config"]["offset"] == 0
-    assert changes(run)["model.model_config.offset"] == ([1, 0, 0, -1], 0)
+def test_the_stage_gets_the_layers_and_every_other_one(run: PreparedRun) -> None:
+    assert (run.layers, run.shrunk, run.kinds) == (2, True, {"dense, full recompute": 2})
+    assert written(run)["model"]["model_config"]["num_hidden_layers"] == 5
+    assert changes(run)["model.model_config.num_hidden_layers"] == (64, 5)
+    assert changes(run)["model.model_config.offset"] == ([1, 0, 0, -1], [1, 0, 0, 0])
 
 
 def test_the_surroundings_are_taken_out_and_listed(run: PreparedRun) -> None:
@@ -69,6 +65,7 @@ def test_the_surroundings_are_taken_out_and_listed(run: PreparedRun) -> None:
         "train_dataset_task",
         "callbacks",
         "runner_config.epochs",
+        "parallel.dataset_strategy",
         "load_checkpoint",
         "auto_trans_ckpt",
         "output_dir",
@@ -77,7 +74,7 @@ def test_the_surroundings_are_taken_out_and_listed(run: PreparedRun) -> None:
 
 def test_what_decides_about_memory_is_left_alone(run: PreparedRun) -> None:
     config = written(run)
-    for key in ("parallel_config", "parallel", "context", "trainer", "use_parallel"):
+    for key in ("parallel_config", "context", "trainer", "use_parallel", "recompute_config"):
         assert config[key] == MINDFORMERS[key]
     assert config["runner_config"]["batch_size"] == 2
 
@@ -117,6 +114,7 @@ def test_the_other_name_of_the_layer_count_is_known() -> None:
     config = edited(without(MINDFORMERS, "model.model_config.num_hidden_layers"), "model.model_config.num_layers", 32)
     prepared = prepare_mindformers(config, DryrunRequest(layers=1))
     assert written(prepared)["model"]["model_config"]["num_layers"] == 4
+    assert "num_hidden_layers" not in written(prepared)["model"]["model_config"]
 
 
 @pytest.mark.parametrize(("stage", "rank"), [(0, 0), (1, 8), (3, 24)])
@@ -163,6 +161,12 @@ def test_without_parallel_mode_there_is_one_rank() -> None:
         pytest.param({"parallel.full_batch": True}, 32, id="full batch: of all data-parallel ranks"),
         pytest.param({"micro_batch_interleave_num": 2}, 32, id="interleaved micro-batches"),
         pytest.param({"runner_config.batch_size": 1}, 8, id="batch of one"),
+        pytest.param({"runner_config.gradient_accumulation_steps": 4}, 16, id="no accumulation beside a pipeline"),
+        pytest.param(
+            {"runner_config.gradient_accumulation_steps": 4, "parallel_config.pipeline_stage": 1},
+            8,
+            id="accumulation without a pipeline",
+        ),
     ],
 )
 def test_a_batch_holds_all_micro_batches_of_a_step(edits: dict[str, object], size: int) -> None:
@@ -173,10 +177,80 @@ def test_a_batch_holds_all_micro_batches_of_a_step(edits: dict[str, object], siz
 
 
 def test_the_data_set_has_the_configs_columns_and_length() -> None:
-    config = edited(MINDFORMERS, "train_dataset.input_columns", ["input_ids", "loss_mask"])
-    config = edited(config, "model.model_config.seq_length", 128)
-    made = job(prepare_mindformers(config))
-    assert (made.columns, made.seq_length, made.batches) == (("input_ids", "loss_mask"), 128, STEPS)
+    config = edited(MINDFORMERS, "train_dataset.input_columns", ["input_ids", "loss_mask", "attention_mask"])
+    config = edited(config, "use_legacy", value=False)
+    made = job(prepare_mindformers(edited(config, "model.model_config.seq_length", 128)))
+    assert made.batches == STEPS
+    assert made.columns == (
+        Column("input_ids", (128,), "int32"),
+        Column("loss_mask", (128,), "float32"),
+        Column("attention_mask", (1, 128, 128), "int32"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("edits", "names"),
+    [
+        pytest.param({}, ["input_ids"], id="older models take the tokens"),
+        pytest.param({"use_legacy": False}, ["input_ids", "labels", "loss_mask", "position_ids"], id="newer ones all"),
+        pytest.param(
+            {"train_dataset.data_loader": {"type": "BlendedMegatronDatasetDataLoader", "config": {}}},
+            ["input_ids", "labels", "loss_mask", "position_ids"],
+            id="a Megatron data set",
+        ),
+        pytest.param(
+            {"use_legacy": False, "train_dataset.data_loader": {"type": "HFDataLoader", "create_attention_mask": True}},
+            ["input_ids", "labels", "loss_mask", "position_ids", "attention_mask"],
+            id="an attention mask",
+        ),
+    ],
+)
+def test_without_a_list_of_columns_there_are_those_of_the_data_loader(
+    edits: dict[str, object], names: list[str]
+) -> None:
+    config = without(MINDFORMERS, "train_dataset.input_columns")
+    for path, value in edits.items():
+        config = edited(config, path, value)
+    assert [column.name for column in job(prepare_mindformers(config)).columns] == names
+
+
+def test_a_compressed_mask_is_switched_on_as_the_data_set_would() -> None:
+    config = without(edited(MINDFORMERS, "use_legacy", value=False), "train_dataset.input_columns")
+    loader = {"config": {"create_compressed_eod_mask": True, "eod_pad_length": 32}}
+    prepared = prepare_mindformers(edited(config, "train_dataset.data_loader", loader))
+    assert job(prepared).columns[-1] == Column("actual_seq_len", (32,), "int32")
+    assert written(prepared)["model"]["model_config"]["use_eod_attn_mask_compression"] is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "sliced", "length"),
+    [
+        ("LlamaForCausalLM", ["input_ids"], True, 129),
+        ("LlamaForCausalLM", ["input_ids", "labels"], False, 129),
+        ("LlamaForCausalLM", ["input_ids", "labels"], True, 128),
+        ("ChatGLM2ForConditionalGeneration", ["input_ids", "labels"], False, 128),
+    ],
+)
+def test_the_older_llama_reads_one_token_more_for_the_labels(
+    kind: str, columns: list[str], length: int, *, sliced: bool
+) -> None:
+    config = edited(edited(MINDFORMERS, "model.arch.type", kind), "model.model_config.seq_length", 128)
+    config = edited(
+        edited(config, "train_dataset.input_columns", columns), "model.model_config.input_sliced_sig", sliced
+    )
+    assert {column.shape for column in job(prepare_mindformers(config)).columns} == {(length,)}
+
+
+def test_the_columns_are_cut_over_the_data_parallel_ranks() -> None:
+    config = edited(MINDFORMERS, "train_dataset.input_columns", ["input_ids", "attention_mask"])
+    assert written(prepare_mindformers(config))["parallel"] == {
+        "full_batch": False,
+        "dataset_strategy": [[2, 1], [2, 1, 1, 1]],
+    }
+    own = edited(config, "parallel.dataset_strategy", [[2, 1], [1, 1, 1, 1]])
+    assert "parallel.dataset_strategy" not in changes(prepare_mindformers(own))
+    full = edited(config, "parallel.full_batch", value=True)
+    assert "parallel.dataset_strategy" not in changes(prepare_mindformers(full))
 
 
 def test_columns_that_cannot_be_made_up_are_refused_by_name() -> None:
@@ -205,36 +279,128 @@ def test_a_config_without_a_layer_count_is_told_what_to_add() -> None:
     assert caught.value.location() == "config.yaml"
 
 
-@pytest.mark.parametrize(("layers", "chunks", "served"), [(4, 2, True), (3, 2, False), (3, 3, True), (1, 2, False)])
-def test_layers_must_split_into_the_chunks_of_a_stage(layers: int, chunks: int, *, served: bool) -> None:
-    config = edited(MINDFORMERS, "parallel.pipeline_config.pipeline_interleave", value=True)
-    config = edited(config, "model.model_config.pp_interleave_num", chunks)
+def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    sizes = {"num_hidden_layers": 32, "hidden_size": 64, "seq_length": 7}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
+    config = without(MINDFORMERS, "model.model_config.num_hidden_layers")
+    config = edited(config, "pretrained_model_dir", "model")
+    prepared = mindformers.prepare(source_of(config, tmp_path / "config.yaml"), "config.yaml", DryrunRequest(), None)
+    model = written(prepared)["model"]["model_config"]
+    assert (model["num_hidden_layers"], model["hidden_size"], model["seq_length"]) == (32, 64, 4096)
+    assert "pretrained_model_dir" not in written(prepared)
+    assert changes(prepared)["model.model_config.hidden_size"] == (None, 64)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, '"text"'])
+def test_a_model_folder_with_something_else_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    config = edited(MINDFORMERS, "pretrained_model_dir", str(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        prepare_mindformers(config)
+    assert caught.value.location() == str(tmp_path / "config.json")
+
+
+def test_a_model_folder_that_is_not_here_matters_only_if_sizes_are_missing() -> None:
+    config = edited(MINDFORMERS, "pretrained_model_dir", "/nowhere/model")
+    assert "pretrained_model_dir" not in written(prepare_mindformers(config))
+    with pytest.raises(ConfigError) as caught:
+        prepare_mindformers(without(config, "model.model_config.num_hidden_layers"))
+    assert caught.value.message.params["folder"] == "/nowhere/model"
+    assert caught.value.hint is not None
+
+
+def interleaved(chunks: int) -> dict[str, Any]:
+    pipeline = {"pipeline_interleave": True, "pipeline_scheduler": "1f1b"}
+    config = edited(MINDFORMERS, "parallel.pipeline_config", pipeline)
+    return edited(edited(config, "model.model_config.pp_interleave_num", chunks), "model.model_config.offset", 0)
+
+
+@pytest.mark.parametrize(("layers", "chunks", "served"), [(4, 2, True), (3, 2, True), (4, 4, True), (3, 4, False)])
+def test_no_chunk_of_a_stage_is_left_empty(layers: int, chunks: int, *, served: bool) -> None:
     if served:
-        assert prepare_mindformers(config, DryrunRequest(layers=layers)).layers == layers
+        assert prepare_mindformers(interleaved(chunks), DryrunRequest(layers=layers)).layers == layers
         return
     with pytest.raises(UsageError) as caught:
-        prepare_mindformers(config, DryrunRequest(layers=layers))
-    assert caught.value.message.params == {"layers": layers, "chunks": chunks}
+        prepare_mindformers(interleaved(chunks), DryrunRequest(layers=layers))
+    assert caught.value.message.params == {"layers": layers, "chunks": chunks, "least": chunks}
 
 
 @pytest.mark.parametrize(
-    ("key", "before", "after"),
+    ("key", "before", "after", "kinds"),
     [
-        pytest.param("recompute", [5, 1, 0, 2], [2, 1, 0, 2], id="a count a stage"),
-        pytest.param("recompute", [[3, 0, 1, 2], [2, 2, 2, 2]], [[1, 0, 1, 1], [1, 1, 1, 1]], id="a count a chunk"),
-        pytest.param("select_recompute", {"a": [9, 9, 9, 9], "b": True}, {"a": [2, 2, 2, 2], "b": True}, id="patterns"),
-        pytest.param("select_recompute", ["a", "b"], None, id="names of operators"),
-        pytest.param("recompute", True, None, id="everything"),
-        pytest.param("recompute", [1, 2, 0, 1], None, id="no more than there are"),
+        pytest.param("recompute", True, None, {"dense, full recompute": 3}, id="everything"),
+        pytest.param("recompute", [5, 0, 10, 17], [1, 0, 2, 1], {"dense": 1, "dense, full recompute": 2}, id="counts"),
+        pytest.param(
+            "select_recompute",
+            {r"feed_forward\.mul": [3, 0, 4, 0]},
+            {r"feed_forward\.mul": [1, 0, 1, 0]},
+            {r"dense, select recompute feed_forward\.mul": 1, "dense": 2},
+            id="patterns",
+        ),
     ],
 )
-def test_recompute_counts_are_clamped_to_the_layers_left(key: str, before: object, after: object) -> None:
-    config = edited(MINDFORMERS, f"recompute_config.{key}", before)
-    config = edited(config, "parallel.pipeline_config.pipeline_interleave", value=True)
-    config = edited(config, "model.model_config.pp_interleave_num", 2)
-    prepared = prepare_mindformers(config, DryrunRequest(layers=2))
-    assert written(prepared)["recompute_config"][key] == (before if after is None else after)
+def test_a_cut_stage_keeps_its_kinds_of_layers(key: str, before: object, after: object, kinds: dict[str, int]) -> None:
+    base = edited(edited(MINDFORMERS, "recompute_config", {}), "model.model_config.offset", 0)
+    prepared = prepare_mindformers(edited(base, f"recompute_config.{key}", before), DryrunRequest(layers=3, stage=2))
     assert changes(prepared).get(f"recompute_config.{key}") == (None if after is None else (before, after))
+    assert dict(prepared.kinds) == kinds
+
+
+def test_dense_layers_at_the_front_stay_dense_and_the_others_keep_their_experts() -> None:
+    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.num_experts", 8)
+    config = edited(edited(config, "recompute_config", {}), "model.model_config.offset", 0)
+    config = edited(config, "model.model_config.first_k_dense_replace", 3)
+    first = prepare_mindformers(config, DryrunRequest(layers=2, stage=0))
+    assert dict(first.kinds) == {"dense": 1, "moe": 1}
+    assert written(first)["model"]["model_config"]["first_k_dense_replace"] == 1
+    last = prepare_mindformers(config, DryrunRequest(layers=2, stage=3))
+    assert dict(last.kinds) == {"moe": 2}
+    assert written(last)["model"]["model_config"]["first_k_dense_replace"] == 1
+
+
+def test_experts_that_the_config_leaves_to_the_model_are_known() -> None:
+    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.model_type", "deepseek_v3")
+    config = edited(edited(config, "recompute_config", {}), "model.model_config.offset", 0)
+    assert dict(prepare_mindformers(config).kinds) == {"dense": 3, "moe": 13}
+    cut = prepare_mindformers(config, DryrunRequest(layers=2, stage=1))
+    assert written(cut)["model"]["model_config"]["first_k_dense_replace"] == 1
+
+
+def test_a_list_of_expert_layers_is_cut() -> None:
+    pattern = [0, 1] * 32
+    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.num_experts", 8)
+    config = edited(edited(config, "recompute_config", {}), "model.model_config.moe_layer_freq", pattern)
+    cut = prepare_mindformers(edited(config, "model.model_config.offset", 0), DryrunRequest(layers=2, stage=1))
+    assert written(cut)["model"]["model_config"]["moe_layer_freq"] == [0, 0, 1, 0, 0]
+
+
+LISTS = st.one_of(
+    st.booleans(),
+    st.lists(st.integers(0, 17), min_size=4, max_size=4),
+    st.dictionaries(
+        st.sampled_from([r"feed_forward\.mul", "attention"]), st.lists(st.integers(0, 17), min_size=4, max_size=4)
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    recompute=st.one_of(st.booleans(), st.lists(st.integers(0, 17), min_size=4, max_size=4)),
+    select=LISTS,
+    layers=st.integers(1, 17),
+    stage=st.integers(0, 3),
+)
+def test_layers_that_stay_do_what_they_did(recompute: object, select: object, layers: int, stage: int) -> None:
+    """The cut config, read by the framework's rules, gives every kind of layer that it keeps a place in the full one."""
+    config = edited(edited(MINDFORMERS, "recompute_config.recompute", recompute), "use_legacy", value=True)
+    config = edited(config, "recompute_config.select_recompute", select)
+    full = prepare_mindformers(config, DryrunRequest(stage=stage))
+    cut = prepare_mindformers(config, DryrunRequest(stage=stage, layers=layers))
+    assert sum(cut.kinds.values()) == cut.layers == layers
+    assert cut.kinds.keys() <= full.kinds.keys()
+    if layers >= len(full.kinds):
+        assert cut.kinds.keys() == full.kinds.keys()
 
 
 def test_a_config_that_mindformers_refuses_is_refused_with_its_error() -> None:
@@ -252,16 +418,18 @@ def test_shrinking_does_not_hide_that_mindformers_refuses_the_config() -> None:
     assert "= 3" in str(run.warnings[0].params["error"])
 
 
-def test_a_config_that_swaps_is_not_shrunk() -> None:
-    config = edited(MINDFORMERS, "swap_config.swap", value=True)
-    with pytest.raises(UnsupportedError) as caught:
-        prepare_mindformers(config, DryrunRequest(layers=2))
-    assert caught.value.hint is not None
-    assert prepare_mindformers(config).layers == 17
+def test_what_swaps_goes_on_swapping() -> None:
+    swap = {"swap": True, "layer_swap": [{"backward_prefetch": 1, "layers": [0, 1, 17]}]}
+    config = edited(edited(MINDFORMERS, "swap_config", swap), "recompute_config", {"recompute": [2, 3, 20]})
+    cut = prepare_mindformers(edited(config, "use_legacy", value=True), DryrunRequest(layers=4))
+    assert {kind.rpartition("swap")[1] for kind in cut.kinds} == {"", "swap"}
+    assert sum(cut.kinds.values()) == 4
+    assert written(cut)["swap_config"]["layer_swap"] == [{"backward_prefetch": 1, "layers": [0, 4]}]
 
 
 def test_swap_that_the_model_never_hears_of_does_not_matter() -> None:
     config = edited(edited(MINDFORMERS, "swap_config.swap", value=True), "use_legacy", value=False)
+    config = edited(config, "recompute_config.recompute", value=False)
     assert prepare_mindformers(config, DryrunRequest(layers=2)).layers == 2
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings, strategies
 
+from ms_tune.config.dialects import mindspeed_ms_layers
+from ms_tune.config.dialects import pynative as dialect
+from ms_tune.config.source import parse_source
 from ms_tune.errors import UsageError
 from ms_tune.layers import Effect, RecomputeInputs, RecomputeValues, Severity, normalize
 from ms_tune.layers.convert import Converted, convert, from_sapp, parse_sapp
@@ -21,6 +28,7 @@ from ms_tune.layers.plans import (
 from ms_tune.layers.pynative import PynativeInputs, normalize_pynative
 from ms_tune.texts import Language, render
 from tests.layers.plan_cases import essence, mindformers_plan, mindspeed_plan, plan_of, pynative_plan
+from tests.oracle import cases, mindspeed_cases, pynative_cases
 
 DIALECTS = (MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS)
 PLANS = {MINDFORMERS: mindformers_plan, MINDFORMERS_PYNATIVE: pynative_plan, MINDSPEED_MS: mindspeed_plan}
@@ -82,6 +90,37 @@ def test_what_is_left_out_is_missing_and_named(start: str, to: str) -> None:
                 key = problem.message.params["key"]
                 found = {name: value for name, value in there.values.items() if name.endswith(f".{key}")}
                 assert not any(value for value in found.values())
+
+
+def wild_plan(start: str, random: Random) -> NormalizedPlan | None:
+    """The plan of a config such as the comparisons with the frameworks' code use; None if it does not come to one."""
+    if start == MINDFORMERS:
+        plan = from_recompute_plan(normalize(cases.random_case(random)), "1.9")
+    elif start == MINDSPEED_MS:
+        text = yaml.safe_dump(mindspeed_cases.random_config(random))
+        plan = mindspeed_ms_layers.normalize_source(parse_source(text, Path("c.yaml")))
+    else:
+        config, layers, mtp = pynative_cases.random_config(random, "2.1")
+        model = {"num_layers": layers, "mtp_num_layers": mtp}
+        plan = dialect.normalize_source(parse_source(yaml.safe_dump({**config, "model": model}), Path("c.yaml")))
+    return plan if plan.failure is None and plan.layers else None
+
+
+@pytest.mark.parametrize("to", DIALECTS)
+@pytest.mark.parametrize("start", DIALECTS)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(random=strategies.randoms(use_true_random=False))
+def test_any_plan_is_kept_or_said_to_be_lost(start: str, to: str, random: Random) -> None:
+    plan = wild_plan(start, random)
+    assume(plan is not None)
+    assert plan is not None
+    there = convert(plan, to)
+    if is_said(there):
+        return
+    if to != MINDFORMERS_PYNATIVE and start == MINDFORMERS_PYNATIVE:
+        # Prediction layers have no numbers elsewhere.
+        plan = replace(plan, layers=plan.layers[: sum(map(sum, plan.placement or ()))])
+    compare(plan, plan_of(there.values, to), merged="convert-chunks-merged" in ids(there))
 
 
 def pynative(**settings: object) -> NormalizedPlan:

@@ -9,7 +9,8 @@ import pytest
 
 from ms_tune.layers import Effect, RecomputeInputs, RecomputeValues, SwapPlan, SwapValues, normalize
 from ms_tune.layers.result import Warned
-from ms_tune.layers.trees import layer_lines, layer_model
+from ms_tune.layers.tree import layer_model
+from ms_tune.layers.trees import layer_lines
 
 if TYPE_CHECKING:
     from ms_tune.layers import RecomputePlan
@@ -28,7 +29,7 @@ def swapped(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None
 
 
 def lines(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> list[str]:  # noqa: ANN401
-    model = layer_model("LlamaForCausalLM", "")
+    model = layer_model("LlamaForCausalLM", "1.9")
     assert model is not None
     full = replace(inputs, values=RecomputeValues(**(recompute or {})), swap=SwapValues(**{"swap": True, **swap}))
     # The framework's source leaves runs of blanks in its lines; the guide shows one.

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
 from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
 from ms_tune.layers.patterns import full_match, is_risky
+from ms_tune.layers.tree import LayerModel, Tree, layer_model
 from ms_tune.layers.tree_data import MODELS
-from ms_tune.layers.trees import LayerModel, find, find_unmatched, layer_lines, layer_model, parse_tree
+from ms_tune.layers.trees import ahead_lines, find, find_unmatched, layer_lines, matches
 
-TREE = parse_tree("add [norm: norm] [mlp: mul [w1: matmul [activation: silu]] [w3: matmul]]")
+_W1 = Tree(["matmul"], [("activation", Tree(["silu"]))])
+TREE = Tree(["add"], [("norm", Tree(["norm"])), ("mlp", Tree(["mul"], [("w1", _W1), ("w3", Tree(["matmul"]))]))])
 
 
-def model(name: str, variant: str = "", dense: int = 0) -> LayerModel:
-    found = layer_model(name, variant, dense)
+def model(name: str, variant: str = "", dense: int = 0, release: str = "1.9") -> LayerModel:
+    found = layer_model(name, release, variant, dense)
     assert found is not None
     return found
 
@@ -103,4 +106,37 @@ def test_layers_with_experts() -> None:
 def test_a_model_of_unknown_settings_has_no_lines() -> None:
     inputs = RecomputeInputs(layers=1, values=RecomputeValues(select_recompute=True))
     assert layer_lines(inputs, normalize(inputs), model("LlamaForCausalLM", "?")) == []
-    assert layer_model("MyForCausalLM", "") is None
+    assert layer_model("MyForCausalLM", "1.9") is None
+
+
+def test_what_patterns_match() -> None:
+    values = {r"feed_forward\.w.\.matmul": True, "attention": False, r"nothing\.here": True}
+    inputs = RecomputeInputs(
+        layers=1, values=RecomputeValues(select_recompute=values, select_comm_recompute=["attention_norm"])
+    )
+    assert matches(normalize(inputs), model("LlamaForCausalLM")) == {
+        r"feed_forward\.w.\.matmul": (
+            "feed_forward.w1.matmul",
+            "feed_forward.w2.matmul",
+            "feed_forward.w3.matmul",
+        ),
+        "attention": ("attention",),
+        r"nothing\.here": (),
+        "attention_norm": (),  # a cell, where only operators count
+    }
+
+
+def test_prediction_layers_log_everything_once_more() -> None:
+    values = RecomputeValues(recompute=[1], select_recompute=[r"mlp\..*func\.silu", r".*\.mlp\.activation_func\.silu"])
+    inputs = RecomputeInputs(layers=2, mtp_layers=1, legacy=False, values=values)
+    plan = normalize(inputs)
+    found = model("deepseek_v3", "silu", dense=2)
+    assert ahead_lines(inputs, plan, found) == list(plan.log)  # an expert's activation lies deeper still
+    assert found.ahead is not None
+    assert "transformer_layer.mlp.shared_experts.activation_func.silu" in set(found.ahead.paths())
+    everything = replace(inputs, values=RecomputeValues(recompute=True, select_comm_recompute=True))
+    assert ahead_lines(everything, normalize(everything), found)[-1] == "Set full recompute at layer 1"
+    listed = replace(inputs, values=RecomputeValues(recompute=[2]))
+    plan = normalize(listed)
+    assert ahead_lines(listed, plan, found) == [*plan.log, "Set full recompute at layer 1"]
+    assert ahead_lines(replace(listed, mtp_layers=0), plan, found) == []

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 IDS = frozenset(f"MST{number}" for number in (101, 102, 202, 204, 401, 404, 501, 502, 503, 505, 508, 509, 605, 606))
 
 
+def profile_for(check: Check) -> str | None:
+    """The profile in which a check's examples are checked: one of its own if another check says the opposite."""
+    return min(check.profiles) if check.opposite else None
+
+
 def few(dialect: Dialect | None = None) -> tuple[Check, ...]:
     """The few checks: those for a dialect, or all."""
     return tuple(check for check in checklist.built_in(dialect) if check.id in IDS)

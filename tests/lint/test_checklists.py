@@ -16,6 +16,7 @@ from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.config.corpus import SITE_PACKAGES, wheel_configs
+from tests.lint.few import profile_for
 
 CHECKS = built_in()
 CASES = [
@@ -26,7 +27,7 @@ CASES = [
 def ids(config: str, check: Check, dialect: Dialect) -> list[str]:
     versions = (DEFAULT_VERSIONS[dialect], "1.9", "1.8", "1.6")
     version = next(version for version in versions if matches(version, check.versions))
-    findings = lint(parse_source(config, Path("config.yaml")), dialect, built_in(dialect), version)
+    findings = lint(parse_source(config, Path("config.yaml")), dialect, built_in(dialect), version, profile_for(check))
     for finding in findings:
         for language in Language:
             for wording in (finding.message, finding.help, *(related.message for related in finding.related)):

@@ -24,6 +24,7 @@ from ms_tune.lint.environment.variables import items
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.config.corpus import SITE_PACKAGES
+from tests.lint.few import profile_for
 
 CHECKS = environment_checks()
 FILE = Path("run.sh")
@@ -40,7 +41,7 @@ def ids(text: str, profile: str | None = None) -> list[str]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_bad_example_is_found_and_good_example_is_clean(check: Check) -> None:
     def found(text: str) -> list[str]:
-        findings = lint_environment(parse_shell(text, FILE))
+        findings = lint_environment(parse_shell(text, FILE), profile=profile_for(check))
         for finding in findings:
             for language in Language:
                 assert finding.message.say(language)
@@ -171,6 +172,8 @@ def test_profiles_choose_what_is_right() -> None:
     text = "export MS_ALLOC_CONF=memory_tracker:True\n"
     assert ids(text, "performance") == ["MST807"]
     assert ids(text, "debug-memory") == ["MST820"]
+    assert ids("export MS_ALLOC_CONF=memory_tracker_path:/tmp/blocks\n", "debug-memory") == []
+    assert ids("export MS_DEV_LAUNCH_BLOCKING=1\n", "debug-memory") == ["MST830"]
     assert ids("export HCCL_DETERMINISTIC=true\n", "reproducible") == []
 
 
@@ -194,7 +197,10 @@ def test_the_process_shows_mindspores_variables_only() -> None:
 def test_files(tmp_path: Path) -> None:
     file = tmp_path / "a.env"
     file.write_bytes(b"MS_SIMULATION_LEVEL=7\r\n")
-    assert [finding.id for finding in lint_environment(read_env_file(file), profile="debug-memory")] == ["MST809"]
+    assert [finding.id for finding in lint_environment(read_env_file(file), profile="debug-memory")] == [
+        "MST830",
+        "MST809",
+    ]
     assert values(read_shell(file)) == {"MS_SIMULATION_LEVEL": "7"}
     with pytest.raises(ConfigError, match="no such file"):
         read_shell(tmp_path / "missing.sh")

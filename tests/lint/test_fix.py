@@ -19,7 +19,7 @@ from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import Fixed, mend
 from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
 from tests.config.corpus import wheel_configs
-from tests.lint.few import few
+from tests.lint.few import few, profile_for
 
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
@@ -39,8 +39,8 @@ def version_for(check: Check, dialect: Dialect) -> str:
     return next(version for version in versions if matches(version, check.versions))
 
 
-def find(source: SourceFile, dialect: Dialect, version: str | None = None) -> tuple[Finding, ...]:
-    return lint(source, dialect, built_in(dialect), version)
+def find(source: SourceFile, dialect: Dialect, version: str, profile: str | None) -> tuple[Finding, ...]:
+    return lint(source, dialect, built_in(dialect), version, profile)
 
 
 def mended(text: str, dialect: Dialect = Dialect.MINDFORMERS, *, unsafe: bool = True) -> Fixed:
@@ -50,9 +50,9 @@ def mended(text: str, dialect: Dialect = Dialect.MINDFORMERS, *, unsafe: bool = 
 
 @pytest.mark.parametrize(("check", "dialect"), CASES)
 def test_the_fix_of_a_check_mends_its_bad_example(check: Check, dialect: Dialect) -> None:
-    version = version_for(check, dialect)
+    version, profile = version_for(check, dialect), profile_for(check)
     source = parse_source(check.bad, Path("config.yaml"))
-    before = find(source, dialect, version)
+    before = find(source, dialect, version, profile)
     found = [finding for finding in before if finding.id == check.id]
     assert all(finding.unfixable is None for finding in found)
     if not any(finding.fix for finding in found):
@@ -60,10 +60,10 @@ def test_the_fix_of_a_check_mends_its_bad_example(check: Check, dialect: Dialect
         return
 
     def only_this(config: SourceFile) -> list[Finding]:
-        return [finding for finding in find(config, dialect, version) if finding.id == check.id]
+        return [finding for finding in find(config, dialect, version, profile) if finding.id == check.id]
 
     after, fixed = mend(source, only_this, unsafe=True)
-    left = {finding.id for finding in find(after, dialect, version)}
+    left = {finding.id for finding in find(after, dialect, version, profile)}
     assert fixed.count == len(found)
     assert left <= ({finding.id for finding in before} - {check.id}) | check.also
     if check.fixes[0].safe and len(check.fixes) == 1:

@@ -13,6 +13,7 @@ from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.config.corpus import SITE_PACKAGES
+from tests.lint.few import profile_for
 
 CHECKS = python_checks()
 FILE = Path("train.py")
@@ -29,8 +30,8 @@ def ids(text: str, profile: str | None = None) -> list[str]:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_bad_example_is_found_and_good_example_is_clean(check: Check) -> None:
-    assert [found for found in ids(check.bad) if found not in check.also] == [check.id]
-    assert [found for found in ids(check.good) if found not in check.also] == []
+    assert [found for found in ids(check.bad, profile_for(check)) if found not in check.also] == [check.id]
+    assert [found for found in ids(check.good, profile_for(check)) if found not in check.also] == []
 
 
 def test_the_checklist_meets_the_schema() -> None:

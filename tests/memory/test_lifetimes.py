@@ -48,7 +48,9 @@ def test_growth_needs_three_steps_and_every_one_of_them() -> None:
     kept = [block(step * 10 + 1, None, 64, node_name="Add", stack=stack) for step in range(5)]
     once = block(25, None, 9999, node_name="Mul")
     per_step = [block(step * 10 + 2, step * 10 + 8, 4096, node_name="Sub") for step in range(5)]
-    lives = lives_of([*kept, once, *per_step], (9, 19, 29, 39, 49))
+    replaced = [block(step * 10 + 3, step * 10 + 14, 2048, node_name="Div") for step in range(4)]
+    last = block(43, None, 2048, node_name="Div")
+    lives = lives_of([*kept, once, *per_step, *replaced, last], (9, 19, 29, 39, 49))
     (growth,) = lives.growth
     assert (growth.operator, growth.where, growth.bytes_per_step, growth.stack) == (
         "Add",
@@ -78,6 +80,20 @@ def test_holes() -> None:
     assert (found.free_bytes, found.largest_hole, found.overlaps) == (1024 + 256, 1024, 0)
     crossed = table_from([*blocks, block(8, None, 512, address=0x1100)])
     assert address_map(crossed, curve_of(crossed), 9).overlaps == 1
+
+
+def test_holes_by_stream() -> None:
+    blocks = [
+        *(block(1, 9, 512, address=0x1000), block(2, None, 512, address=0x1200)),
+        *(replace(block(3, 9, 256, address=0x9000), stream=2), replace(block(4, None, 256, address=0x9100), stream=2)),
+    ]
+    table = table_from(blocks)
+    found = address_map(table, curve_of(table), 10)
+    pool = "DefaultEnhancedAscendMemoryPool"
+    assert [(each.pool, each.stream, each.free, each.largest) for each in found.by_stream] == [
+        (pool, 0, 512, 512),
+        (pool, 2, 256, 256),
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(1, 9)), max_size=12))

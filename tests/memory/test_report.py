@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,9 @@ from ms_tune.trace.memory_block import NEVER_FREED
 from ms_tune.trace.table import NONE
 from ms_tune.units import MIB
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, place_of, rank_of, report_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RUNS = (
     *("asc2", "asc_comm/rank_3", "asc_dp8/rank_3", "asc_gO0", "gpt", "nn_cnn_pynative", "over_limit", "v_simple"),
@@ -165,3 +170,42 @@ def test_findings_read_well() -> None:
 def test_a_limit_of_the_users_counts() -> None:
     report = analyse(place_of("asc2"), Wish(limit_bytes=MIB), lambda _done, _total: None)
     assert next(finding.check.name for finding in report.all_findings) == "does-not-fit"
+
+
+def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None:
+    for name in ("memory_block.csv", "log"):
+        (tmp_path / name).write_bytes((place_of("asc2") / name).read_bytes())
+    (tmp_path / "task.csv").write_bytes(b"")
+    (tmp_path / "tensors.json").write_text("{", encoding="utf-8")
+    (tmp_path / "tracker_graph.ir").write_text("(%7) = MatMul\n", encoding="utf-8")
+    rank = analyse(tmp_path, Wish(), lambda _done, _total: None).worst
+    assert rank.curve.peak_bytes == 2954752
+    assert {error.message.id for error in rank.unread} == {"trace.not-tasks", "trace.tensors.json"}
+    assert [(name, count) for name, (count, _) in rank.refused().items()] == [("tracker_graph.ir", 1)]
+    told = [finding.message(Language.EN) for finding in rank.findings]
+    assert any(text.startswith("task.csv is left out: this is not a task.csv") for text in told)
+    assert any(text.startswith("1 rows of tracker_graph.ir were refused; the first is line 1") for text in told)
+
+
+def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None:
+    """Rows as MindSpore 2.9 writes them with MindFormers' ``optimizer.swap``; its log counts the device only."""
+    text = (place_of("asc2") / "memory_block.csv").read_text(encoding="utf-8")
+    columns = text.splitlines()[0].split(",")
+    last = max(int(row.split(",")[0]) for row in text.splitlines()[1:])
+    rows = []
+    for place in range(3):
+        cells = dict.fromkeys(columns, "")
+        cells |= {"start_time_stamp": str(last + 1 + place), "end_time_stamp": str(NEVER_FREED), "stream_id": "0"}
+        cells |= {"device_addr": hex(8 + 1024 * place), "pool_type": "Other", "size": "1024"}
+        rows.append(",".join(cells[column] for column in columns))
+    (tmp_path / "memory_block.csv").write_text(text + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+    with_host, without = (
+        analyse(place, Wish(), lambda _done, _total: None).worst for place in (tmp_path, place_of("asc2"))
+    )
+    assert (with_host.host_rows, with_host.host_bytes) == (3, 3072)
+    assert (without.host_rows, without.host_bytes) == (0, 0)
+    assert with_host.curve.peak_bytes == without.curve.peak_bytes
+    assert with_host.peak.contents == without.peak.contents
+    assert len(with_host.table) == len(without.table)
+    (tmp_path / "memory_block.csv").write_text("\n".join([text.splitlines()[0], *rows, ""]), encoding="utf-8")
+    assert analyse(tmp_path, Wish(), lambda _done, _total: None).worst.curve.peak_bytes == 3072

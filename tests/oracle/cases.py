@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,20 @@ _PATTERNS = (
     "attention",
     "",
     r"mlp\.",
+)
+_WILD_PATTERNS = (
+    r"attention\.(wq|wk)\.matmul",
+    r"^feed_forward$\.mul",
+    r"(?i)FEED_FORWARD\.mul",
+    r"feed_forward\.mul\.",
+    r"\.mul",
+    r".*\..*",
+    r"[a-z_]+\.\w+",
+    r"feed_forward|attention",
+    r"\u6ce8\u610f\u529b\.mul",
+    "feed_forward\\\\.mul",
+    " feed_forward",
+    r"x{2}\.y?",
 )
 _BAD_PATTERNS = ("feed_forward(", r"mlp\.[a-")
 _ODD: tuple[Any, ...] = (None, 1.0, 2.5, "1", "x", {"a": 1}, [], [[1]], 2, 0, -1)
@@ -51,25 +66,84 @@ _OFFSETS: tuple[Any, ...] = (
 )
 
 
+def junk(random: Random, depth: int = 0) -> Any:  # noqa: ANN401 - anything at all
+    """Whatever a config can hold, nested a little."""
+    if depth < 3 and random.random() < 0.45:
+        items = [junk(random, depth + 1) for _ in range(random.randrange(4))]
+        kind = random.randrange(5)
+        if kind == 0:
+            return tuple(items)
+        if kind == 1:
+            return {random.choice((*_PATTERNS, *_WILD_PATTERNS, 1, None, True)): item for item in items}
+        return [items[0]] * len(items) if items and kind == 2 else items
+    return random.choice((
+        *(None, True, False, 0, 1, 2, 3, -1, -(2**40), 2**31 - 1, 2**31, 2**40, 10**30),
+        *(0.0, 1.0, -0.5, 2.5, 1e300, math.nan, math.inf, "", "1", " 2 ", "0x3", "1_0", "\u4e00", "\u0663"),
+        *_WILD_PATTERNS,
+    ))  # fmt: skip
+
+
+def _spoilt(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
+    """A case with one thing or two in it that nobody would write."""
+    for _ in range(random.choice((1, 1, 2))):
+        chance = random.random()
+        key = random.choice(KEYS)
+        if chance < 0.5:
+            inputs = replace(inputs, values=replace(inputs.values, **{key: junk(random)}))
+        elif chance < 0.6:
+            value = inputs.values.get(key)
+            patterns = {random.choice(_WILD_PATTERNS): value, **(value if isinstance(value, dict) else {})}
+            inputs = replace(inputs, values=replace(inputs.values, **{key: patterns}))
+        elif chance < 0.7:
+            inputs = replace(inputs, values=replace(inputs.values, **{key: _as_tuples(inputs.values.get(key))}))
+        elif chance < 0.85:
+            inputs = replace(inputs, offset=junk(random))
+        elif chance < 0.92:
+            # Lists for as many chunks as the config asks for, and no interleave that would make them.
+            inputs = replace(inputs, interleave=False, scheduler="1f1b")
+        else:
+            name = random.choice(("swap", "layer_swap", "op_swap", "default_prefetch"))
+            inputs = replace(inputs, swap=replace(inputs.swap, **{name: junk(random)}))
+    return inputs
+
+
+def _as_tuples(value: Any) -> Any:  # noqa: ANN401 - sound or not
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
 def random_case(random: Random, version: str = "1.9") -> RecomputeInputs:
     """One case; about two thirds of them get through the framework. One in four is about swap."""
+    inputs = _random_case(random, version)
+    # What a config with use_legacy: False says about zero_bubble_v is checked before LayerSetting sees it.
+    checked = inputs.zero_bubble and not inputs.legacy
+    return _spoilt(random, inputs) if random.random() < 0.1 and not checked else inputs
+
+
+def _random_case(random: Random, version: str) -> RecomputeInputs:
     sound = random.random() < 0.6
     legacy = random.random() < 0.6
     stages = random.choice((1, 1, 2, 2, 3, 4, 4, 5, 8, 16))
     chunks: int | None = random.choice((1, 1, 2, 2, 2, 3, 4))
     interleave = random.random() < 0.75
     scheduler = "1f1b"
-    if interleave and chunks == 2 and legacy and random.random() < 0.25:
+    if interleave and chunks == 2 and (legacy or stages > 1) and random.random() < 0.25:
         scheduler = "zero_bubble_v"
-    if not sound and random.random() < 0.02:
+    if not sound and random.random() < 0.02 and scheduler == "1f1b":
         chunks = random.choice((0, -1, None))
     real_chunks = chunks if interleave and chunks and chunks > 0 else 1
     layers = random.randrange(1, 4 * stages * real_chunks + 8)
+    if random.random() < 0.03:
+        layers = random.choice((0, 1, stages - 1, 997, 1000))
     stage_num = random.choice((0, 0, 0, stages)) if legacy and scheduler == "1f1b" else 0
     swap = SwapValues()
     core_swap = SwapValues()
     values = _values(random, stages, real_chunks, sound=sound)
-    if random.random() < 0.25:
+    core_bubble = scheduler == "zero_bubble_v" and not legacy
+    if core_bubble:
+        # The checks of such a model's config are tested elsewhere; here it gets through them.
+        rows = [_row(random, stages, sound=sound) for _ in range(2)]
+        values = replace(values, recompute=random.choice((True, False, rows)))
+    elif random.random() < 0.25:
         swap = _swap(random, layers, on=random.random() < 0.9, sound=sound)
         if random.random() < 0.9 and swap.swap is True:
             values = _values_by_id(random, layers, values, sound=sound)
@@ -86,6 +160,7 @@ def random_case(random: Random, version: str = "1.9") -> RecomputeInputs:
         stage_num=stage_num,
         start_stage=random.randrange(4) if stage_num else 0,
         mtp_layers=int(not legacy and random.random() < 0.4),
+        micro_batches=2 * stages if core_bubble else 1,
         values=values,
         swap=swap,
         core_swap=core_swap,

@@ -216,13 +216,21 @@ class Oracle:
         outcome.layer = None
         if inputs.mtp_layers and not inputs.legacy:
             lines = list(self._logger.lines)
+            keeps = self._make_layer is not None and not reduced
             try:
                 setting = self._setting(inputs, values, swap, Outcome())
+            except Exception:
+                keeps = False
+                raise
             finally:
-                self._logger.lines = lines
-            for layer_id in range(inputs.layers, inputs.layers + inputs.mtp_layers if reduced else 0):
-                outcome.layer = layer_id
-                outcome.layers.append(self._set(setting, layer_id))
+                if not keeps:
+                    self._logger.lines = lines
+            for layer_id in range(inputs.layers, inputs.layers + inputs.mtp_layers):
+                if reduced:
+                    outcome.layer = layer_id
+                    outcome.layers.append(self._set(setting, layer_id))
+                elif self._make_layer is not None:
+                    self._set(setting, inputs.layers - 1, layer_id)
             outcome.layer = None
 
     def _setting(self, inputs: RecomputeInputs, values: dict[str, Any], swap: object, outcome: Outcome) -> Any:  # noqa: ANN401
@@ -261,7 +269,8 @@ class Oracle:
         }
         return setting
 
-    def _set(self, setting: Any, layer_id: int) -> dict[str, Any]:  # noqa: ANN401
+    def _set(self, setting: Any, layer_id: int, built: int | None = None) -> dict[str, Any]:  # noqa: ANN401
+        """Set a layer; ``built`` is the number to make it by, if it is set by that of another one."""
         full: list[bool] = []
         swapped: list[tuple[str, object]] = []
 
@@ -278,7 +287,8 @@ class Oracle:
         )
         self._patterns.clear()
         self._swapped.clear()
-        setting(self._make_layer(layer_id) if self._make_layer else layer, layer_id)
+        made = self._make_layer(layer_id if built is None else built) if self._make_layer else layer
+        setting(made, layer_id)
         found: dict[tuple[bool, bool], list[str]] = {}
         for pattern, is_comm, is_on in self._patterns:
             found.setdefault((is_comm, is_on), []).append(pattern)

@@ -1,21 +1,38 @@
 """Writes ``ms_tune/layers/tree_data.py``: the cells and operators of one layer of every model that MindFormers trains.
 
-Run it where MindSpore and MindFormers are installed: ``python tests/oracle/make_trees.py``. Each model is built from a
-config that comes with MindFormers, with small sizes, on the CPU; the layers are then taken from the real network. Every
-build runs in a process of its own, because MindFormers keeps global state.
+Run it where MindSpore is installed: ``python tests/oracle/make_trees.py``. The wheels of all releases are fetched and
+unpacked, and each model of each is built on the CPU, with small sizes, in a process of its own; its layers are then
+taken from the real networks. ``hyper_parallel``, which the releases from 2.0 on import and no package index has in the
+version they need, is replaced by objects that do nothing: it takes no part in what a layer consists of.
+
+Two models are not in the wheels but in the folder ``research`` of the repository: TeleChat (2 and 3) and the legacy
+DeepSeek-V3. Their layers are put together here, in :func:`_research_layer`, from the names that their source gives to
+its parts; the parts themselves are cells of the wheels and are built.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+import tempfile
 import textwrap
+import zipfile
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-_OUTPUT = Path(__file__).parents[2] / "ms_tune" / "layers" / "tree_data.py"
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_ROOT = Path(__file__).parents[2]
+_OUTPUT = _ROOT / "ms_tune" / "layers" / "tree_data.py"
+_CONFIGS = "1.9"  # the release that has a config for every model, for those that lack one
 _SMALL: dict[str, Any] = {
     "vocab_size": 128,
     "hidden_size": 64,
@@ -48,25 +65,105 @@ _MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "ChatGLM2ForConditionalGeneration": ("glm4/finetune_glm4_9b.yaml", _GLM),
     "qwen3": ("qwen3/pretrain_qwen3_32b_4k.yaml", _SMALL | _GROUPED),
     "qwen3_moe": ("qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml", _SMALL | _GROUPED | _EXPERTS | {"num_experts": 16}),
-    "deepseek_v3": ("deepseek3/pretrain_deepseek3_12b_16p_pp16.yaml", _SMALL | _LATENT | _EXPERTS | {"n_routed_experts": 16}),
+    "deepseek_v3": ("deepseek3/pretrain_deepseek3_12b_16p_pp16.yaml", _SMALL | _LATENT | _EXPERTS | {"n_routed_experts": 16, "num_nextn_predict_layers": 1}),
     "telechat3": ("telechat3/pretrain_telechat3_36b.yaml", _SMALL | _GROUPED),
     "telechat3_moe": ("telechat3_moe/pretrain_telechat3_105b_a4b_4k.yaml", _SMALL | _LATENT | _EXPERTS | {"n_routed_experts": 16}),
 }  # fmt: skip
+# Settings of those configs that a release does not know yet.
+_TOO_NEW = {"deepseek_v3": {"1.6": ("moe_aux_loss_coeff",)}}
+# The release since which a model can be trained.
+_SINCE = {"qwen3": "1.7", "qwen3_moe": "1.7", "telechat3": "1.9", "telechat3_moe": "1.9"}
+_RESEARCH: dict[str, dict[str, dict[str, Any]]] = {
+    "TelechatForCausalLM": {"": {}, "concat": {}, "no-flash": {}},
+    "DeepseekV3ForCausalLM": {"": {}, "no-flash": {}},
+}
 _VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "LlamaForCausalLM": {"": {}, "qkv_concat": {"qkv_concat": True}, "no-flash": {"use_flash_attention": False}},
     "ChatGLM2ForConditionalGeneration": {"": {}},
+    **_RESEARCH,
 }
 _ACTIVATIONS = {name: {"hidden_act": name} for name in ("silu", "swiglu", "fusedswiglu")}
+_TINY = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "seq_length": 32,
+    "max_position_embeddings": 32,
+}
+_DYNAMIC: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "qwen3": ("qwen3.modeling_qwen3_train_pynative", "qwen3.configuration_qwen3:Qwen3Config", _TINY | _GROUPED),
+    "deepseek_v3": (
+        "deepseek3.modeling_deepseek_v3_pynative",
+        "deepseek3.configuration_deepseek_v3:DeepseekV3Config",
+        _TINY
+        | _LATENT
+        | {"num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_routed_experts": 4, "moe_grouped_gemm": True}
+        | {"first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 1},
+    ),
+}
+
+# A cell: its operators, and its child cells by name.
+Shape = tuple[list[str], dict[str, Any]]
 
 
-def build(model: str, values: dict[str, Any]) -> Any:  # noqa: ANN401 - MindSpore has no types
-    """The network of a model."""
+class _Nothing:
+    """Stands for any class or function."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __call__(self, *values: Any, **named: object) -> Any:  # noqa: ANN401 - as a decorator it gives back what it gets
+        return values[0] if len(values) == 1 and not named and callable(values[0]) else self
+
+    def __getattr__(self, name: str) -> _Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Nothing()
+
+
+class _StandIn(ModuleType):
+    """A module that has every name."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = type(name, (_Nothing,), {})
+        setattr(self, name, made)
+        return made
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Finds ``hyper_parallel`` and all below it."""
+
+    def find_spec(self, name: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self, is_package=True) if name.split(".", maxsplit=1)[0] == "hyper_parallel" else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = _StandIn(spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def build(model: str, values: dict[str, Any], folder: Path, release: str) -> Any:  # noqa: ANN401 - MindSpore has no types
+    """The network of a model of the static graph.
+
+    Args:
+        model: Its name.
+        values: What to set in its config.
+        folder: Where the releases are unpacked.
+        release: The release that is running.
+    """
     if model == "LlamaForCausalLM":
         llama = import_module("mindformers.models.llama")
         return llama.LlamaForCausalLM(llama.LlamaConfig(**{"use_flash_attention": True} | values))
     register = import_module("mindformers.tools.register.config")
-    folder = Path(str(import_module("mindformers").__file__)).parents[1] / "configs"
-    config = register.MindFormerConfig(str(folder / _MODELS[model][0]))
+    paths = [folder / name / "configs" / _MODELS[model][0] for name in (release, _CONFIGS)]
+    config = register.MindFormerConfig(str(next(path for path in paths if path.exists())))
     config.use_parallel = False
     config.run_mode = "train"
     config.context.device_target = "CPU"
@@ -76,6 +173,8 @@ def build(model: str, values: dict[str, Any]) -> Any:  # noqa: ANN401 - MindSpor
         data_parallel=1, model_parallel=1, pipeline_stage=1, micro_batch_num=1
     )
     config.recompute_config.recompute = False
+    for key in _TOO_NEW.get(model, {}).get(release, ()):
+        config.model.model_config.pop(key, None)
     config.model.model_config.update(values)
     import_module("mindformers.core.context").build_context(config)
     import_module("mindformers.core.parallel_config").build_parallel_config(config)
@@ -84,15 +183,16 @@ def build(model: str, values: dict[str, Any]) -> Any:  # noqa: ANN401 - MindSpor
     return import_module("mindformers.models.build_model").build_network(config.model, default_args=shared)
 
 
-def layers(network: Any) -> list[str]:  # noqa: ANN401
-    """The trees of the network's layers; those of prediction layers are left out."""
+def static_layers(network: Any) -> dict[str, list[Shape]]:  # noqa: ANN401
+    """The network's layers, and under a name of their own those that predict further tokens."""
+    found: dict[str, list[Shape]] = {}
     for name, cell in network.cells_and_names():
-        if name.endswith("layers") and type(cell).__name__ == "CellList" and "mtp" not in name:
-            return [tree(layer) for layer in cell]
-    raise AssertionError(network)
+        if name.endswith("layers") and type(cell).__name__ == "CellList":
+            found.setdefault("mtp" if "mtp" in name else "", [shape(layer) for layer in cell])
+    return found
 
 
-def tree(cell: Any) -> str:  # noqa: ANN401
+def shape(cell: Any) -> Shape:  # noqa: ANN401
     """A cell's operators by name, then its child cells in their order."""
     primitive = import_module("mindspore.ops").Primitive
     operators = []
@@ -103,64 +203,229 @@ def tree(cell: Any) -> str:  # noqa: ANN401
             continue
         if isinstance(value, primitive):
             operators.append(name)
-    children = [f"[{name}: {tree(child)}]" for name, child in cell._cells.items() if child is not None]
-    return " ".join((*operators, *children))
+    return operators, {name: shape(child) for name, child in cell._cells.items() if child is not None}
 
 
-def task(model: str, variant: str) -> tuple[str, dict[str, Any]]:
-    """What to build: the model and the values set in its config."""
-    return model, _MODELS[model][1] | _VARIANTS.get(model, _ACTIVATIONS)[variant]
+def _research_layer(model: str, variant: str) -> list[Shape]:
+    """The layers of a model that is not in the wheels.
+
+    Names and order are those that the constructors give them in ``research/telechat2/telechat_transformer.py`` and
+    ``telechat_layer.py`` (``research/telechat3`` has the same), and in ``research/deepseek3/deepseek2_model.py``.
+    """
+    layers = import_module("mindformers.modules.layers")
+    llama = import_module("mindformers.models.llama.llama_layer")
+    flash = variant != "no-flash"
+    plain, biased = (shape(layers.Linear(8, 8, has_bias=bias)) for bias in (False, True))
+    norm, activation = shape(llama.LlamaRMSNorm(8)), shape(llama.LlamaSiLU())
+    core = llama_attention()
+    if model == "TelechatForCausalLM":
+        dropout = shape(layers.Dropout(0.9))
+        inner, outer = ((ops, cells | {"dropout": dropout}) for ops, cells in (plain, biased))
+        gated = (inner[0], {"activation": activation, "dropout": dropout})
+        attention: Shape = (
+            sorted(
+                {"add", "batch_matmul", "batch_matmul_q_k", "cast", "cast_attn", "merger_head_transpose", "mul"}
+                | {"reshape", "shape", "softmax", "split_kv", "tile_kv", "transpose"}
+            ),
+            {"wq": inner, "wk_v": inner, "wo": outer, "apply_rotary_emb": core["apply_rotary_emb"]}
+            | {"attention_dropout": dropout}
+            | ({"flash_attention": core["flash_attention"]} if flash else {}),
+        )
+        feed: Shape = (["cast", "mul"], {"w1": gated, "w3": inner, "w2": outer})
+        if variant == "concat":
+            feed = (["cast", "mul", "split"], {"w_gate_hidden": inner, "activate": activation, "w2": outer})
+        return [_legacy_layer(norm, attention, feed)]
+    rotary: Shape = (sorted({*core["apply_rotary_emb"][0], "transpose"} - {"mul_with_batch_freqs"}), {})
+    attention = (
+        sorted(
+            {"add", "batch_matmul", "batch_matmul_q_k", "cast", "cast_attn", "dim_slice_3d", "dim_slice_4d", "mul"}
+            | {"dp_only_transpose", "merger_head_transpose", "mul_zeros", "pe_concat", "reshape", "shape", "slice_qkv"}
+            | {"softmax", "sum_test", "tile_kv", "transpose"}
+        ),
+        {"q2l_proj": plain, "lq_norm": norm, "l2q_nope_proj": plain, "l2q_pe_proj": plain, "kv2l_k_pe": plain}
+        | {"kv2l_latent_kv": plain, "lkv_norm": norm, "lkv2kv_k_nope": plain, "lkv2kv_v": plain, "wo": plain}
+        | {"apply_rotary_emb": rotary}
+        | ({"flash_attention": core["flash_attention"]} if flash else {}),
+    )
+    dense = shape(llama.LlamaFeedForward(8, hidden_dim=32))
+    experts = import_module("mindformers.modules.transformer.moe").MoEConfig(
+        expert_num=4,
+        num_experts_chosen=2,
+        shared_expert_num=1,
+        routing_policy="TopkRouterV2",
+        moe_intermediate_size=32,
+    )
+    parallel = import_module("mindformers.modules.transformer").TransformerOpParallelConfig()
+    mixed = llama.LlamaFeedForwardWithMoE(
+        hidden_size=8, intermediate_size=32, moe_config=experts, parallel_config=parallel
+    )
+    return [_legacy_layer(norm, attention, feed) for feed in (dense, shape(mixed))]
+
+
+def _legacy_layer(norm: Shape, attention: Shape, feed: Shape) -> Shape:
+    cells = {"ffn_norm": norm, "attention_norm": norm, "attention": attention, "feed_forward": feed}
+    return ["add", "cast", "reshape", "shape"], cells
+
+
+def llama_attention() -> dict[str, Any]:
+    """The cells inside the attention of a Llama layer."""
+    cells: dict[str, Any] = static_layers(build("LlamaForCausalLM", _LLAMA, Path(), ""))[""][0][1]["attention"][1]
+    return cells
+
+
+def dynamic_layers(model: str) -> list[Shape]:
+    """The layers of a model of the dynamic graph, prediction layers last, as the framework itself lists their parts."""
+    import_module("mindspore").set_context(mode=1, device_target="CPU")
+    module, config, values = _DYNAMIC[model]
+    where, _, name = config.partition(":")
+    names = vars(import_module(f"mindformers.models.{module}"))
+    network = next(value for key, value in names.items() if key.startswith("PyNative"))(
+        getattr(import_module(f"mindformers.models.{where}"), name)(**values)
+    )
+    collect = import_module("mindformers.pynative.distributed.activation_checkpoint")._get_single_layer_whitelist
+    blocks = {name: cell for name, cell in network.cells_and_names() if name.endswith("layers")}
+    found = []
+    for name in sorted(blocks, key=lambda name: "mtp" in name):
+        for layer in blocks[name]:
+            paths: list[str] = []
+            collect(layer, paths)
+            found.append(_from_paths(paths, layer))
+    return found
+
+
+def _from_paths(paths: Sequence[str], layer: Any) -> Shape:  # noqa: ANN401
+    """A layer from the paths of its parts; what has parts of its own, or is a cell, counts as one."""
+    cells = {name for name, _ in layer.cells_and_names()}
+    top: Shape = ([], {})
+    known = {"": top}
+    for path in paths:
+        above, _, name = path.rpartition(".")
+        if path in cells:
+            known[path] = ([], {})
+            known[above][1][name] = known[path]
+        else:
+            known[above][0].append(name)
+    return top
+
+
+def _tasks(release: str) -> Iterator[tuple[str, str]]:
+    """What to build of a release: kind and model."""
+    for model in (*_MODELS, *_RESEARCH):
+        if release >= _SINCE.get(model, ""):
+            yield "research" if model in _RESEARCH else "static", model
+    if release.startswith("2"):
+        for model in _DYNAMIC:
+            yield "dynamic", model
+
+
+class _Parts:
+    """Cells by their text; a cell that occurs again is named by its number."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def number(self, cell: Shape) -> int:
+        operators, cells = cell
+        text = " ".join((*operators, *(f"{name}={self.number(child)}" for name, child in cells.items())))
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text)
+
+
+Known = dict[str, dict[str, dict[str, tuple[int, ...]]]]
 
 
 def main() -> None:
-    """Build every variant of every model, each in a child process, and write the file."""
-    trees: list[str] = []
-    models: dict[str, dict[str, list[int]]] = {}
-    for model in _MODELS:
-        for variant in _VARIANTS.get(model, _ACTIVATIONS):
-            done = subprocess.run(
-                [sys.executable, __file__, json.dumps(task(model, variant))],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=300,
-            )
-            if done.returncode:
-                print(f"{model} {variant}: {done.stderr.strip().splitlines()[-1]}")  # noqa: T201
-                continue
-            kinds = list(dict.fromkeys(json.loads(done.stdout.splitlines()[-1])))
-            trees += [kind for kind in kinds if kind not in trees]
-            models.setdefault(model, {})[variant] = [trees.index(kind) for kind in kinds]
-    _OUTPUT.write_text(_text(trees, models))
+    """Build every variant of every model of every release, each in a child process, and write the file."""
+    sys.path.insert(0, str(_ROOT))
+    wheels = import_module("tests.oracle.wheels")
+    parts = _Parts()
+    known: dict[str, Known] = {"static": {}, "dynamic": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for release in wheels.RELEASES:
+            with zipfile.ZipFile(wheels.wheel(release)) as archive:
+                archive.extractall(Path(folder, release))
+        for release in wheels.RELEASES:
+            for task in _tasks(release):
+                kind, model = task
+                models: Known = known["dynamic" if kind == "dynamic" else "static"]
+                for variant, kinds in _ask(Path(folder), release, task).items():
+                    numbers = tuple(dict.fromkeys(map(parts.number, kinds)))
+                    models.setdefault(model, {}).setdefault(variant, {})[release] = numbers
+    _OUTPUT.write_text(_text(parts.texts, known))
 
 
-def _text(trees: list[str], models: dict[str, dict[str, list[int]]]) -> str:
-    version = import_module("importlib.metadata").version("mindformers")
+def _ask(folder: Path, release: str, task: tuple[str, str]) -> dict[str, list[Shape]]:
+    """The layers of every variant of a model."""
+    done = subprocess.run(
+        [sys.executable, __file__, *task, str(folder), release],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder / release)},
+    )
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if re.match(r"\w*(Error|Exception)\b", line)]
+        print(f"{release} {' '.join(task)}: {errors[-1:]}")  # noqa: T201
+        return {}
+    found: dict[str, list[Shape]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _text(parts: Sequence[str], known: dict[str, Known]) -> str:
     lines = [
-        f'"""The cells and operators of one layer of every model that MindFormers {version} trains.',
+        '"""The cells and operators of one layer of every model that MindFormers trains, release by release.',
         "",
-        "Made from the real networks by ``tests/oracle/make_trees.py``; the notation is that of",
-        ":func:`ms_tune.layers.trees.parse_tree`.",
+        "Made by ``tests/oracle/make_trees.py``, which tells how; the notation is that of",
+        ":func:`ms_tune.layers.tree.read_tree`.",
         '"""',
         "",
-        "# Trees: operators, then child cells in brackets.",
-        "TREES = (",
+        "# Cells: operators, then child cells as name=number.",
+        "PARTS = (",
     ]
-    for number, one in enumerate(trees):
-        parts = textwrap.wrap(one, 105, break_long_words=False, break_on_hyphens=False)
-        quoted = [json.dumps(part + " " * (part is not parts[-1])) for part in parts]
-        lines += [f"    # {number}", "    (", *(f"        {part}" for part in quoted), "    ),"]
-    lines += [")", "", "# Model and variant -> its kinds of layers, the one without experts first."]
-    lines.append("MODELS: dict[str, dict[str, tuple[int, ...]]] = {")
-    for model, variants in models.items():
-        inner = ", ".join(f"{json.dumps(name)}: {tuple(kinds)!r}" for name, kinds in variants.items())
-        lines.append(f"    {json.dumps(model)}: {{{inner}}},")
-    return "\n".join([*lines, "}"]) + "\n"
+    for number, text in enumerate(parts):
+        pieces = textwrap.wrap(text, 105, break_long_words=False, break_on_hyphens=False) or [""]
+        quoted = [json.dumps(piece + " " * (piece is not pieces[-1])) for piece in pieces]
+        if len(quoted) == 1:
+            lines.append(f"    {quoted[0]},  # {number}")
+        else:
+            lines += ["    (", *(f"        {piece}" for piece in quoted), f"    ),  # {number}"]
+    lines += [")", "", "# Model, variant, releases -> its kinds of layers, the one without experts first."]
+    for name, models in known.items():
+        title = {"static": "MODELS", "dynamic": "DYNAMIC_MODELS"}[name]
+        lines.append(f"{title}: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {{")
+        for model, variants in models.items():
+            lines.append(f"    {json.dumps(model)}: {{")
+            for variant, releases in variants.items():
+                same: dict[tuple[int, ...], list[str]] = {}
+                for release, numbers in releases.items():
+                    same.setdefault(numbers, []).append(release)
+                inner = ", ".join(f'"{" ".join(them)}": {numbers!r}' for numbers, them in same.items())
+                lines.append(f"        {json.dumps(variant)}: {{{inner}}},")
+            lines.append("    },")
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _child(kind: str, model: str, folder: str, release: str) -> dict[str, list[Shape]]:
+    """The layers of every variant of a model of the release that is running."""
+    sys.meta_path.insert(0, _Finder())
+    if kind == "dynamic":
+        return {"": dynamic_layers(model)}
+    variants = _VARIANTS.get(model, _ACTIVATIONS)
+    if kind == "research":
+        return {variant: _research_layer(model, variant) for variant in variants}
+    found: dict[str, list[Shape]] = {}
+    for variant, values in variants.items():
+        layers = static_layers(build(model, _MODELS[model][1] | values, Path(folder), release))
+        found |= {f"{variant} {name}".rstrip(): kinds for name, kinds in layers.items()}
+    return found
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        name, given = json.loads(sys.argv[1])
-        print(json.dumps(layers(build(name, given))))  # noqa: T201 - read by the parent process
+        print(json.dumps(_child(*sys.argv[1:5])))  # noqa: T201 - read by the parent process
     else:
         main()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from tests.oracle.cases import junk
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
@@ -62,7 +64,26 @@ def random_config(random: Random) -> dict[str, Any]:
         config["moe_config"] = {"num_experts": random.choice((1, 8))}
     if not sound:
         spoil(random, parallel, model)
+    if random.random() < 0.08:
+        spoil_wildly(random, parallel, model)
     return config
+
+
+def spoil_wildly(random: Random, parallel: dict[str, Any], model: dict[str, Any]) -> None:
+    """Anything at all in one place."""
+    chance = random.random()
+    lists = parallel.setdefault("recompute_config", {})
+    if chance < 0.4 and isinstance(lists, dict):
+        lists[random.choice(_KINDS)] = junk(random)
+    elif chance < 0.5:
+        parallel["recompute_config"] = junk(random)
+    elif chance < 0.7:
+        parallel["num_layer_list"] = junk(random)
+    elif chance < 0.85:
+        parallel[random.choice(_KINDS)] = random.choice((junk(random), repr(junk(random))))
+    else:
+        keys = ("recompute_num_layers", "recompute_method", "recompute_granularity", "use_flash_attention")
+        model[random.choice(keys)] = junk(random)
 
 
 def squeeze(table: list[list[int]], rows: int) -> list[Any]:

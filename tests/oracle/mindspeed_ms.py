@@ -1,16 +1,36 @@
-"""The rules of MindSpeed-Core-MS r0.1.0 once more, told rank by rank and with NumPy, as the framework goes about it.
+"""MindSpeed-Core-MS r0.1.0's own code, run without MindSpore.
 
-Nothing of this is taken from ms-tune or from the framework's source: it is written from the description of the rules
-(layer split, three routes of recompute, checks and their order), and slow and plain on purpose.
+The wheel of MindFormers 1.6.0 holds the library that became MindSpeed-Core-MS r0.1.0, in
+``mindformers/experimental/parallel_core/pynative``; ``../shared/reference/mindspeed_core_ms.md`` describes the same rules.
+Its config classes and the two classes that build a transformer are taken out of the source with :mod:`ast` and run rank by
+rank. What they need from outside are small stand-ins; the argument checks of MindSpore are told again in
+:class:`_Validator`, because it takes MindSpore to run them.
+
+One text differs from that of r0.1.0: see :data:`_MISSING_BLANK`.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import warnings
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
+
+from tests.oracle import wheels
+
+_FOLDER = "experimental/parallel_core/pynative"
+_SECTIONS = {
+    "parallel_config": "ModelParallelConfig",
+    "moe_config": "MoEConfig",
+    "model_config": "TransformerConfig",
+}
+_SIZES = {"vocab_size": 8, "seq_length": 8, "num_attention_heads": 2, "hidden_size": 8, "ffn_hidden_size": 8}
+# The wheel's text of a wrong num_layer_list lacks a blank that the one of r0.1.0 has.
+_MISSING_BLANK = ("must equal topp_layout", "must equal to pp_layout")
 
 MISSING = None
 try:
@@ -23,250 +43,284 @@ except ImportError:
 
 @dataclass
 class Outcome:
-    """What the framework did: the layers of every cell, or what it raised there."""
+    """What the framework did: the layers of every cell, or what it raised there.
+
+    Args:
+        exception: The class of what it raised first, if anything.
+        text: The exception's text.
+        counts: Layers of each (chunk, stage).
+        layers: Of each layer its chunk, its stage, the strongest recompute, and whether select and comm are on.
+        log: What it logged.
+    """
 
     exception: str | None = None
     text: str = ""
     counts: dict[tuple[int, int], int] = field(default_factory=dict)
     layers: dict[int, tuple[int, int, str, bool, bool]] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
 
 
-def run(config: dict[str, Any]) -> Outcome:
-    """Load a config, then build the chunks of all ranks: chunk 0 on every rank, then chunk 1, and so on."""
-    outcome = Outcome()
-    first: Exception | None = None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            parallel = load_parallel(config.get("parallel_config") or {})
-            model = load_model(config["model_config"])
-            experts = (config.get("moe_config") or {}).get("num_experts", 1)
-            if parallel["vpp"] is not None and parallel["pp"] == 1:
-                message = "pipeline-model-parallel size should be greater than 1 with interleaved schedule"
-                raise RuntimeError(message)  # noqa: TRY301 - it belongs to what is watched
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            return failed(outcome, error)
-        for vpp_rank in range(parallel["vpp"] or 1):
-            for pp_rank in range(parallel["pp"]):
-                try:
-                    build(parallel, model, experts, vpp_rank, pp_rank, outcome)
-                except Exception as error:  # noqa: BLE001 - whatever it is
-                    first = first or error
-    return failed(outcome, first) if first else outcome
+class _Validator:
+    """``mindspore/_checkparam.py``, the checks that the config classes use for what counts here."""
+
+    @staticmethod
+    def check_positive_int(value: Any, name: str) -> None:  # noqa: ANN401 - whatever a config holds
+        if not isinstance(value, int):
+            message = f"The '{name}' must be int, but got '{type(value).__name__}'"
+            raise TypeError(message)
+        if isinstance(value, bool) or value <= 0:
+            message = f"The '{name}' must be int and must > 0, but got '{value}' with type '{type(value).__name__}'."
+            raise TypeError(message) if isinstance(value, bool) else ValueError(message)
+
+    @staticmethod
+    def check_bool(value: Any, name: str) -> None:  # noqa: ANN401
+        if not isinstance(value, bool):
+            message = f"The '{name}' must be a bool, but got {type(value).__name__}."
+            raise TypeError(message)
+
+    @staticmethod
+    def check_string(value: Any, known: list[str], name: str) -> None:  # noqa: ANN401
+        if not isinstance(value, str) or value not in known:
+            message = f"The '{name}' must be str and must be in '{known}', but got '{value}'."
+            raise ValueError(message)
+
+    @staticmethod
+    def check_int_range(value: Any, least: int, most: int, _relation: object, name: str) -> None:  # noqa: ANN401
+        # MindSpore lets every scalar of NumPy through, True and False among them.
+        if isinstance(value, bool) or not isinstance(value, (int, np.generic)):
+            message = f"The '{name}' must be 'int',  but got '{type(value).__name__}'."
+            raise TypeError(message)
+        if not least <= value <= most:
+            kind = type(value).__name__
+            message = f"The '{name}' must be in range of [{least}, {most}], but got {value} with type '{kind}'."
+            raise ValueError(message)
+
+    @staticmethod
+    def check_value_type(name: str, value: Any, kind: Any) -> None:  # noqa: ANN401
+        kinds = tuple(kind) if isinstance(kind, (list, tuple)) else (kind,)
+        if not isinstance(value, kinds):
+            message = f"The type of '{name}' should be '{kinds[0].__name__}', but got type '{type(value).__name__}'."
+            raise TypeError(message)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - checks of settings that do not matter here
+        return lambda *_values, **_named: None
 
 
-def failed(outcome: Outcome, error: Exception) -> Outcome:
+class _DictConfig(dict[str, Any]):
+    """``mindformers/tools/register/config.py``: a mapping whose keys are attributes, absent ones None."""
+
+    def __init__(self, **values: object) -> None:
+        super().__init__(values)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.get(name)
+
+
+class _Logger:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, text: str) -> None:
+        self.lines.append(text)
+
+    def warning(self, _text: str) -> None:
+        """Warnings tell of other things."""
+
+
+class _Cell:
+    """Any cell: it remembers that it is recomputed."""
+
+    def __init__(self, *_values: object, **_named: object) -> None:
+        self.recomputed = False
+
+    def recompute(self) -> None:
+        self.recomputed = True
+
+
+class _Attention(_Cell):
+    def __init__(self, config: Any, *_values: object, **_named: object) -> None:  # noqa: ANN401
+        super().__init__()
+        self.core_attention = _Cell()
+        self.comm = config.select_comm_recompute
+
+
+class _Dense(_Cell):
+    def __init__(self, _config: object) -> None:
+        super().__init__()
+        self.act_func = _Cell()
+
+
+class _Experts(_Cell):
+    """A mixture of experts has no activation of its own; MindSpore's cells say so in these words."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        message = f"The 'MoELayer' object has no attribute '{name}'."
+        raise AttributeError(message)
+
+
+class _Several(list[Any]):
+    """``SequentialCell`` and ``CellList``."""
+
+    def __init__(self, cells: Any = ()) -> None:  # noqa: ANN401
+        super().__init__(cells.values() if isinstance(cells, dict) else cells)
+
+
+class _Group(_Cell):
+    """Layers that are recomputed as one."""
+
+    def __init__(self, cells: list[Any]) -> None:
+        super().__init__()
+        self._cells = cells
+
+    def recompute(self) -> None:
+        for cell in self._cells:
+            cell.recompute()
+
+
+class _Anything:
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything()
+
+    def __call__(self, *_values: object, **_named: object) -> Any:  # noqa: ANN401
+        return _Anything()
+
+
+class Oracle:
+    """The library's code, ready to be asked.
+
+    Args:
+        shared_config: Whether the chunks of a rank are built from one config object, as a training script that keeps
+            it does; otherwise each chunk has a config of its own.
+    """
+
+    def __init__(self, *, shared_config: bool = False) -> None:
+        self._shared = shared_config
+        self._logger = _Logger()
+        self._rank = SimpleNamespace(pp=1, vpp=None, stage=0, chunk=0)
+        self._configs = self._load_configs(wheels.source("1.6", f"{_FOLDER}/config.py"))
+        self._model = self._load_model(wheels.source("1.6", f"{_FOLDER}/transformer/transformer.py"))
+
+    def _load_configs(self, source: str) -> dict[str, Any]:
+        names: dict[str, Any] = {
+            "__name__": "mindspeed_oracle",
+            "mstype": SimpleNamespace(float16="float16", float32="float32", bfloat16="bfloat16"),
+            "Validator": _Validator(),
+            "Rel": _Anything(),
+            "_INITIALIZER_ALIAS": {"normal": _Anything, "zeros": _Anything},
+            "DictConfig": _DictConfig,
+            "logger": _Logger(),
+            "check_yaml_depth_before_loading": None,
+            "DictWithValueError": dict,
+            "divide": lambda one, other: one // other,
+        }
+        tree = ast.parse(source)
+        tree.body = [node for node in tree.body if not _is_foreign(node) and not isinstance(node, ast.Try)]
+        exec(compile(tree, "config.py", "exec", dont_inherit=True), names)  # noqa: S102 - the point of this module
+        return names
+
+    def _load_model(self, source: str) -> dict[str, Any]:
+        rank = self._rank
+        names: dict[str, Any] = {
+            "__name__": "mindspeed_oracle",
+            "np": np,
+            "copy": copy,
+            "OrderedDict": OrderedDict,
+            "logger": self._logger,
+            "nn": SimpleNamespace(Cell=_Cell, SequentialCell=_Several, CellList=_Several),
+            "mint": _Anything(),
+            "Module": _Cell,
+            "Parameter": _Cell,
+            "ParallelAttention": _Attention,
+            "ParallelMLP": _Dense,
+            "MoELayer": _Experts,
+            "get_norm": _Cell,
+            "CheckpointedRecomputeOrientedCell": _Group,
+            "get_pipeline_model_parallel_rank": lambda: rank.stage,
+            "get_pipeline_model_parallel_world_size": lambda: rank.pp,
+            "get_virtual_pipeline_model_parallel_rank": lambda: rank.chunk,
+            "get_virtual_pipeline_model_parallel_world_size": lambda: rank.vpp,
+            "get_tensor_model_parallel_world_size": lambda: 1,
+            **dict.fromkeys(("LayerType", "AttnType", "AttnMaskType", "ModelType"), _Anything()),
+        }
+        wanted = {"_get_custom_num_layers", "_get_num_layers", "ParallelTransformerLayer", "ParallelTransformer"}
+        tree = ast.parse(source)
+        tree.body = [node for node in tree.body if getattr(node, "name", None) in wanted]
+        exec(compile(tree, "transformer.py", "exec", dont_inherit=True), names)  # noqa: S102 - as above
+        return names
+
+    def run(self, config: dict[str, Any]) -> Outcome:
+        """Load a config, then build the chunks of all ranks: chunk 0 on every rank, then chunk 1, and so on."""
+        outcome = Outcome()
+        self._logger.lines = outcome.log
+        first: Exception | None = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model = self._load(config)
+                self._set_sizes(model.parallel_config)
+            except Exception as error:  # noqa: BLE001 - whatever it is
+                return _failed(outcome, error)
+            models = [copy.deepcopy(model) for _ in range(self._rank.pp)]
+            for chunk in range(self._rank.vpp or 1):
+                for stage in range(self._rank.pp):
+                    built = models[stage] if self._shared else copy.deepcopy(model)
+                    try:
+                        self._build(built, chunk, stage, outcome)
+                    except Exception as error:  # noqa: BLE001 - whatever it is
+                        first = first or error
+        return _failed(outcome, first) if first else outcome
+
+    def _load(self, config: dict[str, Any]) -> Any:  # noqa: ANN401
+        """The sections, in the order in which the framework initialises them."""
+        found: dict[str, Any] = {}
+        for section, kind in _SECTIONS.items():
+            values = dict(config.get(section) or {})
+            if section == "model_config":
+                values = {**_SIZES, **values, **found}
+            found[section] = self._configs[kind](**values)
+        return found["model_config"]
+
+    def _set_sizes(self, parallel: Any) -> None:  # noqa: ANN401
+        """``training.get_model`` hands the number of chunks on if it is more than one; then come the groups."""
+        chunks = parallel.virtual_pipeline_model_parallel_size
+        self._rank.pp = parallel.pipeline_model_parallel_size
+        self._rank.vpp = chunks if chunks is not None and chunks > 1 else None
+        if self._rank.vpp is not None and self._rank.pp == 1:
+            message = "pipeline-model-parallel size should be greater than 1 with interleaved schedule"
+            raise RuntimeError(message)
+
+    def _build(self, config: Any, chunk: int, stage: int, outcome: Outcome) -> None:  # noqa: ANN401
+        """One chunk of one rank."""
+        self._rank.chunk, self._rank.stage = chunk, stage
+        logged = len(outcome.log)
+        count, first = self._model["_get_num_layers"](config, model_type=None)
+        outcome.counts[chunk, stage] = int(count)
+        del outcome.log[logged:]  # the transformer asks once more
+        transformer = self._model["ParallelTransformer"](config, model_type=None)
+        for place, layer in enumerate(transformer.layers):
+            full = layer.recomputed
+            select = not full and (layer.attention.core_attention.recomputed or _activation(layer).recomputed)
+            comm = bool(layer.attention.comm) and not full
+            kind = "full" if full else "select" if select else "comm" if comm else "none"
+            outcome.layers[int(first) + place] = (chunk, stage, kind, select, comm)
+
+
+def _activation(layer: Any) -> Any:  # noqa: ANN401
+    return _Cell() if isinstance(layer.mlp, _Experts) else layer.mlp.act_func
+
+
+def _is_foreign(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").startswith(("mindspore", "mindformers"))
+    return isinstance(node, ast.Import) and any(alias.name.startswith("mindspore") for alias in node.names)
+
+
+def _failed(outcome: Outcome, error: Exception) -> Outcome:
     outcome.exception = "UFuncTypeError" if "UFunc" in type(error).__name__ else type(error).__name__
-    outcome.text = str(error)
+    outcome.text = str(error).replace(*_MISSING_BLANK)
     outcome.layers = {}
     return outcome
-
-
-def positive(name: str, value: Any) -> None:  # noqa: ANN401
-    if isinstance(value, bool):
-        message = f"The '{name}' must be int and must > 0, but got '{value}' with type 'bool'."
-        raise TypeError(message)
-    if not isinstance(value, int):
-        message = f"The '{name}' must be int, but got '{type(value).__name__}'"
-        raise TypeError(message)
-    if value <= 0:
-        message = f"The '{name}' must be int and must > 0, but got '{value}' with type 'int'."
-        raise ValueError(message)
-
-
-def flag(name: str, value: Any) -> None:  # noqa: ANN401
-    if not isinstance(value, bool):
-        message = f"The '{name}' must be a bool, but got {type(value).__name__}."
-        raise TypeError(message)
-
-
-def choice(name: str, value: Any, known: list[str]) -> None:  # noqa: ANN401
-    if value is not None and value not in known:
-        message = f"The '{name}' must be str and must be in '{known}', but got '{value}'."
-        raise ValueError(message)
-
-
-def load_parallel(section: dict[str, Any]) -> dict[str, Any]:
-    pp = section.get("pipeline_model_parallel_size", 1)
-    vpp = section.get("virtual_pipeline_model_parallel_size")
-    positive("tensor_model_parallel_size", section.get("tensor_model_parallel_size", 1))
-    positive("pipeline_model_parallel_size", pp)
-    if vpp is not None:
-        positive("virtual_pipeline_model_parallel_size", vpp)
-    flag("sequence_parallel", section.get("sequence_parallel", False))
-    layer_list = section.get("num_layer_list")
-    if isinstance(layer_list, str):
-        layer_list = list(ast.literal_eval(layer_list))
-    if layer_list is not None and not isinstance(layer_list, list):
-        message = f"The type of 'num_layer_list' should be 'list', but got type '{type(layer_list).__name__}'."
-        raise TypeError(message)
-    recompute = section.get("recompute_config")
-    if recompute is not None and not isinstance(recompute, dict):
-        message = "recompute_config should be a dict."
-        raise TypeError(message)
-    for key, value in (recompute or {}).items():
-        if key not in ("recompute", "select_recompute", "select_comm_recompute"):
-            message = f"Key '{key}' is not supported in recompute_config."
-            raise ValueError(message)
-        if value and not isinstance(value, list):
-            message = f"Key '{key}' should be list in recompute_config."
-            raise TypeError(message)
-    recompute = dict(recompute or {})
-    for key in ("recompute", "select_recompute", "select_comm_recompute"):
-        if section.get(key) is not None:
-            recompute[key] = list(ast.literal_eval(section[key]))
-    return {
-        "pp": pp,
-        "vpp": vpp if vpp is not None and vpp > 1 else None,
-        "standalone": section.get("standalone_embedding_stage", False),
-        "layer_list": layer_list,
-        "recompute": recompute or None,
-    }
-
-
-def load_model(section: dict[str, Any]) -> dict[str, Any]:
-    positive("num_layers", section["num_layers"])
-    flag("use_flash_attention", section.get("use_flash_attention", False))
-    choice("recompute_method", section.get("recompute_method"), ["uniform", "block"])
-    number, most = section.get("recompute_num_layers"), section["num_layers"]
-    if number is not None:
-        if not isinstance(number, int) or isinstance(number, bool):
-            message = f"The 'recompute_num_layers' must be 'int',  but got '{type(number).__name__}'."
-            raise TypeError(message)
-        if not 1 <= number <= most:
-            message = f"The 'recompute_num_layers' must be in range of [1, {most}], but got {number} with type 'int'."
-            raise ValueError(message)
-    choice("recompute_granularity", section.get("recompute_granularity"), ["selective", "full"])
-    for key in ("encoder_num_layers", "decoder_num_layers"):
-        if section.get(key) is not None:
-            positive(key, section[key])
-    flag("select_comm_recompute", section.get("select_comm_recompute", False))
-    flag("select_recompute", section.get("select_recompute", False))
-    model = dict(section)
-    if section.get("recompute_activations"):
-        model["recompute_granularity"] = "selective"
-    return model
-
-
-def split(layers: int, parts: int, rank: int) -> tuple[int, int]:
-    shares = [layers // parts] * parts
-    for i in range(layers - sum(shares)):
-        shares[-i - 2] += 1
-    return shares[rank], sum(shares[:rank])
-
-
-def cell_layers(  # noqa: C901 - told in one go
-    parallel: dict[str, Any], model: dict[str, Any], v: int, p: int
-) -> tuple[Any, Any]:
-    """How many layers, and the first."""
-    layers, pp, vpp = model["num_layers"], parallel["pp"], parallel["vpp"]
-    if layers < pp * (vpp or 1):
-        message = (
-            f"The number of model layers is {layers}, but using pipeline parallel requires at least "
-            f"'pp({pp}) * vpp({vpp or 1}) = {pp * (vpp or 1)}' layers for splitting"
-        )
-        raise RuntimeError(message)
-    if model.get("encoder_num_layers") or model.get("decoder_num_layers"):
-        message = "`encoder_num_layers` and `decoder_num_layers` are not supported for now."
-        raise NotImplementedError(message)
-    if pp == 1:
-        return layers, 0
-    if parallel["standalone"]:
-        if p == 0:
-            return 0, 0
-        pp, p = pp - 1, p - 1
-    given = parallel["layer_list"]
-    if not given:
-        if vpp is None:
-            return split(layers, pp, p)
-        share, first = split(layers, vpp, v)
-        share, further = split(share, pp, p)
-        return share, first + further
-    array = np.array(given)
-    if array.sum() != layers:
-        message = f"The number of model layers is {layers}, but the sum of num_layer_list  {given} is {array.sum()}."
-        raise ValueError(message)
-    if not np.all(array > 0):
-        message = f"All elements of num_layer_list should be larger than 0, but got {array}."
-        raise ValueError(message)
-    layout = (pp,) if vpp is None else (vpp, pp)
-    if array.shape != layout:
-        message = f"The shape of num_layer_list {array.shape} must equal to pp_layout {layout}"
-        raise ValueError(message)
-    if vpp is None:
-        return array[p], array[:p].sum()
-    return array[v][p], array[:v].sum() + array[v][:p].sum()
-
-
-def listed(parallel: dict[str, Any], count: Any, v: int, p: int) -> tuple[Any, Any, Any]:  # noqa: ANN401
-    """The numbers of this rank in the three lists."""
-    pp, vpp = parallel["pp"], parallel["vpp"]
-    if parallel["standalone"] and pp > 1:
-        pp, p = pp - 1, p - 1
-    layout: tuple[int, ...] = (pp,) if vpp is None else (vpp, pp)
-    if parallel["pp"] == 1:
-        layout, vpp = (1,), None
-    numbers = []
-    for key in ("recompute", "select_recompute", "select_comm_recompute"):
-        value = parallel["recompute"].get(key)
-        if not value:
-            numbers.append(0)
-            continue
-        array = np.array(value)
-        if not np.all(array >= 0):
-            message = "recompute_num_array has element < 0"
-            raise ValueError(message)
-        if array.shape != layout:
-            message = f"The shape of recompute_num_list {array.shape} must equal to pp_layout {layout}"
-            raise ValueError(message)
-        numbers.append(array[v][p] if vpp is not None else array[p])
-    full, select, comm = numbers
-    for name, number in (("select_comm", comm), ("select", select)):
-        if number + full > count:
-            message = (
-                f"Recompute layers must less or equal num layers, but got {name}_recompute_layers {number} + "
-                f"full_recompute_layers {full} > num_layers {count}."
-            )
-            raise ValueError(message)
-    return full, select, comm
-
-
-def build(  # noqa: PLR0913, PLR0917 - a config and a rank
-    parallel: dict[str, Any], model: dict[str, Any], experts: int, v: int, p: int, outcome: Outcome
-) -> None:
-    """One chunk of one rank."""
-    count, first = cell_layers(parallel, model, v, p)
-    outcome.counts[v, p] = int(count)
-    granularity = model.get("recompute_granularity")
-    method, number = model.get("recompute_method"), model.get("recompute_num_layers")
-    every, comm_every = model.get("select_recompute", False), model.get("select_comm_recompute", False)
-    flags: list[list[bool]] = []
-    full: Any = 0
-    if parallel["recompute"] is not None:
-        full, select, comm = listed(parallel, count, v, p)
-        if full != 0 and not 1 <= full <= model["num_layers"]:
-            message = (
-                f"The 'recompute_num_layers' must be in range of [1, {model['num_layers']}], but got {full} with type "
-                f"'{type(full).__name__}'."
-            )
-            raise ValueError(message)
-        flags += [[every, comm_every] for _ in range(full)]
-        both = min(select, comm)
-        flags += [[True, True] for _ in range(both)]
-        more = abs(comm - select)
-        flags += [[every or comm <= select, comm_every or comm > select] for _ in range(more)]
-        flags += [[every, comm_every] for _ in range(count - both - more - full)]
-        whole = list(range(full))
-    else:
-        flags = [[every, comm_every] for _ in range(count)]
-        whole = []
-        if granularity == "full" and method and number:
-            whole = list(range(count)) if method == "uniform" else list(range(min(count, number)))
-    for i in range(count):
-        select_on, comm_on = flags[i]
-        select_on = select_on or (granularity == "selective" and i not in whole)
-        if select_on and model.get("use_flash_attention") and experts > 1:
-            message = "The 'MoELayer' object has no attribute 'act_func'."
-            raise AttributeError(message)
-        kind = "full" if i in whole else "select" if select_on else "comm" if comm_on else "none"
-        outcome.layers[int(first) + i] = (v, p, kind, select_on and i not in whole, comm_on and i not in whole)

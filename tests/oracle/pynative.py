@@ -1,6 +1,6 @@
 """MindFormers' own dynamic-graph settings, run from the source in its wheels without MindSpore and hyper-parallel.
 
-A wheel is fetched once with pip into a folder of its own. The functions are taken out of the source with :mod:`ast`;
+The functions are taken out of the source with :mod:`ast`;
 what they need from outside (cells, wrappers, the logger) are small stand-ins. A pattern's meeting with a real module
 does happen, in a small tree of cells.
 """
@@ -9,39 +9,34 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
-import subprocess
-import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tests.oracle import wheels
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _CONFIG = "mindformers/pynative/config/config.py"
 _TYPES = "mindformers/pynative/config/utils.py"
 _RECOMPUTE = "mindformers/pynative/distributed/activation_checkpoint.py"
 _PIPELINE = "mindformers/pynative/distributed/pipeline_parallel.py"
+_OF_COMM = ("For communication recompute", "Set select comm recompute")
 _OURS = ("mindspore", "mindformers", "hyper_parallel")
-CACHE = Path(os.environ.get("MS_TUNE_WHEELS", str(Path(tempfile.gettempdir()) / "ms-tune-wheels")))
 
 
 def wheel(version: str) -> Path:
     """The wheel of a MindFormers release.
 
     Raises:
-        OSError: The package index cannot be reached.
+        OSError: It cannot be fetched.
     """
-    found = sorted(CACHE.glob(f"mindformers-{version}-*.whl"))
-    if found:
-        return found[0]
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(CACHE), f"mindformers=={version}"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-    found = sorted(CACHE.glob(f"mindformers-{version}-*.whl"))
-    if done.returncode or not found:
-        raise OSError(done.stderr.strip()[-300:])
-    return found[0]
+    found = wheels.wheel(version[:3])
+    if isinstance(found, str):
+        raise OSError(found)
+    return found
 
 
 def configs(version: str) -> dict[str, str]:
@@ -66,6 +61,7 @@ class Outcome:
     full: set[int] = field(default_factory=set)
     maps: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     swapped: set[int] = field(default_factory=set)
+    lines: list[str] = field(default_factory=list)
 
 
 class _Logger:
@@ -75,7 +71,10 @@ class _Logger:
     def info(self, text: str, *values: object) -> None:
         self.lines.append(text % values if values else text)
 
-    warning = error = debug = info
+    def warning(self, text: str, *_values: object) -> None:
+        """Each rank warns about patterns that are for the layers of others."""
+
+    error = debug = warning
 
 
 class Cell:
@@ -257,6 +256,8 @@ class Oracle:
         return found
 
     def _read_log(self, outcome: Outcome) -> None:
+        # How a model is split decides about what is said of communication in single layers.
+        outcome.lines = [line for line in self._logger.lines if not line.startswith(_OF_COMM)]
         label = None
         for line in self._logger.lines:
             if line.startswith("--- Final"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from tests.oracle.cases import junk
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
@@ -94,7 +96,32 @@ def random_config(random: Random, version: str) -> tuple[dict[str, Any], int, in
     if not sound:
         for _ in range(random.choice((1, 1, 2))):
             spoil(random, config)
+    if random.random() < 0.1:
+        spoil_wildly(random, config)
     return config, layers, mtp
+
+
+def spoil_wildly(random: Random, config: dict[str, Any]) -> None:
+    """Anything at all in one place."""
+    name, key = random.choice((
+        ("parallelism", "pipeline_parallel_layers_per_stage"),
+        ("parallelism", "pipeline_parallel_schedule"),
+        ("recompute", "full_recompute_layer"),
+        ("recompute", "select_module"),
+        ("recompute", "exclude_op"),
+        ("recompute_comm", "select_module"),
+        ("swap", "layer_swap"),
+        ("swap", "op_swap"),
+        ("swap", "default_prefetch"),
+    ))  # fmt: skip
+    section = config.get(name)
+    if isinstance(section, dict):
+        value: Any = section.get(key)
+        if isinstance(value, (list, dict)) and value and random.random() < 0.5:
+            place = random.choice(list(value) if isinstance(value, dict) else range(len(value)))
+            value[place] = junk(random)
+        else:
+            section[key] = junk(random)
 
 
 def texts(random: Random, layers: int, stages: int, chunks: int) -> Any:  # noqa: ANN401

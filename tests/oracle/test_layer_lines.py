@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.layers import KEYS, VERSIONS, RecomputeValues, SwapValues, normalize
-from ms_tune.layers.trees import LayerModel, Tree, find_failure, layer_lines, layer_model
+from ms_tune.layers.tree import LayerModel, Tree, bare_model, layer_model
+from ms_tune.layers.trees import ahead_lines, find_failure, layer_lines
 from tests.oracle import layer_setting
 from tests.oracle.cases import random_case
 
@@ -21,8 +22,20 @@ if TYPE_CHECKING:
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "2500")) // 10  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
-_LEGACY = ("LlamaForCausalLM", "", 0)
+_LEGACY = (("LlamaForCausalLM", "", 0), ("TelechatForCausalLM", "", 0), ("DeepseekV3ForCausalLM", "", 2))
 _CORE = (("qwen3", "silu", 0), ("deepseek_v3", "silu", 2), ("telechat3_moe", "fusedswiglu", 1))
+
+
+def random_model(random: Random, inputs: RecomputeInputs) -> LayerModel:
+    if inputs.reduced:
+        return bare_model("")
+    while True:
+        name, variant, dense = random.choice(_LEGACY if inputs.legacy else _CORE)
+        model = layer_model(name, inputs.version, variant, dense)
+        if model is not None and (model.ahead is not None or not inputs.mtp_layers or inputs.legacy):
+            return model
+
+
 _PATTERNS = {
     True: (
         r"feed_forward\.mul",
@@ -115,9 +128,10 @@ def test_lines(version: str, capsys: pytest.CaptureFixture[str]) -> None:
     if missing:
         pytest.skip(missing)
     current: list[LayerModel] = []
+    number = [0]  # of layers
 
     def make_layer(layer: int) -> _Cell:
-        tree = current[0].tree(layer)
+        tree = current[0].tree(layer) if layer < number[0] else current[0].ahead
         assert tree is not None
         return _Cell(tree)
 
@@ -126,12 +140,11 @@ def test_lines(version: str, capsys: pytest.CaptureFixture[str]) -> None:
     count = lines = stops = 0
     while count < CASES:
         inputs = with_patterns(random, random_case(random, version))
-        model = layer_model(*(_LEGACY if inputs.legacy else random.choice(_CORE)))
-        assert model is not None
-        current[:] = [model]
+        model = random_model(random, inputs)
+        current[:], number[:] = [model], [inputs.placed_layers]
         plan = normalize(inputs)
         if plan.failure is not None or (inputs.reduced and inputs.mtp_layers):
-            continue  # told elsewhere; the prediction block logs its lists between the layers
+            continue  # told elsewhere; the reduced class logs its lists once more between the layers
         outcome = oracle.ask(inputs, dict(zip(KEYS, copy.deepcopy(tuple(map(inputs.values.get, KEYS))), strict=True)))
         stopped = find_failure(inputs, plan, model)
         if stopped is not None:
@@ -142,7 +155,7 @@ def test_lines(version: str, capsys: pytest.CaptureFixture[str]) -> None:
             continue
         assert outcome.exception is None, (outcome.text, inputs)
         expected = outcome.log[len(plan.log) :]
-        assert layer_lines(inputs, plan, model) == expected, inputs
+        assert [*layer_lines(inputs, plan, model), *ahead_lines(inputs, plan, model)] == expected, inputs
         count += 1
         lines += len(expected)
     with capsys.disabled():

@@ -97,6 +97,15 @@ def test_a_surplus_and_a_missing_comma_do_not_make_up_for_each_other(tmp_path: P
     assert table.line.tolist() == [3, 4]
 
 
+def test_a_row_that_is_broken_in_two_is_refused_whole(tmp_path: Path) -> None:
+    head, tail = ROW_20.split("{", 1)
+    broken = f"{head}\n,{{{tail}"  # as many commas as one row, once some are in the stack
+    path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{broken.replace('|', '|,,,,,', 1)}\n{ROW_20}\n")
+    table = read_block_table(path)
+    assert_same(table, table_of(read_memory_block(path)))
+    assert table.line.tolist() == [2, 5]
+
+
 def test_sizes_beyond_any_device_are_refused(tmp_path: Path) -> None:
     huge = ROW_20.replace(",131584,", f",{2**62 - 1},", 1)
     with pytest.raises(TraceError) as caught:

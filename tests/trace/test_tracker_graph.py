@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import Language, render
+from ms_tune.trace import parts, tracker_graph
 from ms_tune.trace.memory_block import read_memory_block
 from ms_tune.trace.tracker_graph import TrackerGraph, read_tracker_graph
 from tests.trace.test_task import shared
@@ -96,3 +98,44 @@ def test_any_file_is_read(pieces: list[str]) -> None:
     with tempfile.TemporaryDirectory() as place:
         graph = read(Path(place), "".join(pieces))
     assert graph.operators >= 0
+
+
+def _operator(start: int) -> str:
+    shape, rest = start % 7, ", %3" if start % 2 else ""
+    types = f"Float32:[{shape}]" + (", Int64:[2]" if rest else "")
+    return (
+        f"(%{start}) = Default/a(b)/Op-op{start}(%2{rest}), task_info: {start}, attrs {{stream_id=0}} \n"
+        f"    (Float16:[{start % 5}, 3]) <- ({types})\n    # File:a.py;Line:1;Function:f|\n"
+    )
+
+
+STRETCHES = st.lists(
+    st.one_of(
+        st.integers(0, 30).map(_operator),
+        st.sampled_from(["() = Op(), task_info: 1, attrs {} \n    () <- ()\n    # \n", OPERATOR]),
+        st.sampled_from(
+            ["(%1) = x\n", "\n", "    # File:a|\n", "    () <- ()\n", "(%1) = f(), task_info: 1, attrs {\n"]
+        ),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(pieces=STRETCHES, part=st.sampled_from([1, 100, 1 << 20]))
+def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) -> None:
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "PART", part)
+        at_once = read(Path(place), "".join(pieces))
+        patch.setattr(tracker_graph._Reader, "_take_plain", lambda _reader, _data: False)
+        singly = read(Path(place), "".join(pieces))
+    assert at_once.tensors == singly.tensors
+    assert at_once.operators == singly.operators
+    assert at_once.dropped == singly.dropped
+
+
+@pytest.mark.parametrize("line", ["(%1) = " + "((%2), task_info: 1, attrs {" * 20_000, "    (" + ") <- (" * 50_000])
+def test_no_line_makes_it_slow(tmp_path: Path, line: str) -> None:
+    begin = time.process_time()
+    read(tmp_path, OPERATOR + line + "\n" + line + "\n    # \n" + OPERATOR)
+    assert time.process_time() - begin < 5  # a search that tries every pair of places takes minutes

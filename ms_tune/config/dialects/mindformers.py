@@ -8,9 +8,9 @@ keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomput
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.config.installed import installed_version
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.layers import (
     DEFAULT_VERSION,
@@ -30,7 +30,7 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.trees import LayerModel
+    from ms_tune.layers.tree import LayerModel
     from ms_tune.texts import Message
 
 _MODEL = ("model", "model_config")
@@ -80,29 +80,25 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     model = _layer_model(source, inputs)
     problems: list[Problem] = []
     lines: list[str] = []
+    found: dict[str, tuple[str, ...]] | None = None
     if model is not None:
         from ms_tune.layers import trees  # noqa: PLC0415 - start-up time
 
         stopped = trees.find_failure(inputs, plan, model)
         if stopped is None:
             problems += trees.find_unmatched(inputs, plan, model)
-            lines += trees.layer_lines(inputs, plan, model) if inputs.version == trees.TREE_VERSION else []
+            lines += trees.layer_lines(inputs, plan, model)
+            lines += trees.ahead_lines(inputs, plan, model)
+            found = trees.matches(plan, model)
         plan = stopped or plan
     problems += _dropped_by_core(source, inputs)
     shared = from_recompute_plan(plan, inputs.version)
-    return replace(shared, problems=(*shared.problems, *problems), log=(*shared.log, *lines))
+    return replace(shared, problems=(*shared.problems, *problems), log=(*shared.log, *lines), matches=found)
 
 
 def default_version() -> str:
     """The release of the installed MindFormers, if it is one that is served, or else the default."""
-    if find_spec("mindformers") is None:
-        return DEFAULT_VERSION
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - start-up time
-
-    try:
-        return served_version(version("mindformers")) or DEFAULT_VERSION
-    except PackageNotFoundError:
-        return DEFAULT_VERSION
+    return served_version(installed_version("mindformers") or "") or DEFAULT_VERSION
 
 
 def read_recompute(source: SourceFile, version: str | None = None, layers: int | None = None) -> RecomputeInputs:
@@ -175,22 +171,46 @@ def _layer_model(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | No
     values = [value for value in (*map(inputs.values.get, KEYS), inputs.swaps.swap) if value]
     if not values:
         return None  # nothing that a pattern could be about
-    from ms_tune.layers.trees import layer_model  # noqa: PLC0415 - start-up time
+    from ms_tune.layers.tree import bare_model, layer_model  # noqa: PLC0415 - start-up time
 
     if inputs.legacy:
-        kind = source.get((*_ARCH, "type"))
-        experts = source.get(("moe_config", "expert_num"), 1)
-        variant = "qkv_concat" if source.get((*_MODEL, "qkv_concat")) is True else ""
-        if source.get((*_MODEL, "use_flash_attention")) is not True and kind == "LlamaForCausalLM":
-            variant = "no-flash" if not variant else "?"
-        return layer_model(str(kind), variant) if experts in (0, 1, None) else None
+        return _legacy_model(source, inputs.version)
+    if inputs.reduced:
+        return bare_model("")  # it hears of whole layers only
     named = source.get((*_MODEL, "architectures"))
     first = named[0] if isinstance(named, list) and named else named
     kind = source.get((*_MODEL, "model_type")) or _ARCHITECTURES.get(str(first))
     dense = source.get((*_MODEL, "first_k_dense_replace"), 0)
     known = isinstance(dense, int) and not source.get((*_MODEL, "moe_layer_freq"))
     activation = str(source.get((*_MODEL, "hidden_act"), "silu"))
-    return layer_model(str(kind), activation if known else "?", dense if isinstance(dense, int) else 0)
+    variant = activation if known else "?"
+    return layer_model(str(kind), inputs.version, variant, dense if isinstance(dense, int) else 0)
+
+
+def _legacy_model(source: SourceFile, release: str) -> LayerModel | None:
+    from ms_tune.layers.tree import layer_model  # noqa: PLC0415 - start-up time
+
+    kind = str(source.get((*_ARCH, "type")))
+    experts = source.get(("moe_config", "expert_num"), 1)
+    flash = source.get((*_MODEL, "use_flash_attention")) is True
+    if kind == "DeepseekV3ForCausalLM":
+        dense = source.get(("moe_config", "first_k_dense_replace"), 0)
+        shared = source.get(("moe_config", "shared_expert_num"), 0)
+        known = (
+            isinstance(dense, int) and isinstance(experts, int) and experts > 1 and isinstance(shared, int) and shared
+        )
+        variant = "" if flash else "no-flash"
+        return layer_model(kind, release, variant if known else "?", dense if isinstance(dense, int) else 0)
+    if experts not in (0, 1, None):
+        return None
+    joined = source.get((*_MODEL, "qkv_concat")) is True
+    if kind == "ChatGLM2ForConditionalGeneration" or (flash and not joined):
+        variant = ""
+    elif flash or joined:
+        variant = "qkv_concat" if flash else "?"
+    else:
+        variant = "no-flash"
+    return layer_model(kind, release, variant)
 
 
 class _Reader:

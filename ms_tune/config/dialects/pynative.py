@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.config.source import SourceFile
+    from ms_tune.layers.pynative_modules import Modules
 
 VERSIONS = ("2.0", "2.1")
 DEFAULT_VERSION = "2.1"
@@ -98,13 +99,42 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     for key in ("stages", "chunks"):
         if values[key] > _MOST:
             _refuse(source, ("parallelism",), "plans.too-many", name=key, limit=_MOST)
-    inputs = PynativeInputs(layers=counts[0], mtp_layers=counts[1], version=release, **values)
+    inputs = PynativeInputs(
+        layers=counts[0],
+        mtp_layers=counts[1],
+        version=release,
+        modules=_modules(source, release, *counts),
+        comm_known=False,
+        **values,
+    )
     plan = normalize_pynative(inputs)
     if _more_than_one_device(source.data):
         # With so many ways to split the job, it runs on more than one device for sure.
         kept = tuple(problem for problem in plan.problems if problem.id != "one-card")
         plan = replace(plan, problems=kept)
     return plan
+
+
+def _modules(source: SourceFile, release: str, layers: int, mtp_layers: int) -> Modules | None:
+    """The modules inside each layer, if the config's model is one whose layers are known and something names modules."""
+    named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
+    named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
+    if not any(named):
+        return None
+    from ms_tune.layers.tree import dynamic_layers  # noqa: PLC0415 - start-up time
+
+    kinds = dynamic_layers(str(source.get(("model", "model_type"))), release)
+    dense = source.get(("model", "first_k_dense_replace"), 0)
+    if kinds is None or not isinstance(dense, int) or source.get(("model", "moe_layer_freq")):
+        return None
+    paths = [list(kind.paths()) for kind in kinds]
+    ahead = paths[-1] if len(paths) > 2 else None  # noqa: PLR2004 - dense, with experts, and the one that predicts
+    if mtp_layers and ahead is None:
+        return None
+    usual = paths[:2]
+    return {layer: usual[0] if layer < dense else usual[-1] for layer in range(layers)} | {
+        layer: ahead or [] for layer in range(layers, layers + mtp_layers)
+    }
 
 
 def _release(version: str | None) -> str:

@@ -79,7 +79,7 @@ def by_section(dialect: Dialect, version: str | None = None) -> Mapping[tuple[st
     """The keys of each section (``()`` is the top level) that a framework version knows; of all versions for None."""
     sections: dict[tuple[str, ...], dict[str, Key]] = {}
     for key in tables(dialect):
-        if version is None or _known(key, version):
+        if version is None or known_in(key, version):
             sections.setdefault(key.path[:-1], {})[key.name] = key
     return sections
 
@@ -112,12 +112,14 @@ def key(  # noqa: PLR0913 - one for each column of the table
     return Key(parts, kinds, default, tuple(choices), since, until, Text(en, zh), state, strict, above, least, most)
 
 
-def _known(one: Key, version: str) -> bool:
+def known_in(one: Key, version: str) -> bool:
+    """Whether a framework version knows a key."""
     wanted = (*_numbers(version), 0, 0, 0)
     since, until = _numbers(one.since or "0"), _numbers(one.until or "")
     # "until 2.0" takes in all of 2.0.x
     return since <= wanted and (not until or wanted[: len(until)] <= until)
 
 
+@cache
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part)

@@ -69,6 +69,9 @@ _FIELDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("largest position", "最大位置", ("original_max_position_embeddings", "max_position_embeddings")),
 )
 
+# Every key that stands for a field, by the field's own name.
+ALIASES: dict[str, tuple[str, ...]] = {names[-1]: names for _, _, names in _FIELDS}
+
 # Fields with one name.
 _PLAIN = (
     *("print_separate_loss", "disable_lazy_inline", "batch_size", "op_swap", "default_prefetch", "hidden_size"),

@@ -25,7 +25,7 @@ _ways = partial(key, types="int", default=1, strict=True, least=1)
 
 _SECTIONS = (
     *(
-        key(name, "list" if name == "callbacks" else "dict", REQUIRED if needed else None, en, zh, strict=True)
+        key(name, "list[dict]" if name == "callbacks" else "dict", REQUIRED if needed else None, en, zh, strict=True)
         for name, needed, en, zh in (
             ("checkpoint", False, "saving and loading weights", "权重保存与加载"),
             ("training", False, "steps and batch sizes", "步数与批大小"),
@@ -180,7 +180,8 @@ _PARALLELISM = (
         zh="会被梯度累加步数覆盖",
         state="dead",
     ),
-    _ways(_P + "pipeline_parallel_interleave_num", en="chunks of a stage", zh="每个阶段的交织块数"),
+    # No least value: without stages it is not looked at.
+    _int(_P + "pipeline_parallel_interleave_num", default=1, en="chunks of a stage", zh="每个阶段的交织块数"),
     _bool(
         _P + "pipeline_parallel_overlap_p2p",
         default=False,
@@ -339,7 +340,15 @@ _MONITOR = (
         strict=True,
         above=0,
     ),
-    key("monitor.moe_monitor.target_layers", "int|list[int]|null", None, "layers to record", "记录的层", strict=True),
+    key(
+        "monitor.moe_monitor.target_layers",
+        "int|list[int]|null",
+        None,
+        "layers to record",
+        "记录的层",
+        strict=True,
+        above=0,
+    ),
 )
 
 _RUNTIME = (

@@ -46,7 +46,9 @@ def find_compilers() -> tuple[Compiler, ...]:
     return tuple(found)
 
 
-def compile_library(source: Path, output: Path, environment: dict[str, str]) -> Compiler:
+def compile_library(
+    source: Path, output: Path, environment: dict[str, str], flags: tuple[str, ...] = _FLAGS
+) -> Compiler:
     """Compile one C file into a shared library with the first compiler that can.
 
     Returns:
@@ -63,7 +65,7 @@ def compile_library(source: Path, output: Path, environment: dict[str, str]) -> 
     environment = {**environment, "ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch, "TMPDIR": scratch}
     complaints = []
     for compiler in compilers:
-        command = [*compiler.command, *_FLAGS, "-o", str(output), str(source)]
+        command = [*compiler.command, *flags, "-o", str(output), str(source)]
         try:
             done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:

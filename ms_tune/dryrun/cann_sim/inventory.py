@@ -40,6 +40,9 @@ _OPENED_BY_NAME = (
     "libopapi.so",
 )
 
+# Called through ctypes (mindspore/parallel/_dp_allreduce_fusion.py), so that no library of MindSpore's names them.
+_CALLED_FROM_PYTHON = ("HcomSetGradFusionByIndex", "HcomSetGradFusionBySize")
+
 # Where the C library, the C++ run time and their like come from on every Linux.
 _SYSTEM_LIBRARIES = (
     "libc.so.6",
@@ -86,7 +89,7 @@ def take_inventory(mindspore: Path) -> Inventory:
 
     needed = {name for library in askers.values() for name in library.needed}
     libraries = {*needed, *_OPENED_BY_NAME} - shipped - set(_SYSTEM_LIBRARIES)
-    symbols = {name for library in askers.values() for name in library.undefined}
+    symbols = {*_CALLED_FROM_PYTHON, *(name for library in askers.values() for name in library.undefined)}
     for path in askers | others:
         named = {name for name in names_in_data(path, _LOOKED_UP) if _C_INTERFACE.fullmatch(name)}
         symbols |= _with_partners(named)

@@ -40,8 +40,9 @@ typedef unsigned long word;
 static word handle_target;
 #define RETURNS_HANDLE(name) VISIBLE void *name(void) { return &handle_target; }
 
-/* const char *: an empty C string. */
-#define RETURNS_EMPTY_TEXT(name) VISIBLE const char *name(void) { return ""; }
+/* const char *: a C string, and an empty one. */
+#define RETURNS_TEXT(name, text) VISIBLE const char *name(void) { return text; }
+#define RETURNS_EMPTY_TEXT(name) RETURNS_TEXT(name, "")
 
 /* std::string by value, empty. The address must be that of libstdc++'s own shared empty string (its header is three
  * words long), or the caller's destructor would try to free it. */

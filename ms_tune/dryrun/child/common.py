@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,19 @@ def make_initialisation_cheap() -> None:
         return None
 
     Initializer.__call__ = leave_as_it_is
+
+
+def make_stacks_cheap() -> None:
+    """Do not look on the disk, for every frame of every operator's Python stack, whether a source file has changed.
+
+    MindSpore's tracker asks ``traceback`` for the stack of each operator. Those looks were half of a dynamic-graph run's
+    time.
+    """
+
+    def unchanged(filename: str | None = None) -> None:  # noqa: ARG001 - as it is called
+        return None
+
+    linecache.checkcache = unchanged
 
 
 def write_tensor_list(tensors: Mapping[str, Iterable[Tensor]]) -> None:

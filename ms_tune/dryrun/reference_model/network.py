@@ -1,151 +1,194 @@
-"""The network: embedding, transformer layers, output projection, loss.
+"""One chunk of the network: embedding, transformer layers, output projection, loss.
 
-Shapes: ``b`` samples, ``s`` tokens, ``h`` hidden size, ``n`` attention heads, ``g`` key/value heads, ``d`` head size,
-``f`` feed-forward width, ``v`` vocabulary. Activations are ``(b, s, h)``.
+Shapes: ``s`` tokens, ``b`` samples, ``h`` hidden size, ``v`` vocabulary. Activations are ``(s, b, h)``; between the layers
+``s`` is this rank's part of the sequence.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import mindspore
-import numpy as np
-from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore import Parameter, Tensor, mint, nn
 from mindspore.common.initializer import initializer
 
+from .attention import SelfAttention, Tables
+from .linear import ColumnLinear, Linear, Norm
+from .loss import cross_entropy
+from .mla import LatentSelfAttention
+from .moe import FeedForward, MixtureOfExperts
+from .parallel import gather, reduce, scatter
+from .sharding import Unsharded
+
 if TYPE_CHECKING:
-    from ms_tune.config.model import ModelShape
+    from ms_tune.layers.stage import Chunk, StageLayer
 
-_CAUSAL_MASK_SIZE = 2048  # FlashAttentionScore, sparse_mode 2: a compressed lower-triangular mask of this size
-_LEFT_UP_CAUSAL = 2
-_ROTARY_BASE = 10000.0
+    from .settings import Settings
+    from .sharding import Sharder
 
 
-class Linear(nn.Cell):
-    """``(…, inputs)`` to ``(…, outputs)``; the weight is ``(outputs, inputs)``."""
+class Embedding(nn.Cell):
+    """The word embedding, split by words over the tensor-parallel ranks, and learned positions where there are any."""
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool, dtype: mindspore.Type) -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self.weight = Parameter(initializer("normal", (outputs, inputs), dtype))
-        self.bias = Parameter(initializer("zeros", (outputs,), dtype)) if bias else None
+        shape = settings.shape
+        self.group, self.sequence, self.dtype = settings.groups.tensor, settings.sequence, settings.dtype
+        words = shape.vocab_size // self.group.size
+        self.first = words * self.group.place
+        self.weight = Parameter(initializer("normal", (words, shape.hidden_size), settings.embedding_dtype))
+        self.positions = None
+        if not shape.rotary:
+            self.positions = Parameter(initializer("normal", (shape.seq_length, shape.hidden_size), settings.dtype))
 
-    def construct(self, x: Tensor) -> Tensor:
-        """Project the last axis."""
-        return mint.nn.functional.linear(x, self.weight, self.bias)
+    def construct(self, tokens: Tensor) -> Tensor:
+        """``(s, b)`` to ``(s, b, h)``."""
+        if self.group.size == 1:
+            x = mint.nn.functional.embedding(tokens, self.weight).astype(self.dtype)
+        else:
+            x = self.of_own_words(tokens).astype(self.dtype)
+            x = x if self.sequence and self.positions is None else reduce(x, self.group)
+        if self.positions is not None:
+            x = x + self.positions[: x.shape[0]].unsqueeze(1)
+        return scatter(x, self.group) if self.sequence else x
 
-
-class RMSNorm(nn.Cell):
-    """Root-mean-square normalisation of the last axis, as one fused operator."""
-
-    def __init__(self, size: int, dtype: mindspore.Type) -> None:
-        super().__init__()
-        self.weight = Parameter(initializer("ones", (size,), dtype))
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Normalise the last axis."""
-        return ops.rms_norm(x, self.weight)[0]
-
-
-class Attention(nn.Cell):
-    """Causal self-attention with rotary positions, grouped key/value heads and FlashAttention."""
-
-    def __init__(self, shape: ModelShape, dtype: mindspore.Type) -> None:
-        super().__init__()
-        self.heads, self.groups, self.size = shape.num_attention_heads, shape.num_query_groups, shape.head_size
-        query, key = self.heads * self.size, self.groups * self.size
-        self.qkv = Linear(shape.hidden_size, query + 2 * key, bias=shape.qkv_bias, dtype=dtype)
-        self.out = Linear(query, shape.hidden_size, bias=shape.output_bias, dtype=dtype)
-        self.split = (query, key, key)
-        self.scale = self.size**-0.5
-
-    def construct(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
-        """Attend; ``cos`` and ``sin`` are ``(1, s, 1, d)``, ``mask`` is FlashAttention's compressed mask."""
-        batch, length, _ = x.shape
-        query, key, value = mint.split(self.qkv(x), self.split, dim=-1)
-        query = self.rotate(query.reshape(batch, length, self.heads, self.size), cos, sin)
-        key = self.rotate(key.reshape(batch, length, self.groups, self.size), cos, sin)
-        context = ops.flash_attention_score(
-            query.reshape(batch, length, self.split[0]),
-            key.reshape(batch, length, self.split[1]),
-            value,
-            self.heads,
-            attn_mask=mask,
-            scalar_value=self.scale,
-            input_layout="BSH",
-            sparse_mode=_LEFT_UP_CAUSAL,
-        )
-        return self.out(context)
-
-    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotary position embedding of ``(b, s, heads, d)``, as one fused operator."""
-        return ops.rotary_position_embedding(x, cos, sin, 0)
-
-
-class FeedForward(nn.Cell):
-    """SwiGLU feed-forward block: one projection up to ``2f``, gate, projection down."""
-
-    def __init__(self, shape: ModelShape, dtype: mindspore.Type) -> None:
-        super().__init__()
-        self.up = Linear(shape.hidden_size, 2 * shape.ffn_hidden_size, bias=shape.mlp_bias, dtype=dtype)
-        self.down = Linear(shape.ffn_hidden_size, shape.hidden_size, bias=shape.mlp_bias, dtype=dtype)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply the block."""
-        gate, value = mint.chunk(self.up(x), 2, dim=-1)
-        return self.down(mint.nn.functional.silu(gate) * value)
+    def of_own_words(self, tokens: Tensor) -> Tensor:
+        """The embedding of the words that this rank has, zero for others."""
+        own = tokens - self.first
+        absent = mint.logical_or(mint.lt(own, 0), mint.ge(own, self.weight.shape[0]))
+        x = mint.nn.functional.embedding(mint.where(absent, mint.zeros_like(own), own), self.weight)
+        return mint.where(absent.unsqueeze(-1), mint.zeros_like(x), x)
 
 
 class TransformerLayer(nn.Cell):
-    """Pre-norm attention and feed-forward block with residual connections."""
+    """Attention and feed-forward block, each with its normalisation before it and a residual connection."""
 
-    def __init__(self, shape: ModelShape, dtype: mindspore.Type) -> None:
+    def __init__(self, layer: StageLayer, settings: Settings) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(shape.hidden_size, dtype)
-        self.attention = Attention(shape, dtype)
-        self.feed_forward_norm = RMSNorm(shape.hidden_size, dtype)
-        self.feed_forward = FeedForward(shape, dtype)
+        shape = settings.shape
+        settings = replace(settings, regather=layer.communication)
+        self.input_layernorm = Norm(shape.hidden_size, settings)
+        self.self_attention = (LatentSelfAttention if shape.latent else SelfAttention)(settings)
+        self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
+        self.mlp = MixtureOfExperts(settings) if layer.experts else FeedForward(shape.ffn_hidden_size, settings)
+        self.post_self_attn_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
+        self.post_mlp_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
 
-    def construct(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+    def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Apply the layer."""
-        x = x + self.attention(self.attention_norm(x), cos, sin, mask)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        y = self.self_attention(self.input_layernorm(x), tables)
+        x = x + (y if self.post_self_attn_layernorm is None else self.post_self_attn_layernorm(y))
+        y = self.mlp(self.pre_mlp_layernorm(x))
+        return x + (y if self.post_mlp_layernorm is None else self.post_mlp_layernorm(y))
 
 
-class Transformer(nn.Cell):
-    """The whole network with its loss: token ids and labels, both ``(b, s)`` of int32, to a scalar.
+class PredictionLayer(nn.Cell):
+    """A layer of multi-token prediction: the next token's embedding joins what the layer before came to."""
+
+    def __init__(self, layer: StageLayer, settings: Settings) -> None:
+        super().__init__()
+        hidden = settings.shape.hidden_size
+        self.enorm = Norm(hidden, settings)
+        self.hnorm = Norm(hidden, settings)
+        self.eh_proj = Linear(2 * hidden, hidden, bias=False, dtype=settings.dtype)
+        self.transformer_layer = TransformerLayer(layer, settings)
+        self.final_layernorm = Norm(hidden, settings)
+
+    def construct(self, x: Tensor, embedded: Tensor, tables: Tables) -> Tensor:
+        """Apply the layer."""
+        x = self.eh_proj(mint.cat((self.enorm(embedded), self.hnorm(x)), dim=-1))
+        return self.final_layernorm(self.transformer_layer(x, tables))
+
+
+class Output(nn.Cell):
+    """Output projection and loss: ``(s, b, h)`` to a scalar."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        shape = settings.shape
+        self.sequence = settings.sequence
+        self.group, self.split_loss = settings.groups.tensor, settings.config.parallelism.split_loss
+        # With tied embeddings the embedding's weight is handed in; no second one is made.
+        if not shape.tied_embeddings:
+            self.linear = ColumnLinear(shape.hidden_size, shape.vocab_size, bias=False, settings=settings)
+
+    def construct(self, x: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        """The mean cross-entropy, in float32."""
+        if weight is not None:
+            x = gather(x, self.group) if self.sequence else x
+            logits = mint.nn.functional.linear(x, weight.astype(x.dtype))
+        else:
+            logits = self.linear(x)
+        return cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), self.group, self.split_loss)
+
+
+class ChunkNetwork(nn.Cell):
+    """One chunk of a stage. Its input is tokens ``(s, b)`` if it embeds, or the chunk before's output.
 
     Args:
-        shape: Sizes of the network.
-        dtype: Format of weights and activations.
-        recomputed_layers: The first so many layers recompute everything in the backward pass.
+        chunk: The chunk.
+        settings: The config and this rank's groups.
+        sharder: Gathers weights that are shared out while they are needed; None where weights are whole.
     """
 
-    def __init__(self, shape: ModelShape, dtype: mindspore.Type, recomputed_layers: int) -> None:
+    def __init__(self, chunk: Chunk, settings: Settings, sharder: Sharder | None) -> None:
         super().__init__()
-        self.embedding = Parameter(initializer("normal", (shape.vocab_size, shape.hidden_size), dtype))
-        self.layers = nn.CellList([TransformerLayer(shape, dtype) for _ in range(shape.num_layers)])
-        for layer in self.layers[:recomputed_layers]:
-            layer.recompute()
-        self.final_norm = RMSNorm(shape.hidden_size, dtype)
-        self.tied = shape.tied_embeddings
-        if not self.tied:
-            self.output = Linear(shape.hidden_size, shape.vocab_size, bias=False, dtype=dtype)
-        self.cos, self.sin = _rotary_tables(shape.seq_length, shape.head_size, dtype)
-        self.mask = Tensor(np.triu(np.ones((_CAUSAL_MASK_SIZE, _CAUSAL_MASK_SIZE), np.uint8), 1))
+        shape, prediction = settings.shape, any(layer.mtp for layer in chunk.layers)
+        self.embedding = Embedding(settings) if chunk.embedding or prediction or _ties(chunk, settings) else None
+        self.embeds, self.ends = chunk.embedding, chunk.head
+        self.layers = nn.CellList([_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
+        self.predictions = nn.CellList([_layer(layer, settings) for layer in chunk.layers if layer.mtp])
+        self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
+        self.output = Output(settings) if chunk.head else None
+        self.tied = shape.tied_embeddings and chunk.head
+        self.tables = _tables(settings)
+        tokens = (settings.tokens, settings.config.batch.micro_batch_size)
+        self.tokens = mint.zeros(tokens, dtype=mindspore.int32)
+        self.labels = mint.zeros(tokens, dtype=mindspore.int32) if chunk.head else None
+        cells = [self.embedding, *self.layers, self.final_norm, self.output, *self.predictions]
+        self.units = sharder.units([cell for cell in cells if cell is not None]) if sharder else Unsharded()
 
-    def construct(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        """The mean cross-entropy loss, computed in float32."""
-        x = mint.nn.functional.embedding(tokens, self.embedding)
+    def construct(self, x: Tensor) -> Tensor:
+        """The chunk's output, or the loss if it is the last one."""
+        if self.embeds:
+            x = self.units.run(self.embedding, x)
         for layer in self.layers:
-            x = layer(x, self.cos, self.sin, self.mask)
-        x = self.final_norm(x)
-        logits = mint.nn.functional.linear(x, self.embedding) if self.tied else self.output(x)
-        logits = logits.reshape(-1, logits.shape[-1]).astype(mindspore.float32)
-        return mint.nn.functional.cross_entropy(logits, labels.reshape(-1))
+            x = self.units.run(layer, x, self.tables)
+        return self.loss(x) if self.ends else x
+
+    def loss(self, x: Tensor) -> Tensor:
+        """The loss of the next token and, with multi-token prediction, of those behind it."""
+        weight = self.embedding.weight if self.embedding is not None and self.tied else None
+        y = self.units.run(self.final_norm, x)
+        loss = self.units.run(self.output, y, self.labels, weight)
+        for layer in self.predictions:
+            embedded = self.units.run(self.embedding, self.tokens)
+            x = self.units.run(layer, x, embedded, self.tables)
+            loss = loss + self.units.run(self.output, x, self.labels, weight)
+        return loss
 
 
-def _rotary_tables(length: int, size: int, dtype: mindspore.Type) -> tuple[Tensor, Tensor]:
-    frequencies = _ROTARY_BASE ** (-np.arange(0, size, 2, dtype=np.float32) / size)
-    angles = np.outer(np.arange(length, dtype=np.float32), frequencies)
-    angles = np.concatenate([angles, angles], axis=-1)[None, :, None, :]
-    return Tensor(np.cos(angles)).astype(dtype), Tensor(np.sin(angles)).astype(dtype)
+def _ties(chunk: Chunk, settings: Settings) -> bool:
+    """The last stage has a copy of the word embedding when the output projection uses it."""
+    return chunk.head and settings.shape.tied_embeddings
+
+
+def _tables(settings: Settings) -> Tables:
+    shape = settings.shape
+    size = shape.latent.rotary_size if shape.latent else int(shape.head_size * shape.rotary_fraction)
+    return Tables(settings, size)
+
+
+def _layer(layer: StageLayer, settings: Settings) -> nn.Cell:
+    """A layer that recomputes what it should."""
+    made: nn.Cell = PredictionLayer(layer, settings) if layer.mtp else TransformerLayer(layer, settings)
+    inside = made.transformer_layer if layer.mtp else made
+    if layer.full:
+        made.recompute()
+    for pattern in () if layer.full else layer.select:
+        for name, cell in inside.cells_and_names():
+            if name and re.fullmatch(pattern, name):
+                cell.recompute()
+    return made

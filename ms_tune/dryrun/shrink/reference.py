@@ -2,124 +2,113 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.mindspeed_ms import read_mindspeed_ms
 from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.model import Recompute, TrainingConfig
+from ms_tune.config.model import Sharding
 from ms_tune.dryrun.job import ReferenceJob
 from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
-from ms_tune.errors import ConfigError, UnsupportedError, UsageError
+from ms_tune.dryrun.schedule import enough_micro_batches
+from ms_tune.dryrun.shrink.reference_mindspeed import read_mindspeed
+from ms_tune.dryrun.shrink.reference_pynative import read_pynative_job
+from ms_tune.dryrun.shrink.reference_sizes import check_devices, check_sizes
+from ms_tune.dryrun.theory import theory_of
+from ms_tune.errors import UsageError
+from ms_tune.layers.stage import resized, stage_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ms_tune.config.source import SourceFile
+    from ms_tune.dryrun.shrink.reference_read import DynamicJob, Placed
+    from ms_tune.layers.stage import Stage
     from ms_tune.texts import Message
 
-_NORMS = ("RMSNorm", "FusedRMSNorm")
-_OPTIMIZERS = ("mint.AdamW", "SpeedAdamW")
+_READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}
+# What must be installed for the real framework to train such a config: MindFormers' dynamic graph needs HyperParallel.
+_FRAMEWORKS = {
+    Dialect.MINDSPEED_MS: ("mindspeed_ms",),
+    Dialect.MINDFORMERS_PYNATIVE: ("mindformers", "hyper_parallel"),
+}
+# So few micro-batches are run as they are: leaving some out would save no time worth mentioning. Sharded weights are
+# gathered anew for each of them, which takes longer.
+_FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
 
 
-def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
-    """A run of the reference transformer in the shape of the config."""
-    config = read_mindspeed_ms(source.data, source.path)
-    _check_served(source, config)
-    _check_recompute(source, config)
-    world_size = devices or 1
-    if request.stage:
-        raise UsageError(msg("dryrun.stage", stage=request.stage, stages=1))
-    config, changes = _shrink(config, request.layers)
+def prepare(
+    source: SourceFile,
+    name: str,
+    request: DryrunRequest,
+    devices: int | None,
+    dialect: Dialect = Dialect.MINDSPEED_MS,
+) -> PreparedRun:
+    """A run of one stage of the reference transformer in the shape of the config.
+
+    Raises:
+        ConfigError: The framework would refuse the config.
+        UnsupportedError: The reference transformer does not do what the config asks for.
+        UsageError: There is no such stage.
+    """
+    job = _READERS[dialect](source, devices)
+    parallel = job.config.parallelism
+    check_devices(job, source.path)
+    check_sizes(job.config, source.path, job.names)
+    if not 0 <= request.stage < parallel.pipeline:
+        raise UsageError(msg("dryrun.stage", stage=request.stage, stages=parallel.pipeline))
+    full = stage_of(job.layers, request.stage, parallel.pipeline, parallel.virtual_pipeline or 1)
+    stage = full if request.layers in (None, full.layers) else resized(full, request.layers or 0)
+    changes = () if stage is full else tuple(job.layer_changes(job.layers, _replaced(job.layers, stage)))
+    micro_batches, fewer = _micro_batches(job)
+    config = replace(job.config, batch=replace(job.config.batch, micro_batch_num=micro_batches))
+    world_size = job.devices
+    reference = ReferenceJob(config, stage, world_size // parallel.model_size, STEPS)
+    rank = request.stage * (world_size // parallel.pipeline)
     return PreparedRun(
-        job=ReferenceJob(config, world_size, STEPS),
-        dialect=Dialect.MINDSPEED_MS,
+        job=reference,
+        dialect=dialect,
         config_name=name,
         packaged=request.config is None,
         config_text=source.text,
         files={},
         world_size=world_size,
-        rank=0,
-        stage=0,
-        stages=1,
-        layers=config.shape.num_layers,
-        shrunk=bool(changes),
+        rank=rank,
+        stage=request.stage,
+        stages=parallel.pipeline,
+        layers=stage.layers,
+        shrunk=stage is not full,
         model=msg("dryrun.model.reference"),
         max_device_memory=None,
-        changes=changes,
-        not_included=(),
-        warnings=_without_effect(config),
+        changes=(*changes, *fewer),
+        not_included=job.not_included,
+        warnings=(*job.warnings, *_framework_at_hand(dialect)),
+        kinds=stage.kinds,
+        theory=theory_of(reference, rank),
     )
 
 
-def _shrink(config: TrainingConfig, layers: int | None) -> tuple[TrainingConfig, tuple[Change, ...]]:
-    """The config with so many layers, and what was changed for it."""
-    full = config.shape.num_layers
-    if layers is None or layers == full:
-        return config, ()
-    changes = [Change("model_config.num_layers", full, layers)]
-    recompute = config.recompute
-    if recompute is not None and recompute.full > layers:
-        key = "parallel_config.recompute_config.recompute"
-        changes.append(Change(key, [recompute.full], [layers]))
-        recompute = Recompute(layers, recompute.select, recompute.communication)
-    return replace(config, shape=replace(config.shape, num_layers=layers), recompute=recompute), tuple(changes)
+def _framework_at_hand(dialect: Dialect) -> tuple[Message, ...]:
+    """A word about the config's own framework if it is installed: its training script can be simulated itself."""
+    packages = _FRAMEWORKS[dialect]
+    if any(importlib.util.find_spec(package) is None for package in packages):
+        return ()
+    return (msg("reference.framework-installed", package=packages[0]),)
 
 
-def _check_recompute(source: SourceFile, config: TrainingConfig) -> None:
-    """The framework's own sum rule (legacy/model/transformer.py): no layer may be named twice."""
-    recompute, layers = config.recompute, config.shape.num_layers
-    if recompute is None:
-        return
-    for key, count in (("select_recompute", recompute.select), ("select_comm_recompute", recompute.communication)):
-        if recompute.full + count > layers:
-            raise ConfigError(
-                msg("model.recompute-sum", key=key, count=recompute.full + count, layers=layers), path=source.path
-            )
+def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
+    """All layers of the model, one stage's as they are run."""
+    others = [place for place in layers if place[1] != stage.index]
+    own = [(number, stage.index, layer) for number, chunk in enumerate(stage.chunks) for layer in chunk.layers]
+    return sorted([*others, *own], key=lambda place: place[2].number)
 
 
-def _without_effect(config: TrainingConfig) -> tuple[Message, ...]:
-    """Kinds of recompute that MindSpeed-Core-MS accepts and does not do for the models that are served here.
-
-    With FlashAttention ``select_recompute`` reaches the activation function if that is a Cell, which SwiGLU is not;
-    ``select_comm_recompute`` repeats an all-gather that exists with sequence parallelism only (reference:
-    legacy/model/transformer.py, core/tensor_parallel/layers.py, r0.1.0).
-    """
-    recompute = config.recompute
-    counts = (
-        {"select_recompute": recompute.select, "select_comm_recompute": recompute.communication} if recompute else {}
-    )
-    return tuple(msg("dryrun.warning.no-effect", key=key) for key, count in counts.items() if count)
-
-
-def _check_served(source: SourceFile, config: TrainingConfig) -> None:
-    """Refuse what the reference transformer does not do: a figure for another model would be a wrong figure."""
-    parallel, shape = config.parallelism, config.shape
-    experts = source.data.get("moe_config") or {}
-    num_experts = experts.get("num_experts", 1) if isinstance(experts, dict) else 1
-    model = source.data.get("model_config") or {}
-    zero_level = (source.data.get("parallel_config") or {}).get("zero_level")
-    lora = source.data.get("lora_config") or {}
-    not_served = {
-        "parallel_config.tensor_model_parallel_size": (parallel.tensor, parallel.tensor == 1),
-        "parallel_config.pipeline_model_parallel_size": (parallel.pipeline, parallel.pipeline == 1),
-        "parallel_config.context_parallel_size": (parallel.context, parallel.context == 1),
-        "parallel_config.expert_model_parallel_size": (parallel.expert, parallel.expert == 1),
-        "parallel_config.zero_level": (zero_level, zero_level is None),
-        "moe_config.num_experts": (num_experts, num_experts in (None, 1)),
-        "model_config.num_experts": (model.get("num_experts"), model.get("num_experts") in (None, 1)),
-        "model_config.recompute_granularity": (
-            model.get("recompute_granularity"),
-            model.get("recompute_granularity") is None,
-        ),
-        "model_config.hidden_act": (shape.activation, shape.gated),
-        "model_config.normalization": (shape.normalization, shape.normalization in _NORMS),
-        "model_config.position_embedding_type": ("absolute", shape.rotary),
-        "model_config.use_flash_attention": (shape.flash_attention, shape.flash_attention),
-        "optimizer_config.optimizer_type": (config.optimizer.name, config.optimizer.name in _OPTIMIZERS),
-        "lora_config.use_lora": (True, not (isinstance(lora, dict) and lora.get("use_lora"))),
-    }
-    for key, (value, served) in not_served.items():
-        if not served:
-            raise UnsupportedError(
-                msg("dryrun.reference.not-served", key=key, value=value), msg("dryrun.reference.not-served.hint")
-            )
+def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
+    """Micro-batches that are run: as many as it takes until memory repeats."""
+    parallel, wanted = job.config.parallelism, job.config.batch.micro_batch_num
+    enough = enough_micro_batches(parallel.pipeline, parallel.virtual_pipeline or 1)
+    if wanted <= max(_FEW[job.config.optimizer.sharding], enough):
+        return wanted, ()
+    key, factor = job.batch_key
+    return enough, (Change(key, wanted * factor, enough * factor),)

@@ -83,6 +83,16 @@ def switched(context: Context) -> Iterator[Violation]:
             yield Violation((_ALLOC,), span=_span(context, _ALLOC, item))
 
 
+def tracker_off(context: Context) -> Iterator[Violation]:
+    """The memory tracker is not turned on; a path for its files alone turns it on, too."""
+    on = any(
+        item.value in _ON if item.key == "memory_tracker" else item.key == "memory_tracker_path" and item.value
+        for item in _items(context, _ALLOC)
+    )
+    if not on:
+        yield Violation((_ALLOC,))
+
+
 def replaced(context: Context) -> Iterator[Violation]:
     """A variable with several settings in one, set again: the settings of the first time are lost."""
     for duplicate in context.source.duplicates:

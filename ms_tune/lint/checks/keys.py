@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.keys import by_section, names, tables
-from ms_tune.config.keys.pynative import OPEN
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
 
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Context
 
 _ALIKE = 0.8
+_GUESSES, _TOLD = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all
+# What stands between a key and a value with an anchor: the colon, blanks, perhaps a tag or a comment.
+_ANCHOR = re.compile(r"[\"']?\s*:\s*(?:#[^\n]*\s+)*(?:!\S*\s+)?&")
 _OFF = (False, None, 0, "OFF", "")
 
 
 def misspelt(context: Context) -> Iterator[Violation]:
     """A key that its section does not know, and much like one that it knows."""
-    for path, known in _unknown(context):
+    for path, known in islice(_unknown(context), _GUESSES):
         similar = _similar(str(path[-1]), known - _siblings(context, path))
         if similar:
             section = ".".join(map(str, path[:-1]))
@@ -31,8 +35,10 @@ def misspelt(context: Context) -> Iterator[Violation]:
 
 def unused(context: Context) -> Iterator[Violation]:
     """A key that its section does not know, and not like one that it knows."""
-    for path, known in _unknown(context):
-        if not _similar(str(path[-1]), known - _siblings(context, path)):
+    for number, (path, known) in enumerate(_unknown(context)):
+        if number == _TOLD:
+            return
+        if number >= _GUESSES or not _similar(str(path[-1]), known - _siblings(context, path)):
             yield Violation(path, params={"section": ".".join(map(str, path[:-1]))}, at_key=True)
 
 
@@ -48,6 +54,8 @@ def unexpected(context: Context) -> Iterator[Violation]:
 
 def unexpected_anywhere(context: Context) -> Iterator[Violation]:
     """The same for the dynamic graph of one ``version``: every section but the open ones takes no other key."""
+    from ms_tune.config.keys.pynative import OPEN  # noqa: PLC0415 - a large table, which other dialects do without
+
     for section, known in sorted(by_section(Dialect.MINDFORMERS_PYNATIVE, str(context.options["version"])).items()):
         value = context.source.get(section)
         if section not in OPEN and isinstance(value, dict):
@@ -80,6 +88,9 @@ def required(context: Context) -> Iterator[Violation]:
     wanted = [tuple(str(one).split(".")) for one in listed] if isinstance(listed, list) else []
     empty = context.options.get("empty") is True
     for path in wanted:
+        outer = context.source.get(path[:-2]) if empty and len(path) > 2 else None  # noqa: PLR2004 - a section in one
+        if isinstance(outer, dict) and path[-2] not in outer:
+            yield Violation(path[:-1], params={"section": ".".join(path[:-2])}, at_key=True)
         for section, value in find(context.source.data, path[:-1]):
             if isinstance(value, dict) and (value or empty) and path[-1] not in value and section:
                 yield Violation((*section, path[-1]), params={"section": ".".join(map(str, section))}, at_key=True)
@@ -104,6 +115,34 @@ def not_sections(context: Context) -> Iterator[Violation]:
             value = context.source.get(key.path)
             if value is not None and not isinstance(value, dict if key.types == ("dict",) else list):
                 yield Violation(key.path, "default" if key.types == ("dict",) else "list")
+            elif isinstance(value, list) and key.name == "callbacks":
+                yield from (
+                    Violation((key.name, index), "list") for index, item in enumerate(value) if not _is_section(item)
+                )
+
+
+def _is_section(value: object) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
+def without_model(context: Context) -> Iterator[Violation]:
+    """No ``model.model_config`` at all (``check_rules`` reads ``model_config.use_past``): told where a config has the other sections."""
+    data = context.source.data
+    model = data.get("model")
+    if isinstance(model, dict) and model:
+        if "model_config" in model and not isinstance(model["model_config"], dict):
+            yield Violation(("model", "model_config"))
+    elif "model" in data and not model:
+        yield Violation(("model",))
+    elif "model" not in data and {"trainer", "runner_config", "parallel_config"} <= data.keys():
+        yield Violation(("model",), "missing")
+
+
+def without_loader(context: Context) -> Iterator[Violation]:
+    """A loader that is no section, which ``check_rules`` asks for its type when there is a metric (by default there is)."""
+    loader = context.get("train_dataset.data_loader")  # where there is none, a program may bring its own data set
+    if loader is not None and not isinstance(loader, dict) and context.get("metric", default=True):
+        yield Violation(("train_dataset", "data_loader"))
 
 
 def two_names(context: Context) -> Iterator[Violation]:
@@ -143,14 +182,14 @@ def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
             position = source.position((*section, key)) if isinstance(key, str) else None
             if position is None or position.key is None or key in known or key.startswith(("_", "x-")):
                 continue
-            if "&" not in source.text[position.key.end : position.definition.end]:
+            if not _ANCHOR.match(source.text, position.key.end):
                 yield (*section, key), known
 
 
 def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[str]) -> Iterator[Violation]:
-    for key in value:
-        if key not in known:
-            similar = _similar(str(key), known)
+    for number, key in enumerate(key for key in value if key not in known):
+        if number < _TOLD:
+            similar = _similar(str(key), known) if number < _GUESSES else ""
             yield Violation(
                 (*section, key if isinstance(key, int) else str(key)),
                 "similar" if similar else "default",

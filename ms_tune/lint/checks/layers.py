@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.config.source import MISSING
 from ms_tune.layers.inputs import RecomputeInputs
 from ms_tune.layers.placement import place
 from ms_tune.layers.result import FrameworkStop
+from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ _EXTRA = ("mtp_depth", "num_nextn_predict_layers")
 
 
 def impossible_split(context: Context) -> Iterator[Violation]:
-    """An offset that MindFormers refuses (``LayerSetting._check_inputs``, 1.8 to 2.1)."""
+    """An offset that MindFormers refuses (``LayerSetting._check_inputs``, 1.6 to 2.1)."""
     inputs, path = _inputs(context)
     if inputs is None:
         return
@@ -61,33 +63,50 @@ def _inputs(context: Context) -> tuple[RecomputeInputs | None, KeyPath]:
     """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
     counts = {name: context.integer(f"{_MODEL}.{name}") for name in _LAYERS}
     given = [name for name, count in counts.items() if count is not None]
-    if len(given) != 1 or context.get("use_parallel") is False:
+    if len(given) != 1:
         return None, ()
     if context.get(f"{_MODEL}.stage_num", 0) != 0 or context.get(f"{_MODEL}.start_stage", 0) != 0:
         return None, ()  # a part of a multi-modal model
-    legacy = context.get("use_legacy", default=True) is not False
-    offset = context.get(f"{_MODEL}.offset")
-    stages = context.integer("parallel_config.pipeline_stage", 1)
-    interleave = context.get("parallel.pipeline_config.pipeline_interleave") is True
+    legacy = startup.is_legacy(context)
+    offset = context.source.get((*_MODEL.split("."), "offset"), 0 if startup.knows_offset(context) else MISSING)
+    stages = startup.stages(context)
+    interleave = startup.interleaves(context)
     chunks = context.integer(f"{_MODEL}.pp_interleave_num", 1 if legacy else None)
-    if stages is None or stages < 1 or (legacy and offset is None) or (interleave and (chunks is None or chunks < 1)):
+    if stages is None or stages < 1 or offset is MISSING or (interleave and chunks is None):
         return None, ()  # some legacy models know no offset
-    layers = counts[given[0]] or 0
     inputs = RecomputeInputs(
-        layers=layers,
+        layers=counts[given[0]] or 0,
         stages=stages,
-        offset=0 if offset is None else offset,
+        offset=offset,
         interleave=interleave,
         interleave_num=chunks,
-        scheduler=str(context.get("parallel.pipeline_config.pipeline_scheduler", "1f1b")),
+        scheduler=startup.scheduler(context),
         legacy=legacy,
+        mtp_layers=0 if legacy else context.integer(f"{_MODEL}.mtp_num_layers") or _further(context),
+        version=startup.release(context),
     )
     return inputs, (*_MODEL.split("."), given[0])
 
 
+def too_few(context: Context) -> Iterator[Violation]:
+    """Fewer layers than stages, or than stages times chunks (``PreTrainedModel.check_pipeline_stage``, 1.6 to 2.1)."""
+    inputs, path = _inputs(context)
+    if inputs is None or inputs.stages <= 1 or not startup.splits_by_strategy(context):
+        return
+    needed = inputs.stages * (inputs.interleave_num or 1 if inputs.interleave else 1)
+    layers = inputs.layers + _further(context)
+    if layers < needed:
+        yield Violation(path, params=_params(inputs, needed=needed))
+
+
+def _further(context: Context) -> int:
+    """Layers that predict further tokens; some models count them with the others."""
+    return sum(context.integer(f"{_MODEL}.{name}") or 0 for name in _EXTRA)
+
+
 def _readings(context: Context, inputs: RecomputeInputs) -> list[RecomputeInputs]:
     """The config as different models read it: a finding is one only if it is one for all of them."""
-    extra = sum(context.integer(f"{_MODEL}.{name}") or 0 for name in _EXTRA) if inputs.legacy else 0
+    extra = _further(context) if inputs.legacy else 0
     return [inputs, replace(inputs, layers=inputs.layers + extra)] if extra else [inputs]
 
 

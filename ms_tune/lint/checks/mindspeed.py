@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ms_tune.layers.mindspeed_ms import divide
+from ms_tune.lint.checks import net
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ def layer_list(context: Context) -> Iterator[Violation]:
     stages, chunks = _sizes(context)
     layers = context.integer("model_config.num_layers")
     path = ("parallel_config", "num_layer_list")
-    if rows is None or stages <= 1:
+    if rows is None or stages <= 1 or net.passes(context):
         return
     expected = f"({chunks}, {stages})" if chunks else f"({stages},)"
     flat = [item for row in rows for item in row]
@@ -54,6 +56,8 @@ def too_few_layers(context: Context) -> Iterator[Violation]:
 def recompute_shape(context: Context) -> Iterator[Violation]:
     """A list of another shape than the stages (and chunks) have; an empty one means no layers."""
     stages, chunks = _sizes(context)
+    if net.passes(context):
+        return
     if context.get("parallel_config.standalone_embedding_stage") is True:
         stages -= 1
     for key in _LISTS:
@@ -176,16 +180,8 @@ def _cells(context: Context) -> dict[tuple[int, int], int] | None:
         if not ok:
             return None
         return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
-    parts = _divide(layers, chunks) if chunks else [layers]
-    return {(c, s): count for c, part in enumerate(parts) for s, count in enumerate(_divide(part, stages))}
-
-
-def _divide(count: int, parts: int) -> list[int]:
-    """Even parts; what is left goes to the last but one and then backwards, the very last gets none of it."""
-    shares = [count // parts] * parts
-    for index in range(count - sum(shares)):
-        shares[-index - 2] += 1
-    return shares
+    parts = divide(layers, chunks) if chunks else [layers]
+    return {(c, s): count for c, part in enumerate(parts) for s, count in enumerate(divide(part, stages))}
 
 
 def _cell_values(context: Context, key: str) -> dict[tuple[int, int], int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -16,6 +17,39 @@ _KEYS = ("pipeline_interleave", "pipeline_scheduler")
 # `_PipelineScheduler` in mindspore/parallel/_auto_parallel_context.py (2.9).
 _SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 _SEMI_AUTOMATIC = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL")
+# What `args_type_check` of `_set_auto_parallel_context` in the same file wants; a null is left alone.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "str": (str,),
+    "dict": (dict,),
+    "list": (list,),
+}
+_TYPED = {
+    "bool": (
+        *("gradients_mean", "gradient_fp32_sync", "loss_repeated_mean", "parameter_broadcast", "full_batch"),
+        *("enable_parallel_optimizer", "enable_alltoall", "sharding_propagation", "force_fp32_communication"),
+        "optimizer_weight_shard_aggregated_save",
+    ),
+    "int": ("device_num", "global_rank", "grad_accumulation_step", "optimizer_weight_shard_size"),
+    "str": (
+        *("search_mode", "auto_parallel_search_mode", "communi_parallel_mode", "strategy_ckpt_load_file"),
+        *("strategy_ckpt_save_file", "group_ckpt_save_file"),
+    ),
+    "dict": ("comm_fusion", "strategy_ckpt_config"),
+    "list": ("all_reduce_fusion_config",),
+}
+
+
+def types(context: Context) -> Iterator[Violation]:
+    """A value of another type than ``set_auto_parallel_context`` takes."""
+    for wanted, names in _TYPED.items():
+        for name in names:
+            value = context.get(f"parallel.{name}")
+            # `full_batch` is set to false before it gets there, unless the network is split.
+            unread = name == "full_batch" and not startup.splits(context) and bool(value)
+            if value is not None and not unread and not isinstance(value, _TYPES[wanted]):
+                yield Violation(("parallel", name), params={"wanted": wanted})
 
 
 def pipeline_config(context: Context) -> Iterator[Violation]:
@@ -44,7 +78,7 @@ def pipeline_config(context: Context) -> Iterator[Violation]:
 def dataset_strategy(context: Context) -> Iterator[Violation]:
     """Without ``full_batch`` the first number of the strategy has to be the data-parallel size."""
     # The template's defaults: parallel_mode 1, full_batch True (ParallelConfig of register/template.py).
-    if context.get("parallel.full_batch", default=True) is not False:
+    if context.source.get(("parallel", "full_batch"), default=True):  # a null written out is no default
         return
     if context.get("parallel.parallel_mode", 1) not in _SEMI_AUTOMATIC:
         return

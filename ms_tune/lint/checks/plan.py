@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.mindformers import read_recompute
 from ms_tune.errors import MsTuneError
-from ms_tune.layers import KEYS, normalize
+from ms_tune.layers import ENDLESS_LOOP, KEYS, normalize
+from ms_tune.lint.checks import recompute, startup, swap
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -21,17 +22,33 @@ if TYPE_CHECKING:
 _SECTION = "recompute_config"
 
 
+# What the framework does at these steps is told by checks of their own; here it is only told if they are silent.
+_TOLD = {
+    "list-length": (recompute.too_long,),
+    "value": (recompute.too_long, recompute.negative),
+    "exclude": (recompute.too_long, recompute.negative),
+    "layer": (recompute.too_long,),
+    ENDLESS_LOOP: (recompute.negative,),
+    "swap-config": (swap.entries,),
+    "swap-rules": (swap.entries, swap.prefetch, swap.nested_layers, swap.recompute_values),
+}
+_FLAT_LIST = "'recompute' must provide explicit 2D"
+
+
 def refused(context: Context) -> Iterator[Violation]:
-    """MindFormers raises at one of the ``steps`` (what the other checks cover is not among them)."""
+    """MindFormers raises, or loops for ever, at one of the ``steps``."""
     plan = _plan(context)
     steps = context.options["steps"]
     if plan is None or plan.failure is None or not isinstance(steps, list):
         return
-    problem = plan.problems[0]
-    if problem.id.removesuffix("-rejected") in steps:
-        text = plan.failure.text
-        error = f"{plan.failure.exception}: {text}" if text else plan.failure.exception
-        yield Violation(_blamed(context, text), params={"error": error})
+    step = plan.problems[0].id.removesuffix("-rejected")
+    text = plan.failure.text
+    if step not in steps or (step == "core" and _FLAT_LIST not in text):
+        return
+    if any(True for check in _TOLD.get(step, ()) for _ in check(context)):
+        return
+    error = f"{plan.failure.exception}: {text}" if text else plan.failure.exception
+    yield Violation(_blamed(context, text), params={"error": error})
 
 
 def trap(context: Context) -> Iterator[Violation]:
@@ -52,9 +69,12 @@ class _Asked:
     """A context as a key of the cache: the same for every check of one config."""
 
     context: Context
+    version: str
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and other.context.source is self.context.source
+        if not isinstance(other, _Asked):
+            return False
+        return other.version == self.version and other.context.source is self.context.source
 
     def __hash__(self) -> int:
         return id(self.context.source)
@@ -62,34 +82,30 @@ class _Asked:
 
 def _plan(context: Context) -> RecomputePlan | None:
     """The plan, or None if the config does not tell all of it."""
-    return _worked_out(_Asked(context))
+    return _worked_out(_Asked(context, context.version))
 
 
 # Several checks ask for the plan of a config, one after the other.
 @lru_cache(maxsize=1)
 def _worked_out(asked: _Asked) -> RecomputePlan | None:
     context = asked.context
-    if context.get("use_parallel") is False and context.integer("parallel_config.pipeline_stage", 1) != 1:
-        return None  # everything parallel is reset to 1
+    stages = startup.stages(context)
     try:
-        inputs = read_recompute(context.source)
+        inputs = read_recompute(context.source, startup.release(context))
     except MsTuneError:
         return None
-    if inputs.stage_num or inputs.start_stage or _unsure(context):
+    if stages is None or inputs.stage_num or inputs.start_stage or _unsure(context):
         return None
-    return normalize(inputs)
+    interleave, scheduler = startup.interleaves(context), startup.scheduler(context)
+    return normalize(replace(inputs, stages=stages, interleave=interleave, scheduler=scheduler))
 
 
 def _unsure(context: Context) -> bool:
     """Whether models read the layer count or the offset in different ways: nothing is said then."""
-    legacy = context.get("use_legacy", default=True) is not False
     model = context.mapping("model.model_config")
     counted = any(model.get(name) for name in ("mtp_depth", "num_nextn_predict_layers"))
-    return (
-        legacy
-        and (model.get("offset") is None or counted)
-        and context.integer("parallel_config.pipeline_stage", 1) != 1
-    )
+    unknown = model.get("offset") is None and not startup.knows_offset(context)
+    return startup.is_legacy(context) and (unknown or counted) and startup.stages(context) != 1
 
 
 def _blamed(context: Context, text: str) -> KeyPath:

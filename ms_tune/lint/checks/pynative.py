@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.lint.checks import net
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def layers_per_stage(context: Context) -> Iterator[Violation]:
     path: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
     value = context.source.get(path, "auto")
     layers = next((context.integer(f"model.{name}") for name in _COUNTS if context.integer(f"model.{name}")), None)
-    if stages <= 1:
+    if stages <= 1 or net.passes(context):
         return
     if value == "auto":
         if layers is not None and layers % (stages * chunks) and not _extra(context):

@@ -41,6 +41,17 @@ def deterministic(context: Context) -> Iterator[Violation]:
             yield Violation((), span=module.span(call))
 
 
+def nondeterministic(context: Context) -> Iterator[Violation]:
+    """``set_context(deterministic="OFF")`` or ``set_deterministic(False)``."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        for keyword in _keywords(call, name, "deterministic"):
+            if _constant(keyword) == "OFF":
+                yield Violation((), span=module.span(keyword))
+        if name == "mindspore.set_deterministic" and _first(call) is False:
+            yield Violation((), span=module.span(call))
+
+
 def synchronous(context: Context) -> Iterator[Violation]:
     """``set_context(pynative_synchronize=True)`` or ``runtime.launch_blocking()``."""
     module = module_of(context.source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def too_long(context: Context) -> Iterator[Violation]:
     ``check_rules._rule_recompute`` refuses it for the value itself; inside a dict ``LayerSetting`` fails with an
     IndexError (MindFormers 1.7 to 2.1).
     """
-    stages = context.integer("parallel_config.pipeline_stage", 1) or 1
+    stages = startup.stages(context) or 1
     for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
         checked = len(path) > 2 or path[-1] in _COUNTS  # noqa: PLR2004 - section and key: the value itself
         if checked and len(counts) > stages:
@@ -39,7 +40,8 @@ def too_long(context: Context) -> Iterator[Violation]:
 
 def negative(context: Context) -> Iterator[Violation]:
     """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
-    for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
+    heard = _COUNTS[:1] if startup.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
+    for path, counts in _lists(context, heard):
         for index, count in enumerate(counts):
             if count < 0:
                 yield Violation((*path, index))
@@ -112,7 +114,8 @@ def _lists(context: Context, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, l
         path = (_SECTION, key)
         # Exclusions have no default patterns that a plain value would be for; it is not even read.
         found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
-        if isinstance(value, dict) and key != "recompute":
+        # What stands for patterns does not reach a model of 1.6 that is no legacy one.
+        if isinstance(value, dict) and key != "recompute" and not startup.is_reduced(context):
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
         for here, counts in found:
             if isinstance(counts, list) and counts and all(isinstance(count, int) for count in counts):

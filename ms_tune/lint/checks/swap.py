@@ -116,7 +116,8 @@ def _written(context: Context) -> Iterator[tuple[KeyPath, dict[object, object]]]
 
 
 def _is_prefetch(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    """``isinstance(value, int)``, which in Python takes True for a 1 as well."""
+    return isinstance(value, int) and value >= 1
 
 
 def _are_names(value: object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.keys import tables
+from ms_tune.config.keys import known_in, tables
 from ms_tune.config.source import MISSING
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
@@ -72,6 +72,8 @@ def _strict(context: Context) -> Iterator[tuple[Key, KeyPath, object]]:
             continue
         if isinstance(below, list) and key.path[0] not in below:
             continue
+        if context.version and not known_in(key, context.version):
+            continue  # some later release looks at it
         for path, value in find(context.source.data, key.path):
             yield key, path, value
 
@@ -108,3 +110,13 @@ def kind(context: Context) -> Iterator[Violation]:
         fine = value is MISSING or (value is None and context.options.get("nullable") is not False)
         if not fine and not isinstance(value, _PYTHON[wanted]):
             yield Violation(path)
+
+
+def switched_on(context: Context) -> Iterator[Violation]:
+    """A switch at ``key`` that has to be on and is off, or not there although the section ``within`` (if any) is."""
+    path = tuple(str(context.options["key"]).split("."))
+    value = context.source.get(path, MISSING)
+    if value is MISSING and "within" in context.options and not context.mapping(str(context.options["within"])):
+        return
+    if value is MISSING or not value:
+        yield Violation(path, at_key=value is MISSING)

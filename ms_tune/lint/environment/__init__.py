@@ -7,15 +7,13 @@ see the variables as the keys of a config.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.lint.checklist import _read
+from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.engine import lint
 from ms_tune.lint.environment.settings import Assignment, Environment
 from ms_tune.lint.environment.shell import from_process, parse_env, parse_shell, read_env_file, read_shell
-from ms_tune.resources import data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,10 +34,9 @@ __all__ = [
 ]
 
 
-@cache
 def environment_checks() -> tuple[Check, ...]:
     """The built-in checks of environment settings."""
-    return tuple(_read(data_folder("checklists") / "code" / "environment.yaml"))
+    return built_in_code()["environment"]
 
 
 def lint_environment(

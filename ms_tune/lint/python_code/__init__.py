@@ -6,14 +6,12 @@ same. The checks stand in ``checklists/code/python.yaml``, their functions in :m
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.lint.checklist import _read
+from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.engine import lint
 from ms_tune.lint.python_code.module import module_of, parse_python, read_python
-from ms_tune.resources import data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,10 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["lint_python", "parse_python", "python_checks", "read_python", "uses_mindspore"]
 
 
-@cache
 def python_checks() -> tuple[Check, ...]:
     """The built-in checks of Python code."""
-    return tuple(_read(data_folder("checklists") / "code" / "python.yaml"))
+    return built_in_code()["python"]
 
 
 def uses_mindspore(source: SourceFile) -> bool:

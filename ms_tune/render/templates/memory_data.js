@@ -8,7 +8,7 @@ const COLOURS = {
   unattributed: [150, 158, 168],
 };
 const State = {
-  language: Page.language, place: Page.worst, tick: 0, search: "", flame: "layer", zoomed: null, blocks: null,
+  language: Page.language, place: Page.worst, tick: 0, search: "", flame: "layer", zoomed: null, blocks: null, only: null,
 };
 const unpacked = new Map(); // by place of the rank
 
@@ -120,12 +120,13 @@ function operatorOf(blocks, block) {
 const framesOf = (blocks, block) => blocks.stacks[blocks.stack[block]].map((at) => blocks.frames[at]);
 const tensorOf = (blocks, block) => blocks.tensors[blocks.tensor[block]];
 
+// Operators of the dynamic graph may have the path "Default/BiasAdd-op0", which tells nothing.
+const hasScope = (blocks, block) => pathOf(blocks, block).length > 1 && pathOf(blocks, block).slice(0, -1).join("/") !== "Default";
+
 function whereOf(blocks, block) {
   if (blocks.names[block]) return blocks.names[block];
-  const parts = pathOf(blocks, block);
-  if (parts.length > 1) return parts.slice(0, -1).join("/");
-  const frame = tellingFrame(framesOf(blocks, block));
-  return frame ? `${frame[0]}:${frame[1]}` : "";
+  const scope = pathOf(blocks, block).slice(0, -1).join("/"), frame = tellingFrame(framesOf(blocks, block));
+  return hasScope(blocks, block) || !frame ? scope : `${frame[0]}:${frame[1]}`;
 }
 
 // The innermost frame that is neither of an installed package nor of the standard library.
@@ -141,6 +142,9 @@ function liveAt(blocks, tick) {
   }
   return live;
 }
+
+// The last parts of a long scope path; the whole of it belongs into a title.
+const near = (path) => { const parts = path.split("/"); return parts.length > 3 && parts[0] ? `…/${parts.slice(-3).join("/")}` : path; };
 
 function haystack(blocks, block) {
   const frames = framesOf(blocks, block).map(([file, line, name]) => `${file}:${line} ${name}`).join(" ");

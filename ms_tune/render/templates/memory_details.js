@@ -13,9 +13,10 @@ function drawLive() {
   const live = liveAt(blocks, State.tick), total = sizeOf(blocks, live);
   title.textContent = say("live", { tick: whole(State.tick), count: whole(live.length), size: bytes(total) });
   const wanted = State.search.trim().toLowerCase();
-  const found = wanted ? live.filter((block) => haystack(blocks, block).includes(wanted)) : live;
+  const chosen = State.only ? live.filter((block) => Page.contents[blocks.content[block]] === State.only) : live;
+  const found = wanted ? chosen.filter((block) => haystack(blocks, block).includes(wanted)) : chosen;
   const exact = curve(), at = usedAt(exact, State.tick), rest = at >= 0 && rank().blockCount < rank().counted ? exact.used[at] - total : 0;
-  const notes = [wanted ? say("matches", { count: whole(found.length), size: bytes(sizeOf(blocks, found)) }) : "",
+  const notes = [wanted || State.only ? say("matches", { count: whole(found.length), size: bytes(sizeOf(blocks, found)) }) : "",
     rest > 0 ? say("unlisted", { size: bytes(rest) }) : ""];
   $("matches").textContent = notes.filter(Boolean).join(" · ");
   const largest = found.slice().sort((a, b) => blocks.size[b] - blocks.size[a] || a - b).slice(0, MOST_LINES);
@@ -33,9 +34,8 @@ function liveLine(blocks, block) {
   const number = (text) => make("td", { className: "n" }, text);
   return make("tr", {},
     number(bytes(blocks.size[block])),
-    make("td", {}, make("i", { className: "key", style: { background: colour(name) } }), say(`content.${name}`)),
-    make("td", { className: "w" }, operatorOf(blocks, block)), make("td", {}, tensorOf(blocks, block)),
-    make("td", { className: "w" }, whereOf(blocks, block)),
+    contentCell(name), make("td", { className: "w" }, operatorOf(blocks, block)), make("td", {}, tensorOf(blocks, block)),
+    placeCell(whereOf(blocks, block)),
     number(whole(blocks.start[block])), number(end === Infinity ? say("never") : whole(end)),
     number(Number.isNaN(last) ? "" : whole(last)));
 }

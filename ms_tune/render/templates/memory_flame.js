@@ -9,7 +9,7 @@ function flamePath(blocks, block) {
   }
   if (blocks.names[block]) return [say("by-name"), ...blocks.names[block].split(".")];
   const parts = pathOf(blocks, block);
-  if (parts.length > 1) return [...parts.slice(0, -1), operatorOf(blocks, block)];
+  if (hasScope(blocks, block)) return [...parts.slice(0, -1), operatorOf(blocks, block)];
   const calls = framesOf(blocks, block).filter(([, , name]) => name === "construct" || name === "forward");
   const layers = calls.map(([file, line, name]) => `${name} (${file.split("/").slice(-2).join("/")}:${line})`);
   return layers.length ? [...layers, operatorOf(blocks, block)] : [say("no-layer"), operatorOf(blocks, block)];

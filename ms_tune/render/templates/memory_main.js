@@ -21,18 +21,22 @@ function drawTexts() {
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = say(each.dataset.t);
   for (const each of document.querySelectorAll("[data-p]")) each.placeholder = say(each.dataset.p);
   $("language").textContent = Page.languages[otherLanguage()];
+  $("source").textContent = `${nameOf(rank())}${Page.ranks.length > 1 || rank().rank !== null ? ` · ${Page.source}` : ""}`;
   $("made-by").textContent = say("made-by", { version: Page.version, source: Page.source });
 }
 
 function drawAll() {
   drawTexts();
   drawFacts();
+  drawMakeUp();
   if (rank().bands.tick.length) drawTimeline();
   drawFindings();
   drawComparison();
   drawRanks();
   drawGroups();
   drawActivations();
+  drawTheory();
+  drawLate();
   drawMoment();
 }
 
@@ -40,6 +44,7 @@ async function choose(place) {
   State.place = place;
   State.tick = rank().peakTick;
   State.zoomed = null;
+  State.only = null;
   State.blocks = unpacked.get(place) ?? null;
   drawAll();
   if (State.blocks || !rank().blocks || typeof DecompressionStream !== "function") return;

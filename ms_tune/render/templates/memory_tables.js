@@ -2,19 +2,30 @@
 
 function drawFacts() {
   const { peak, peakTick, footprint, limit, rows, steps, dropped, promptPeak, holes } = rank();
-  const fact = (value, label, note = "", bad = false) =>
-    make("div", { className: bad ? "fact bad" : "fact" }, make("b", {}, value), make("span", {}, label),
+  const fact = (value, label, note = "", kind = "") =>
+    make("div", { className: `fact ${kind}` }, make("b", {}, value), make("span", {}, label),
       note ? make("small", {}, ` · ${note}`) : null);
+  const fits = limit === null || peak <= limit, gap = limit === null ? "" : bytes(Math.abs(limit - peak));
   $("facts").replaceChildren(...[
-    fact(bytes(peak), say("peak"), say("tick", { tick: whole(peakTick) }), limit !== null && peak > limit),
-    fact(bytes(footprint), say("footprint")),
-    limit === null ? null : fact(bytes(limit), say("limit")),
-    fact(bytes(holes[0]), say("holes"), say("largest-hole", { size: bytes(holes[1]) })),
+    fact(bytes(peak), say("peak"), say("tick", { tick: whole(peakTick) }), fits ? "" : "bad"),
+    limit === null ? null : fact(say(fits ? "fits" : "too-much"), say("limit-note", { limit: bytes(limit) }), say(fits ? "spare" : "over", { size: gap }), fits ? "good" : "bad"),
+    fact(bytes(footprint), say("footprint"), say("fragments", { size: bytes(Math.max(0, footprint - peak)) })),
+    fact(bytes(holes[1]), say("largest-hole"), say("holes", { size: bytes(holes[0]) })),
     fact(bytes(promptPeak), say("prompt")),
     fact(whole(rows), say("blocks")),
     fact(whole(steps.length), say("steps")),
-    dropped ? fact(whole(dropped), say("dropped"), "", true) : null,
+    dropped ? fact(whole(dropped), say("dropped"), "", "bad") : null,
   ].filter(Boolean));
+}
+
+// What holds the peak, as one bar.
+function drawMakeUp() {
+  const { contents, peak } = rank();
+  const parts = Object.entries(contents).filter(([, size]) => size > 0).map(([name, size]) => {
+    const share = size / Math.max(1, peak), label = `${say(`content.${name}`)} ${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+    return make("i", { title: `${label} · ${bytes(size)}`, style: { background: colour(name, 25), width: `${100 * share}%` } }, share > 0.09 ? label : "");
+  });
+  $("make-up").replaceChildren(make("h2", {}, say("make-up")), make("div", { className: "stripe" }, ...parts));
 }
 
 function stripe(contents, most) {
@@ -31,17 +42,40 @@ function table(heads, lines) {
 
 const cell = (text, kind = "") => make("td", { className: kind }, text);
 
+const contentCell = (name) =>
+  make("td", { className: "o" }, make("i", { className: "key", style: { background: colour(name) } }), say(`content.${name}`));
+const placeCell = (path) => make("td", { className: "w", title: path }, near(path));
+
 function drawFindings() {
   const mine = Page.findings.filter((finding) => finding.rank === null || Page.ranks.length === 1 || finding.rank === rank().rank);
-  const lines = mine.map((finding) => make("tr", {},
-    make("td", { className: finding.severity }, `${say(`severity.${finding.severity}`)} ${finding.id}`),
-    make("td", { className: "w" }, make("b", {}, finding.title[State.language]), make("br"), finding.message[State.language]),
-    cell(finding.help[State.language], "w"), cell(finding.bytes ? bytes(finding.bytes) : "", "n")));
-  const heads = [["", ""], [say("finding"), ""], [say("do"), ""], [say("column.size"), "n"]];
-  const ratios = rank().gradientsRatio === null ? null : make("p", { className: "hint" }, say("theory", {
-    gradients: rank().gradientsRatio.toFixed(2), optimizer: rank().optimizerRatio.toFixed(2) }));
-  $("findings").replaceChildren(...[make("h2", {}, say("findings")),
-    lines.length ? table(heads, lines) : make("p", {}, say("no-findings")), ratios].filter(Boolean));
+  const cards = mine.map((finding) => make("article", { className: `card ${finding.severity}` },
+    make("header", {}, make("span", {}, finding.title[State.language]),
+      make("span", { className: "tag" }, [say(`severity.${finding.severity}`), finding.id, finding.bytes ? bytes(finding.bytes) : ""].filter(Boolean).join(" · "))),
+    make("p", {}, finding.message[State.language]),
+    make("p", { className: "advice" }, `${say("do")}: ${finding.help[State.language]}`),
+    finding.stack.length ? make("details", {}, make("summary", {}, say("stack")), make("pre", {}, finding.stack.join("\n"))) : null));
+  $("findings").replaceChildren(make("h2", {}, say("findings")),
+    cards.length ? make("div", { className: "cards" }, ...cards) : make("p", { className: "fine" }, `✓ ${say("no-findings")}`));
+}
+
+function drawTheory() {
+  const { weights, count, states } = rank().theory, section = $("theory");
+  section.hidden = !states.length;
+  const lines = states.map(([name, measured, expected, shards]) => make("tr", {}, contentCell(name), cell(bytes(measured), "n"),
+    cell(bytes(expected), "n"), cell(expected ? (measured / expected).toFixed(2) : "–", "n"), cell(shards ? say("shards", { count: shards }) : "")));
+  const heads = [["content", ""], ["size", "n"], ["theory", "n"], ["ratio", "n"], ["remark", ""]].map(([key, kind]) => [say(`column.${key}`), kind]);
+  section.replaceChildren(make("h2", {}, say("theory")),
+    make("p", { className: "hint" }, say("theory-hint", { weights: bytes(weights), count: whole(count) })), table(heads, lines));
+}
+
+function drawLate() {
+  const { late } = rank(), section = $("late");
+  section.hidden = !late.length;
+  const most = Math.max(1, ...late.map((each) => each[5]));
+  const lines = late.map(([name, operator, where, count, size, waste]) => make("tr", {}, contentCell(name), cell(operator, "w"), placeCell(where),
+    cell(whole(count), "n"), cell(bytes(size), "n"), make("td", {}, stripe({ [name]: waste }, most))));
+  const heads = [["content", ""], ["operator", ""], ["where", ""], ["count", "n"], ["size", "n"]].map(([key, kind]) => [say(`column.${key}`), kind]);
+  section.replaceChildren(make("h2", {}, say("late")), make("p", { className: "hint" }, say("late-hint")), table([...heads, [say("waste"), ""]], lines));
 }
 
 const nameOf = (each) => (each.rank === null ? Page.source.split("/").pop() : say("rank", { rank: each.rank })) +
@@ -71,14 +105,14 @@ function drawGroups() {
 }
 
 function drawActivations() {
-  const { activations, recomputeSaving } = rank(), section = $("activations");
+  const { activations, recomputeSaving, recomputePeak } = rank(), section = $("activations");
   section.hidden = !activations.length;
   const most = Math.max(1, ...activations.map(([, size]) => size));
   const lines = activations.map(([layer, size, count]) => make("tr", {},
     cell(layer, "w"), cell(bytes(size), "n"), cell(whole(count), "n"), make("td", {}, stripe({ activations: size }, most))));
   const heads = [[say("column.layer"), ""], [say("column.size"), "n"], [say("column.count"), "n"], ["", ""]];
   section.replaceChildren(make("h2", {}, say("activations")),
-    make("p", { className: "hint" }, say("activations-hint", { size: bytes(recomputeSaving) })), table(heads, lines));
+    make("p", { className: "hint" }, say("activations-hint", { size: bytes(recomputeSaving), peak: bytes(recomputePeak) })), table(heads, lines));
 }
 
 function drawComparison() {
@@ -89,12 +123,14 @@ function drawComparison() {
     const name = pair.rank === null ? Page.source.split("/").pop() : say("rank", { rank: pair.rank });
     const lines = pair.changes.map(([operator, where, content, before, after]) => make("tr", {},
       cell(signed(after - before), after > before ? "n grow" : "n shrink"), cell(bytes(before), "n"), cell(bytes(after), "n"),
-      make("td", {}, make("i", { className: "key", style: { background: colour(content) } }), say(`content.${content}`)),
-      cell(operator, "w"), cell(where, "w")));
+      contentCell(content), cell(operator, "w"), placeCell(where)));
     const heads = [["change", "n"], ["before", "n"], ["after", "n"], ["content", ""], ["operator", ""], ["where", ""]]
       .map(([key, kind]) => [say(`column.${key}`), kind]);
     const change = { rank: name, before: bytes(pair.before), after: bytes(pair.after), change: signed(pair.after - pair.before) };
-    return [make("p", {}, say("compare-peaks", change)), table(heads, lines)];
+    const most = Math.max(1, pair.before, pair.after);
+    const sides = [["before", pair.was, pair.before], ["now", pair.now, pair.after]].map(([key, contents, size]) =>
+      make("tr", {}, cell(say(key)), cell(bytes(size), "n"), make("td", { className: "w" }, stripe(contents, most))));
+    return [make("p", {}, say("compare-peaks", change)), table([], sides), make("p", {}), table(heads, lines)];
   });
   section.replaceChildren(make("h2", {}, say("compare")), ...parts);
 }

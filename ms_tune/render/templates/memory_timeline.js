@@ -1,5 +1,6 @@
 // The timeline: uPlot draws axes, cursor and lines; single blocks are painted below them, pixel column by pixel column.
 
+const PHASES = { forward: "#e99f4c", backward: "#4872b8", update: "#5da594", step: "#999" };
 const Timeline = { plot: null, image: null, key: "", detail: true, timer: 0 };
 
 // The curve at every event where all blocks are in the page, else at the points of the chart.
@@ -87,9 +88,19 @@ function quarters(low, high) {
 }
 
 function drawLegend(names) {
-  const keys = names.map((name) => make("span", {}, make("i", { className: "key", style: { background: colour(name) } }),
-    `${say(`content.${name}`)} ${bytes(rank().contents[name])}`));
+  const keys = names.map((name) => make("button", {
+    type: "button", title: say("only"), "aria-pressed": String(State.only === name),
+    onclick: () => { State.only = State.only === name ? null : name; Timeline.key = ""; drawLegend(names); Timeline.plot.redraw(false); drawLive(); },
+  }, make("i", { className: "key", style: { background: colour(name) } }), `${say(`content.${name}`)} ${bytes(rank().contents[name])}`));
   $("legend").replaceChildren(...keys);
+  const dash = (style, text) => make("span", {}, make("i", { className: "dash", style }), text);
+  const phases = [...new Set(rank().spans.map(([phase]) => phase))].map((phase) =>
+    make("span", {}, make("i", { className: "key", style: { background: PHASES[phase] ?? "#888" } }), say(`phase.${phase}`)));
+  const { limit, footprint } = rank();
+  $("lines").replaceChildren(...[dash({ borderColor: "currentColor" }, say("footprint")),
+    limit !== null && limit < 2 * footprint ? dash({ borderColor: "#d33" }, say("limit")) : null,
+    Page.comparison ? dash({ borderColor: "#c2f", borderStyle: "solid" }, say("before")) : null,
+    ...(phases.length ? [make("span", {}, `${say("spans")}:`), ...phases] : [])].filter(Boolean));
 }
 
 // --- moving about ---
@@ -206,7 +217,7 @@ function blockImage(blocks, low, high, most, columns, rows) {
   const clear = (block) => { const at = blocks.level[block]; words[at >> 5] &= ~(1 << (at & 31)); };
   const shades = Page.contents.map((name) => [-16, -8, 0, 9, 17].map((by) => {
     const [red, green, blue] = COLOURS[name].map((part) => Math.max(0, Math.min(255, part + by)));
-    return (255 << 24) | (blue << 16) | (green << 8) | red;
+    return ((State.only && State.only !== name ? 50 : 255) << 24) | (blue << 16) | (green << 8) | red;
   }));
   let started = 0, ended = 0;
   for (let column = 0; column < columns; column++) {
@@ -241,10 +252,9 @@ function paintMarks(plot) {
   context.beginPath();
   context.rect(left, top, width, height);
   context.clip();
-  const shade = { forward: "#e99f4c", backward: "#4872b8", update: "#5da594" };
   for (const [phase, from, to] of rank().spans) {
     if (to < low || from > high) continue;
-    context.fillStyle = shade[phase] ?? "#888";
+    context.fillStyle = PHASES[phase] ?? "#888";
     context.fillRect(at(from), top, Math.max(1, at(to) - at(from)), 5 * devicePixelRatio);
   }
   const vertical = (tick, style, dash, thick) => {

@@ -1,0 +1,58 @@
+"""Measures the replay of a trace in MindSpore's pool: processor time, side by side with polars that only reads the file.
+
+``python benchmarks/replay.py TRACE``: TRACE is a ``memory_block.csv``. The rows are checked first: a replay that is fast
+and wrong is worth nothing. The programs take turns, so that a noisy moment hits both; the least of five runs counts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.allocator.replay import replay
+from ms_tune.allocator.settings import infer, pool_for
+from ms_tune.allocator.whatif import what_if
+from ms_tune.allocator.workload import pools_of
+from ms_tune.trace.block_table import read_block_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUNS = 5
+
+
+def main(path: Path) -> None:
+    """Print one line a measure."""
+    import polars as pl  # noqa: PLC0415 - the peer; not needed to read this file's help
+
+    table = read_block_table(path)
+    ((name, (work, _)),) = pools_of(table).items()
+    inferred = infer(work, name)
+    rows = len(work.requests)
+    print(f"{rows:,} rows, mismatches {inferred.mismatches}")
+    measures: dict[str, Callable[[], object]] = {
+        "polars reads the file": lambda: pl.read_csv(
+            path, infer_schema=False, truncate_ragged_lines=True, quote_char=None
+        ),
+        "ms-tune reads the file": lambda: read_block_table(path),
+        "requests from the columns": lambda: pools_of(table),
+        "replay, all columns": lambda: replay(inferred.work, pool_for(inferred.settings, older=inferred.older)),
+        "settings inferred": lambda: infer(work, name),
+        "fourteen settings": lambda: what_if(name, inferred),
+    }
+    least = dict.fromkeys(measures, float("inf"))
+    for _ in range(RUNS):
+        for measure, run in measures.items():
+            start = time.process_time()
+            run()
+            least[measure] = min(least[measure], time.process_time() - start)
+    for measure, seconds in least.items():
+        print(f"{measure:<28}{seconds:8.3f} s{seconds * 100_000 / rows:10.3f} s per 100,000 rows")
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

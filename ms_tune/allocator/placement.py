@@ -1,0 +1,137 @@
+"""Off-line placement: blocks whose lives are known beforehand get addresses; what a problem and its plan are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Blocks to place, one item a block in every array.
+
+    Attributes:
+        lower, upper: Ticks; a block lives in ``[lower, upper)``.
+        size: Bytes.
+        alignment: Bytes; the block's address is to be a multiple of it.
+        names: What the file calls each block; empty if it is called by its position.
+        capacity: Bytes that there are; None if any height will do.
+    """
+
+    lower: NDArray[np.int64]
+    upper: NDArray[np.int64]
+    size: NDArray[np.int64]
+    alignment: NDArray[np.int64]
+    names: tuple[str, ...] = ()
+    capacity: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def take(self, rows: NDArray[np.int64]) -> Problem:
+        """The problem of some of the blocks."""
+        names = tuple(self.names[row] for row in rows.tolist()) if self.names else ()
+        return Problem(self.lower[rows], self.upper[rows], self.size[rows], self.alignment[rows], names, self.capacity)
+
+    def name(self, block: int) -> str:
+        """What to call a block."""
+        return self.names[block] if self.names else str(block)
+
+
+class Lives(NamedTuple):
+    """The lives of blocks in as few ticks as tell which of them meet: block i lives in ``[lower[i], upper[i])``.
+
+    Attributes:
+        lower, upper: Numbers of ticks from 0.
+        ticks: How many there are.
+        live: Bytes of live blocks at each tick.
+    """
+
+    lower: NDArray[np.int32]
+    upper: NDArray[np.int32]
+    ticks: int
+    live: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Addresses for the blocks of a problem.
+
+    Attributes:
+        problem: What was to be placed.
+        address: Bytes from the beginning of the planned memory, by block.
+        lower_bound: The largest live sum; no plan is lower.
+        height: Where the highest block ends.
+        method: What found it: ``order`` (a first-fit order), ``improved`` or ``search``.
+        order: The name of the order that it began with.
+        seconds: Time it took.
+        engine: What ran the inner loops: ``compiled`` or ``numpy``.
+        proven: Whether it is known that no plan is lower.
+        folded: How many equal steps were planned as one; 1 if none were.
+    """
+
+    problem: Problem
+    address: NDArray[np.int64]
+    lower_bound: int
+    height: int
+    method: str
+    order: str
+    seconds: float
+    engine: str
+    proven: bool
+    folded: int = 1
+
+    @property
+    def gap(self) -> float:
+        """How far the height is above the lower bound, as a share of the bound."""
+        return self.height / self.lower_bound - 1 if self.lower_bound else 0.0
+
+    @property
+    def utilisation(self) -> float:
+        """The largest live sum as a share of the height."""
+        return self.lower_bound / self.height if self.height else 1.0
+
+
+def lives_of(problem: Problem) -> Lives:
+    """The lives of a problem's blocks, counted in ticks at which the set of live blocks is not part of another's.
+
+    Such a tick is the last start before an end. Two blocks meet if and only if they meet at one of them.
+    """
+    starts, ends = np.unique(problem.lower), np.unique(problem.upper)
+    if not len(starts):
+        none = np.zeros(0, np.int32)
+        return Lives(none, none, 0, np.zeros(0, np.int64))
+    next_end = ends[np.searchsorted(ends, starts, side="right")]
+    kept = starts[np.append(next_end[:-1] <= starts[1:], True)]
+    lower = np.searchsorted(kept, problem.lower).astype(np.int32)
+    upper = np.searchsorted(kept, problem.upper).astype(np.int32)
+    change = np.zeros(len(kept) + 1, np.int64)
+    np.add.at(change, lower, problem.size)
+    np.subtract.at(change, upper, problem.size)
+    return Lives(lower, upper, len(kept), np.cumsum(change)[:-1])
+
+
+def lower_bound(problem: Problem) -> int:
+    """The largest sum of live sizes, in bytes: no placement is lower."""
+    return int(lives_of(problem).live.max(initial=0))
+
+
+def most_live(lives: Lives) -> NDArray[np.int64]:
+    """By block: the largest live sum while it lives. A sparse table of range maxima: O(ticks log ticks)."""
+    rows = [lives.live]
+    width = 1
+    while 2 * width <= lives.ticks:
+        rows.append(np.maximum(rows[-1][:-width], rows[-1][width:]))
+        width *= 2
+    length = (lives.upper - lives.lower).astype(np.int64)
+    level = np.frexp(length.astype(np.float64))[1] - 1
+    result = np.empty(len(length), np.int64)
+    for number, row in enumerate(rows):
+        here = np.flatnonzero(level == number)
+        result[here] = np.maximum(row[lives.lower[here]], row[lives.upper[here] - (1 << number)])
+    return result

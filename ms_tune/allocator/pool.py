@@ -1,0 +1,101 @@
+"""What every replayed pool does: a small state machine behind one protocol.
+
+A pool hands out addresses of its own making. Whole units (what it takes from the device at once) lie at descending
+addresses, as in MindSpore's simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.allocator.workload import Request
+
+ALIGNMENT = 512  # bytes; of MindSpore's, torch's and torch_npu's pools
+TOP = 1 << 47  # where the first unit ends
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Why and by how much a pool took memory from the device.
+
+    Attributes:
+        request: Position of the request that made it grow; None if it grew before the first one (``init_size``).
+        part: The part of the pool that grew, such as ``common``.
+        unit_bytes: What it took.
+        reserved_bytes: What it holds since.
+        request_bytes: What was asked for.
+        largest_hole: The largest free hole of that part: too small, or refused.
+        free_bytes: All free bytes of that part.
+    """
+
+    request: int | None
+    part: str
+    unit_bytes: int
+    reserved_bytes: int
+    request_bytes: int
+    largest_hole: int
+    free_bytes: int
+
+
+@dataclass(slots=True)
+class Unit:
+    """Memory that a pool took from the device at once, and how much of it was ever touched: ``[low, high)``.
+
+    ``released`` is the last request served before it was given back; None if it never was.
+    """
+
+    base: int
+    size: int
+    part: str
+    low: int
+    high: int
+    released: int | None = None
+
+
+@dataclass(slots=True)
+class PoolState:
+    """What a pool tells about itself while it runs.
+
+    Attributes:
+        used: Bytes of live blocks, as the pool counts them.
+        actual: Bytes between the lowest and the highest address ever used, summed over the units: the footprint that
+            MindSpore calls "actual peak".
+        reserved: Bytes taken from the device.
+        over: Whether it needed more than the device has.
+        request: Position of the request being served, None before the first.
+    """
+
+    used: int = 0
+    actual: int = 0
+    reserved: int = 0
+    over: bool = False
+    spilled: int = 0
+    request: int | None = None
+    units: list[Unit] = field(default_factory=list)
+    growths: list[Growth] = field(default_factory=list)
+
+    def unit_of(self, address: int) -> Unit:
+        """The unit that an address lies in."""
+        return next(unit for unit in reversed(self.units) if unit.base <= address < unit.base + unit.size)
+
+
+class Pool(Protocol):
+    """A memory pool: state, and two operations."""
+
+    state: PoolState
+
+    def allocate(self, request: Request) -> int:
+        """Serve one request; the address of its block."""
+
+    def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
+        """Serve several requests side by side; their addresses."""
+
+    def free(self, address: int) -> None:
+        """Take a block back."""
+
+    def release(self) -> None:
+        """Give memory without a live block back to the device, as ``empty_cache`` does."""

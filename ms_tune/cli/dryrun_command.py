@@ -1,0 +1,77 @@
+"""``ms-tune dryrun [options] -- COMMAND``: the user's own program in simulation. Its exit code is kept."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.dryrun import keep_report, numbers, refuse, write_html
+from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.dryrun.device import CHIPS
+from ms_tune.dryrun.request import CommandRequest
+from ms_tune.errors import ExitCode
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ms_tune.render.console import Console
+
+_ABOUT_CONFIGS: dict[str, object] = {
+    **dict.fromkeys(("config", "layers", "stages", "stage", "compare_real")),
+    "no_extrapolate": False,
+    "set": [],
+    "sweep": [],
+    "engine": "local",
+}
+
+
+def run(arguments: Namespace, console: Console) -> ExitCode | int:
+    """Run the command, then show what its trace tells.
+
+    Returns:
+        The command's exit code if it is not 0, else whether what it allocated fits.
+    """
+    refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
+    from ms_tune.dryrun.command import run_command  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.dryrun.result import Verdict  # noqa: PLC0415
+    from ms_tune.render import dryrun_command  # noqa: PLC0415
+
+    with DryrunProgress(console) as progress:
+        result = run_command(_request(arguments), progress)
+    for problem, where in result.problems:
+        console.warn(problem)
+        console.note(f"  {console.text('cli.hint')}: {console.say(where)}")
+    report = dryrun_command.to_json(result, console)
+    keep_report(result.folder, report)
+    if arguments.json:
+        console.write_json(report)
+    else:
+        dryrun_command.show(result, console)
+    worst = result.worst
+    if arguments.html and worst is not None:
+        write_html(worst.reading, worst.limit, arguments.html, console)
+    if result.code:
+        return result.code
+    return ExitCode.FINDINGS if worst is not None and worst.verdict is Verdict.DOES_NOT_FIT else ExitCode.OK
+
+
+def _request(arguments: Namespace) -> CommandRequest:
+    """The wish; size of the job and rank may also come from the variables that MindSpore reads them from."""
+    devices = arguments.devices or _from_environment("RANK_SIZE") or 1
+    ranks = numbers("--ranks", arguments.ranks) if arguments.ranks else (_from_environment("RANK_ID") or 0,)
+    return CommandRequest(
+        command=arguments.command,
+        ranks=ranks,
+        devices=devices,
+        device_bytes=CHIPS[arguments.chip] if arguments.chip else arguments.device_memory,
+        run_folder=arguments.run_dir,
+        timeout=arguments.timeout,
+        level=arguments.level,
+        jobs=arguments.jobs,
+        real=arguments.real,
+    )
+
+
+def _from_environment(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,109 @@
+"""What ``ms-tune dryrun`` tells on standard error while processes run.
+
+On a terminal a line for each running process is kept up to date; elsewhere each new phase of each process is a line.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.task import State, Task
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Message
+
+
+class DryrunProgress(AbstractContextManager["DryrunProgress"]):
+    """An observer that tells the user."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = sys.stderr.isatty()
+        self._tasks: dict[str, Task] = {}
+        self._lines: dict[str, str] = {}
+        self._told: dict[str, str] = {}
+        self._ended = 0
+        self._drawn = 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._draw([])
+
+    def say(self, message: Message) -> None:
+        """Something that is not about one process."""
+        text = self._console.say(message)
+        if self._live:
+            self._draw([text])
+        elif self._told.get("") != text:
+            self._console.note(text)
+            self._told[""] = text
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """These are the processes that will run."""
+        self._tasks = {task.folder: task for task in tasks}
+
+    def state(self, task: Task, state: State) -> None:
+        """What a process is doing."""
+        self._tell(task, _message(state), f"{state.phase} {state.step}")
+
+    def end(self, task: Task, ended: Ended) -> None:
+        """A process has ended."""
+        self._ended += 1
+        self._lines.pop(task.folder, None)
+        if len(self._tasks) > 1:
+            self._tell(task, msg("dryrun.progress.ended", seconds=round(ended.seconds)), "ended")
+            self._lines.pop(task.folder, None)
+
+    def _tell(self, task: Task, what: Message, phase: str) -> None:
+        # One process needs no name.
+        message = what if len(self._tasks) < 2 else _of_task(task, what)  # noqa: PLR2004
+        text = self._console.say(message)
+        if self._live:
+            self._lines[task.folder] = text
+            self._draw([*self._lines.values(), *self._rest()])
+        elif self._told.get(task.folder) != phase:
+            self._console.note(text)
+            self._told[task.folder] = phase
+
+    def _rest(self) -> list[str]:
+        waiting = len(self._tasks) - self._ended - len(self._lines)
+        if waiting <= 0:
+            return []
+        return [self._console.text("dryrun.progress.waiting", done=self._ended, all=len(self._tasks), waiting=waiting)]
+
+    def _draw(self, lines: list[str]) -> None:
+        """Put these lines in the place of those before."""
+        if not self._live:
+            return
+        back = f"\033[{self._drawn - 1}A" if self._drawn > 1 else ""
+        width = _columns()
+        shown = [line[:width] for line in lines]
+        sys.stderr.write(f"{back}\r\033[J" + "\n".join(shown))
+        sys.stderr.flush()
+        self._drawn = len(shown)
+
+
+def _columns() -> int:
+    import shutil  # noqa: PLC0415 - on a terminal only
+
+    return shutil.get_terminal_size((100, 24)).columns - 1
+
+
+def _message(state: State) -> Message:
+    seconds = round(state.elapsed)
+    if state.blocks is not None:
+        return msg("dryrun.progress.blocks", blocks=f"{state.blocks:,}", seconds=seconds)
+    return msg(f"dryrun.progress.{state.phase}", step=state.step, steps=state.steps, seconds=seconds)
+
+
+def _of_task(task: Task, what: Message) -> Message:
+    return msg("dryrun.progress.task", stage=task.stage, layers=task.layers, what=what)

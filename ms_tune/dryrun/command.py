@@ -1,0 +1,137 @@
+"""``ms-tune dryrun -- python train.py``: a command of the user's own, simulated by its environment alone."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun import device, machine
+from ms_tune.dryrun.backend import check_level, real_cann
+from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
+from ms_tune.dryrun.engines.local import LocalEngine
+from ms_tune.dryrun.launcher import LOG, Ended
+from ms_tune.dryrun.reading import check_end, reading_of, see_log
+from ms_tune.dryrun.result import CommandResult, RankResult
+from ms_tune.dryrun.rundir import create_run_folder, manifest, write_manifest
+from ms_tune.dryrun.start import child_of
+from ms_tune.dryrun.task import Task
+from ms_tune.errors import MsTuneError, UsageError
+from ms_tune.texts import msg
+from ms_tune.trace.folder import find_trace
+from ms_tune.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.dryrun.request import CommandRequest
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.texts import Message
+
+_HOST_BYTES = GIB  # of a process that nobody knows
+
+
+def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
+    """Run a command in simulation, once for each rank, and read the traces that it leaves.
+
+    Its exit code is the result's, whatever it is: a trace that was written before a failure is read all the same.
+
+    Raises:
+        MsTuneError: The command cannot be started, or this machine cannot simulate.
+    """
+    if shutil.which(request.command[0]) is None:
+        raise UsageError(msg("stages.command.absent", program=request.command[0]))
+    outside = [rank for rank in request.ranks if rank >= request.devices]
+    if outside:
+        raise UsageError(msg("dryrun.ranks", rank=outside[0], size=request.devices))
+    cann = _cann(request, observer)
+    folder = create_run_folder(request.run_folder, request.command[0])
+    tasks = [_task(request, rank) for rank in dict.fromkeys(request.ranks)]
+    ends: dict[str, Ended] = {}
+    child = child_of(tasks[0], folder / tasks[0].folder, cann)
+    facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
+    write_manifest(folder, manifest(list(request.command), child.environment, facts))
+
+    def end(task: Task, ended: Ended) -> None:
+        observer.end(task, ended)
+        ends[task.folder] = ended
+
+    observer.begin(tasks)
+    begin = time.monotonic()
+    engine = LocalEngine(cann, machine.jobs([task.host_bytes for task in tasks], request.jobs))
+    engine.run(tasks, folder, observer.state, end)
+    ranks = [found for task in tasks for found in _read(request, folder / task.folder, ends[task.folder])]
+    problems = [problem for task in tasks if (problem := _problem(folder / task.folder, ends[task.folder], task))]
+    failed = [ended for ended in ends.values() if ended.code]
+    return CommandResult(
+        folder=folder,
+        command=request.command,
+        backend=cann.backend,
+        level=None if request.real else request.level,
+        code=_exit_code(failed[0]) if failed else 0,
+        ranks=tuple(ranks),
+        problems=tuple(problems),
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _cann(request: CommandRequest, observer: Observer) -> Cann:
+    if request.real:
+        return real_cann()
+    cann = prepare_cann(find_mindspore(), observer.say)
+    check_level(request.level, cann)
+    return cann
+
+
+def _task(request: CommandRequest, rank: int) -> Task:
+    return Task(
+        folder=f"rank_{rank}",
+        files={},
+        arguments=(),
+        rank=rank,
+        world_size=request.devices,
+        level=request.level,
+        timeout=request.timeout,
+        host_bytes=_HOST_BYTES,
+        stage=0,
+        layers=0,
+        command=request.command,
+        real=request.real,
+    )
+
+
+def _exit_code(ended: Ended) -> int:
+    """As shells tell it: 128 and the signal's number for a program that a signal ended; 124 for one whose time was up."""
+    if ended.timed_out:
+        return 124
+    return ended.code if ended.code >= 0 else 128 - ended.code
+
+
+def _read(request: CommandRequest, folder: Path, ended: Ended) -> list[RankResult]:
+    """Every trace below a process's folder: the command may have started processes of its own."""
+    try:
+        traces = find_trace(folder).ranks
+    except MsTuneError:
+        return []
+    found = []
+    for files in traces:
+        try:
+            reading = reading_of(folder, files, ended.seconds)
+        except MsTuneError:
+            continue
+        log = reading.report.log
+        own = log.statistics.used_mib * MIB if log is not None and log.statistics is not None else None
+        limit = device.memory_limit(request.device_bytes, own)
+        found.append(RankResult(files.rank, reading, limit))
+    return found
+
+
+def _problem(folder: Path, ended: Ended, task: Task) -> tuple[Message, Message] | None:
+    """What is wrong with a process, and where to read more."""
+    try:
+        check_end(folder, ended, task.timeout)
+        if not list(folder.rglob("memory_block.csv")):
+            return msg("stages.command.no-trace", log=folder / LOG), msg("stages.command.no-trace.hint")
+    except MsTuneError as error:
+        return error.message, error.hint or see_log(folder)
+    return None

@@ -1,0 +1,59 @@
+"""A simulated run beside a real one: how good was the simulation?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.result import ComparedRank, RealComparison
+from ms_tune.errors import TraceError, UsageError
+from ms_tune.memory.report import Wish, analyse
+from ms_tune.texts import msg
+from ms_tune.trace.folder import find_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def compare_real(simulated: Path, real: Path) -> RealComparison:
+    """Both runs, rank by rank.
+
+    Args:
+        simulated: A run folder of ``ms-tune dryrun``, or any trace.
+        real: A run folder of ``ms-tune dryrun --real``, or any trace of a run on devices.
+
+    Raises:
+        TraceError: One of them holds no trace, or they have no rank in common.
+    """
+    first, second = (analyse(path, Wish(with_graph=False), lambda *_: None) for path in (simulated, real))
+    if len(first.ranks) == len(second.ranks) == 1:  # whatever their numbers are
+        pairs = [(first.ranks[0], second.ranks[0])]
+    else:
+        by_rank = {rank.rank: rank for rank in first.ranks}
+        pairs = [(by_rank[rank.rank], rank) for rank in second.ranks if rank.rank in by_rank]
+    if not pairs:
+        raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=real)
+    matched = {id(one) for _, one in pairs}
+    only_real = tuple(rank.rank for rank in second.ranks if id(rank) not in matched)
+    ranks = tuple(ComparedRank(other.rank, one, other) for one, other in pairs)
+    return RealComparison(simulated, real, ranks, only_real)
+
+
+def config_of(run: Path) -> Path:
+    """The config that a run folder keeps.
+
+    Raises:
+        UsageError: It keeps none.
+    """
+    config = run / "config.yaml"
+    if not config.is_file():
+        raise UsageError(msg("stages.compare.no-config", run=run))
+    return config
+
+
+def ranks_of(run: Path) -> tuple[int, ...]:
+    """The ranks whose traces a folder holds.
+
+    Raises:
+        TraceError: It holds none.
+    """
+    return tuple(files.rank for files in find_trace(run).ranks if files.rank is not None)

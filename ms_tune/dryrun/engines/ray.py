@@ -1,0 +1,150 @@
+"""Runs tasks on a Ray cluster: each task is a Ray task, and Ray repeats it elsewhere when its worker is lost.
+
+The machines share nothing but Ray. A task carries the texts that its process needs, the machine that gets it finds or
+builds its own stand-in CANN, and what the process leaves comes back as compressed files.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+import time
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
+from ms_tune.dryrun.launcher import Ended, start, watched
+from ms_tune.dryrun.start import child_of
+from ms_tune.dryrun.task import State, Task, write_files
+from ms_tune.errors import MissingExtraError, MsTuneError, RunError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_RETRIES = 3  # of a task whose worker was lost; a process that fails is not repeated
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What comes back from a worker.
+
+    Attributes:
+        ended: How the process ended.
+        files: What it left in its folder, compressed, by relative path.
+        host: The machine that it ran on.
+        error: Why it could not be run at all, if so.
+    """
+
+    ended: Ended | None
+    files: dict[str, bytes]
+    host: str
+    error: MsTuneError | None
+
+
+def run_here(described: dict[str, Any]) -> Brought:
+    """Run a task in a folder of its own on this machine; this is what a Ray worker does."""
+    task = Task(**described)
+    host = os.uname().nodename
+    with tempfile.TemporaryDirectory(prefix="ms-tune-") as scratch:
+        folder = Path(scratch) / task.folder
+        try:
+            cann = prepare_cann(find_mindspore(), lambda _: None)
+            write_files(task, folder)
+            with watched() as watch:
+                running = start(child_of(task, folder, cann))
+                watch.add(running)
+                while (ended := running.ended()) is None:
+                    watch.rest()
+        except MsTuneError as error:
+            return Brought(None, {}, host, error)
+        files = {
+            str(path.relative_to(folder)): zlib.compress(path.read_bytes(), 1)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and str(path.relative_to(folder)) not in task.files
+        }
+        return Brought(ended, files, host, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RayEngine:
+    """Runs tasks on the cluster that ``RAY_ADDRESS`` names, or on a Ray of this machine.
+
+    Attributes:
+        jobs: Tasks at once; None for what the cluster has room for.
+    """
+
+    jobs: int | None
+
+    def run(
+        self,
+        tasks: Sequence[Task],
+        folder: Path,
+        on_state: Callable[[Task, State], None],
+        on_end: Callable[[Task, Ended], None],
+    ) -> None:
+        """Run all tasks; see :class:`~ms_tune.dryrun.task.Engine`."""
+        ray = connect()
+        remote = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(run_here)
+        waiting, begin = list(tasks), time.monotonic()
+        pending: dict[Any, Task] = {}
+        try:
+            while waiting or pending:
+                while waiting and (self.jobs is None or len(pending) < self.jobs):
+                    task = waiting.pop(0)
+                    bound = remote.options(name=f"ms-tune {task.folder}", num_cpus=1, memory=task.host_bytes)
+                    pending[bound.remote(asdict(task))] = task
+                done, _ = ray.wait(list(pending), num_returns=1, timeout=_POLL_SECONDS)
+                for task in pending.values():
+                    on_state(task, State("remote", 0, 0, None, time.monotonic() - begin))
+                for reference in done:
+                    task = pending.pop(reference)
+                    on_end(task, _take(ray, reference, task, folder / task.folder))
+        finally:
+            for reference in pending:
+                ray.cancel(reference, force=False)
+
+
+def connect() -> Any:  # noqa: ANN401 - the module of an optional package
+    """Ray, connected.
+
+    Raises:
+        MissingExtraError: It is not installed.
+        RunError: The cluster cannot be reached.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise MissingExtraError(msg("dryrun.no-ray"))
+    import ray  # noqa: PLC0415 - an optional package that takes a second to import
+
+    if ray.is_initialized():
+        return ray
+    address = os.environ.get("RAY_ADDRESS")
+    # A Ray of this machine alone listens on loopback and has no dashboard.
+    own = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise RunError(msg("stages.ray.unreachable", address=address or "local", detail=str(error))) from error
+    return ray
+
+
+def _take(ray: Any, reference: Any, task: Task, folder: Path) -> Ended:  # noqa: ANN401 - as above
+    """What a worker brought, put into the run folder."""
+    try:
+        brought: Brought = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        raise RunError(msg("stages.ray.lost", task=task.folder, detail=type(error).__name__)) from error
+    if brought.error is not None:
+        raise brought.error
+    write_files(task, folder)
+    for name, content in brought.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(zlib.decompress(content))
+    if brought.ended is None:
+        raise AssertionError(brought.host)
+    return brought.ended

@@ -1,0 +1,74 @@
+"""From runs with few layers to the whole model: every figure that is a sum over layers.
+
+A stage's memory at the peak is what the stage needs anyhow (embedding, head, buffers) and an amount for every layer of a
+kind: dense or with experts, with or without recompute. Seen as a vector of counts, the full stage is a weighted sum of
+the stages that were run, and any of its figures is the same sum of theirs::
+
+    full = (1, 32)   runs = (1, 4), (1, 5)   =>   full = -27 runs[0] + 28 runs[1]
+
+Micro-batches in flight are in the figures of the runs already, because these keep the job's stages and micro-batches.
+What this rests on is that the peak stays in the same part of the step; therefore the peaks of the phases are derived one
+by one, and the largest is the peak. docs/dryrun.md has the error measured against full runs.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ALIKE = "layer"  # the kind of a layer where all are alike
+
+
+def counts_of(kinds: Mapping[str, int], layers: int) -> dict[str, int]:
+    """Layers by kind; all of one kind where nothing is known about them."""
+    return dict(kinds) if kinds else {ALIKE: layers}
+
+
+def weights(full: Mapping[str, int], runs: Sequence[Mapping[str, int]]) -> tuple[Fraction, ...] | None:
+    """The weights that make the full stage of the stages that were run.
+
+    Args:
+        full: Layers by kind of the full stage.
+        runs: Layers by kind of each run.
+
+    Returns:
+        One weight for each run, adding up to 1; None if the runs do not tell (a kind of layer is in none of them).
+    """
+    kinds = sorted({kind for counts in (full, *runs) for kind in counts})
+    # One equation for the part that every run has once, and one for every kind of layer.
+    equations = [[Fraction(1)] * len(runs) + [Fraction(1)]]
+    equations += [[Fraction(counts.get(kind, 0)) for counts in (*runs, full)] for kind in kinds]
+    return _solved(equations, len(runs))
+
+
+def combined(parts: Sequence[int], factors: Sequence[Fraction]) -> int:
+    """The weighted sum of one figure of the runs, to the nearest byte and not below zero."""
+    return max(
+        0, round(sum((Fraction(part) * factor for part, factor in zip(parts, factors, strict=True)), Fraction(0)))
+    )
+
+
+def _solved(rows: list[list[Fraction]], unknowns: int) -> tuple[Fraction, ...] | None:
+    """Gauss-Jordan elimination over fractions; unknowns that stay free are 0. None without a solution."""
+    rows = [row[:] for row in rows]
+    pivots: list[int] = []
+    for column in range(unknowns):
+        place = len(pivots)
+        found = next((index for index in range(place, len(rows)) if rows[index][column]), None)
+        if found is None:
+            continue
+        rows[place], rows[found] = rows[found], rows[place]
+        rows[place] = [value / rows[place][column] for value in rows[place]]
+        for index, row in enumerate(rows):
+            if index != place and row[column]:
+                rows[index] = [value - row[column] * one for value, one in zip(row, rows[place], strict=True)]
+        pivots.append(column)
+    if any(row[-1] for row in rows[len(pivots) :]):
+        return None
+    solution = [Fraction(0)] * unknowns
+    for place, column in enumerate(pivots):
+        solution[column] = rows[place][-1]
+    return tuple(solution)

@@ -1,0 +1,100 @@
+"""Derives a full stage from the stages that were run with fewer layers, and what one layer's recompute would free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.extrapolate import combined, counts_of
+from ms_tune.dryrun.result import Extrapolation
+from ms_tune.memory.contents import CONTENTS, Content
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.dryrun.plan import StagePlan
+    from ms_tune.dryrun.request import PreparedRun
+    from ms_tune.dryrun.result import Reading
+    from ms_tune.memory.groups import Breakdown
+    from ms_tune.memory.report import RankReport
+
+_KEPT = Content.ACTIVATIONS
+_FULL_RECOMPUTE = "full recompute"  # as ms_tune.layers.stage names it in a layer's kind
+
+
+def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
+    """The full stage; None where it was not asked for or the runs do not tell.
+
+    Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
+    full stage is its peak, whichever it is in the runs.
+
+    Args:
+        plan: What was run.
+        readings: What it left behind, in the order of ``plan.runs``.
+    """
+    if not plan.factors or plan.full_layers is None:
+        return None
+    peak, parts = max(
+        ((combined(sizes, plan.factors), parts) for sizes, parts in _moments(readings)), key=lambda moment: moment[0]
+    )
+    sizes = [sum(part.contents.values()) for part in parts]
+    more = plan.runs[-1].layers - plan.run.layers
+    return Extrapolation(
+        layers=plan.full_layers,
+        from_layers=tuple(run.layers for run in plan.runs),
+        peak_bytes=peak,
+        contents={content: combined([part.contents[content] for part in parts], plan.factors) for content in CONTENTS},
+        layer_bytes=(sizes[-1] - sizes[0]) // more,
+        layer_activations=_layer_activations(parts[0], parts[-1]) // max(1, _plain(plan.runs[-1]) - _plain(plan.run)),
+    )
+
+
+def _moments(readings: Sequence[Reading]) -> list[tuple[list[int], list[Breakdown]]]:
+    """The moments that are the same in all runs: the peaks of their phases, or else their peaks."""
+    phases = list(readings[0].phase_peaks)
+    if any(set(reading.phase_peaks) != set(phases) for reading in readings):
+        return [([reading.peak_bytes for reading in readings], [reading.report.peak for reading in readings])]
+    return [
+        (
+            [reading.phase_peaks[phase].bytes for reading in readings],
+            [reading.report.at(reading.phase_peaks[phase].tick) for reading in readings],
+        )
+        for phase in phases
+    ]
+
+
+def _plain(run: PreparedRun) -> int:
+    """Layers of a run that are not recomputed as a whole."""
+    counts = counts_of(run.kinds, run.layers)
+    return sum(count for kind, count in counts.items() if _FULL_RECOMPUTE not in kind)
+
+
+def _layer_activations(first: Breakdown, last: Breakdown) -> int:
+    """The activations that the second run has more than the first; 0 if they are the inputs of recomputed layers.
+
+    A layer that is recomputed keeps one tensor for every micro-batch in flight, its input, so that blocks of one operator
+    at one place are more in number. Other layers keep blocks of many.
+    """
+    before = {(one.operator, one.where): one.bytes for one in first.holders if one.content is _KEPT}
+    grown = [
+        one.bytes - before.get((one.operator, one.where), 0)
+        for one in last.holders
+        if one.content is _KEPT and one.bytes > before.get((one.operator, one.where), 0)
+    ]
+    return sum(grown) if len(grown) > 1 else 0
+
+
+def largest_layer(report: RankReport) -> int:
+    """The activations, at the peak, of the layer that keeps most of them and is not recomputed; 0 if there is none.
+
+    Known for graphs only, whose operators have the path of their layer.
+    """
+    sizes: dict[str, int] = {}
+    kinds: dict[str, set[tuple[str, str]]] = {}
+    for row in report.peak.rows.tolist():
+        if report.content_of(row) is not _KEPT:
+            continue
+        layer = report.layer_of(row)
+        if layer.rpartition(".")[2].isdigit():
+            sizes[layer] = sizes.get(layer, 0) + int(report.table.size[row])
+            kinds.setdefault(layer, set()).add((report.operator_of(row), report.where_of(row)))
+    return max((size for layer, size in sizes.items() if len(kinds[layer]) > 1), default=0)

@@ -1,0 +1,106 @@
+"""Which ranks work together.
+
+Ranks are numbered tensor first, then context, data and pipeline, as Megatron-LM, MindSpeed-Core-MS (order
+``tp-cp-ep-dp-pp`` in ``core/parallel_state.py``, r0.1.0) and MindFormers number them. Ranks that hold different experts
+are neighbours among those that see different tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ms_tune.config.model import TrainingConfig
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroups:
+    """The groups that one rank is in, itself included, in order.
+
+    Attributes:
+        rank: The rank.
+        tensor: Ranks that hold other parts of the same matrices.
+        context: Ranks that see other parts of the same sequences.
+        ulysses: Those of them among which heads are exchanged.
+        ring: Those of them round which keys and values go.
+        data: Ranks that hold the same part of the model and see other tokens, context included: gradients are
+            summed over them.
+        shards: Those of them that share out what is sharded.
+        expert: Ranks that hold other experts of the same layers.
+        expert_data: Ranks that hold the same experts and see other tokens.
+        expert_shards: Those of them that share out what is sharded.
+        previous: The same place in the stage before, or in the last one.
+        following: The same place in the stage behind, or in the first one.
+    """
+
+    rank: int
+    tensor: tuple[int, ...]
+    context: tuple[int, ...]
+    ulysses: tuple[int, ...]
+    ring: tuple[int, ...]
+    data: tuple[int, ...]
+    shards: tuple[int, ...]
+    expert: tuple[int, ...]
+    expert_data: tuple[int, ...]
+    expert_shards: tuple[int, ...]
+    previous: int
+    following: int
+
+
+def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGroups:
+    """The groups of one rank.
+
+    Args:
+        config: How the job is split.
+        data_parallel: Data-parallel size, context not included.
+        rank: The rank.
+    """
+    parallel, experts = config.parallelism, config.shape.experts
+    tensor, context = parallel.tensor, parallel.context
+    in_stage = tensor * context * data_parallel
+    first = rank - rank % in_stage
+    place = rank - first
+    column = tuple(range(first + place % tensor, first + in_stage, tensor))  # one tensor rank, all other tokens
+    mine = column.index(rank)
+    contexts = column[mine - mine % context :][:context]
+    ulysses = ulysses_ways(config)
+    where = contexts.index(rank)
+    # Experts that are not split over the tensor-parallel ranks are spread over these ranks as well.
+    spread = tuple(range(first, first + in_stage)) if experts and not experts.tensor_parallel else column
+    index = spread.index(rank)
+    ways = parallel.expert if experts else 1
+    expert_data = spread[index % ways :: ways]
+    shards = config.optimizer.shards
+    return RankGroups(
+        rank=rank,
+        tensor=tuple(range(rank - place % tensor, rank - place % tensor + tensor)),
+        context=contexts,
+        ulysses=contexts[where - where % ulysses :][:ulysses],
+        ring=contexts[where % ulysses :: ulysses],
+        data=column,
+        shards=_block(column, mine, shards * context if shards else len(column)),
+        expert=spread[index - index % ways :][:ways],
+        expert_data=expert_data,
+        expert_shards=_block(
+            expert_data, expert_data.index(rank), _expert_shards(config, len(expert_data), data_parallel)
+        ),
+        previous=(rank - in_stage) % (in_stage * parallel.pipeline),
+        following=(rank + in_stage) % (in_stage * parallel.pipeline),
+    )
+
+
+def ulysses_ways(config: TrainingConfig) -> int:
+    """Ranks among which heads are exchanged."""
+    method = config.parallelism.context_method.value
+    return {"ulysses": config.parallelism.context, "ring": 1, "hybrid": config.parallelism.ulysses}[method]
+
+
+def _block(group: tuple[int, ...], index: int, size: int) -> tuple[int, ...]:
+    """The run of neighbours that a member belongs to when the group is cut into runs of a size."""
+    return group[index - index % size :][:size]
+
+
+def _expert_shards(config: TrainingConfig, members: int, data_parallel: int) -> int:
+    shards = config.optimizer.shards
+    return max(1, members * shards // data_parallel) if shards else members

@@ -1,0 +1,171 @@
+"""Reads what one simulated process left behind, and says in one sentence why there is nothing to read."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.launcher import LOG, too_long
+from ms_tune.dryrun.result import PhasePeak, Reading
+from ms_tune.errors import RunError
+from ms_tune.memory.report import Wish, analyse_rank
+from ms_tune.texts import msg
+from ms_tune.trace.folder import BLOCKS, find_trace
+from ms_tune.trace.runtime_log import RuntimeLog, read_runtime_log
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.memory.phases import Phase
+    from ms_tune.memory.report import RankReport
+    from ms_tune.texts import Message
+    from ms_tune.trace.folder import RankFiles
+
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|File too large")
+_LITTLE = 1 * MIB  # bytes left on a disk that is full
+_LAST_LINES = 3  # of a log that holds no error
+
+
+def check_end(folder: Path, ended: Ended, timeout: float, *, level: int = 1) -> None:
+    """Raise :class:`RunError` unless the process came to a good end.
+
+    A process that crashed may still have written a trace, and one that failed to train may exit with 0: only exit code
+    0 and MindSpore's statistics in the log together make a run that may be judged. At level 0, which compiles only,
+    there are none.
+    """
+    if ended.timed_out:
+        raise too_long(timeout)
+    log = read_runtime_log(folder / LOG)
+    if ended.code == 0 and (log.statistics is not None or not level):
+        return
+    if _disk_is_full(folder, log, ended.code):
+        raise RunError(msg("dryrun.run.disk-full", folder=folder), see_log(folder))
+    if ended.code == 0:
+        raise RunError(msg("dryrun.run.no-statistics", reason=_last_words(folder, log)), see_log(folder))
+    if ended.code < 0:
+        params = {"signal": _signal_name(-ended.code), "code": ended.code}
+        raise RunError(msg("dryrun.run.signal", **params, reason=_last_words(folder, log)), see_log(folder))
+    raise RunError(msg("dryrun.run.failed", code=ended.code, reason=_last_words(folder, log)), see_log(folder))
+
+
+def see_log(folder: Path) -> Message:
+    """Where to read more."""
+    return msg("dryrun.run.log", log=folder / LOG)
+
+
+def read_rank(folder: Path, rank: int | None, seconds: float) -> Reading:
+    """The trace that a process left in its folder.
+
+    Args:
+        folder: The process's folder.
+        rank: The rank that it ran as; None for any.
+        seconds: How long it ran.
+
+    Raises:
+        RunError: There is none, more than one, one of another rank, or one without device memory.
+        TraceError: It cannot be read.
+    """
+    (files,) = find_trace(_find_trace(folder, rank)).ranks
+    return reading_of(folder, files, seconds)
+
+
+def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
+    """The reading of the files of one rank.
+
+    Raises:
+        RunError: They tell of no device memory.
+        TraceError: They cannot be read.
+    """
+    # Launches and communication are not needed here, and their files are as long as the trace.
+    files = replace(files, tasks=None, collectives=None)
+    report = analyse_rank(files, Wish(with_graph=False), lambda _: None)
+    if not report.curve.peak_bytes:
+        raise RunError(msg("dryrun.run.empty-trace"), msg("dryrun.run.empty-trace.hint", log=folder / LOG))
+    return Reading(
+        folder=folder,
+        trace=files.blocks,
+        report=report,
+        phase_peaks=_phase_peaks(report),
+        seconds=seconds,
+        warnings=_disagreements(report),
+    )
+
+
+def _find_trace(folder: Path, rank: int | None) -> Path:
+    """The tracker's file: in the folder, or one down when communication was initialised (MindSpore's rule)."""
+    found = [path for path in (folder / BLOCKS, *sorted(folder.glob(f"rank_*/{BLOCKS}"))) if path.is_file()]
+    if len(found) != 1:
+        raise RunError(msg("dryrun.run.no-trace", count=len(found)), see_log(folder))
+    below = found[0].parent
+    if rank is not None and below != folder and below.name != f"rank_{rank}":
+        raise RunError(msg("dryrun.run.other-rank", rank=rank, folder=below.name), see_log(folder))
+    return found[0]
+
+
+def _disk_is_full(folder: Path, log: RuntimeLog, code: int) -> bool:
+    if code == -signal.SIGXFSZ or _DISK_FULL.search(log.last_error or ""):
+        return True
+    return shutil.disk_usage(folder).free < _LITTLE
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
+    """The framework's last error, or the last lines of a log that holds none."""
+    if log.last_error:
+        return log.last_error
+    with (folder / LOG).open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - 4096))
+        lines = [line.strip()[:200] for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    if not lines:
+        return msg("dryrun.run.silent")
+    return msg("dryrun.run.last-lines", lines="\n".join(lines[-_LAST_LINES:]))
+
+
+def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
+    """The most memory in each phase."""
+    curve = report.curve
+    if not report.spans:
+        return {None: PhasePeak(curve.peak_bytes, curve.peak_tick)}
+    peaks: dict[Phase | None, PhasePeak] = {}
+    before = (None, int(curve.tick[0]), report.spans[0].start)
+    for phase, start, end in (before, *((span.phase, span.start, span.end) for span in report.spans)):
+        first, last = curve.tick.searchsorted([start, end])
+        if last <= first:
+            continue
+        place = int(first) + int(curve.used[first:last].argmax())
+        found = PhasePeak(int(curve.used[place]), int(curve.tick[place]))
+        if phase not in peaks or found.bytes > peaks[phase].bytes:
+            peaks[phase] = found
+    return peaks
+
+
+def _disagreements(report: RankReport) -> tuple[Message, ...]:
+    """Whatever does not agree: MindSpore counts the same memory in two other ways, and the child listed its tensors."""
+    peak, table, log = report.curve.peak_bytes, report.table, report.log
+    found = []
+    if log is not None and log.statistics is not None and log.statistics.peak_mib != peak // MIB:
+        found.append(msg("dryrun.warning.log-differs", log=log.statistics.peak_mib, trace=peak // MIB))
+    if len(report.curve.mismatches):
+        found.append(msg("dryrun.warning.column-differs", rows=len(report.curve.mismatches)))
+    if table.dropped_count or table.truncated:
+        found.append(msg("dryrun.warning.dropped", rows=table.dropped_count))
+    if report.host_rows:
+        found.append(msg("memory.offloaded", rows=report.host_rows, size=round(report.host_bytes / MIB)))
+    if not report.contents.stacks_useful:
+        found.append(msg("memory.stacks-useless"))
+    if report.contents.tensors_missing:
+        found.append(msg("memory.tensors-missing", missing=report.contents.tensors_missing))
+    return tuple(found)

@@ -1,0 +1,187 @@
+"""Self-attention with rotary positions and grouped key/value heads, and the attention itself.
+
+Shapes: ``s`` tokens, ``b`` samples, ``n`` query heads of this rank, ``g`` its key/value heads, ``d`` head size.
+Activations are ``(s, b, …)``. Modules have the names of Megatron-LM's and MindFormers' (``linear_qkv``,
+``core_attention``, ``linear_proj``), so that a config's patterns find them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, mint, nn, ops
+
+from .context import RingAttention, apart, heads_to_sequence, joined, sequence_to_heads
+from .linear import ColumnLinear, Norm, RowLinear
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+_MASK_SIZE = 2048  # FlashAttentionScore, sparse_mode 2: a compressed lower-triangular mask of this size
+_LEFT_UP_CAUSAL = 2
+_ROTARY_BASE = 10000.0
+_MASKED = -10000.0
+
+
+class SelfAttention(nn.Cell):
+    """Causal self-attention; queries, keys and values come from one projection."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        shape, tensor = settings.shape, settings.groups.tensor.size
+        # With fewer key/value heads than ranks, every rank has a copy of one.
+        self.heads, self.groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
+        self.size = shape.head_size
+        self.split = (self.heads * self.size, self.groups * self.size, self.groups * self.size)
+        self.linear_qkv = ColumnLinear(
+            shape.hidden_size, sum(self.split) * tensor, bias=shape.qkv_bias, settings=settings
+        )
+        self.q_layernorm = Norm(self.size, settings) if shape.qk_norm else None
+        self.k_layernorm = Norm(self.size, settings) if shape.qk_norm else None
+        self.rotary = Rotary(settings) if shape.rotary else None
+        self.core_attention = core_attention(settings, self.heads, self.size)
+        self.linear_proj = RowLinear(
+            shape.num_attention_heads * self.size, shape.hidden_size, bias=shape.output_bias, settings=settings
+        )
+
+    def construct(self, x: Tensor, tables: Tables) -> Tensor:
+        """Attend: ``(s, b, h)`` to the same."""
+        query, key, value = mint.split(self.linear_qkv(x), self.split, dim=-1)
+        query = self.positioned(query, self.heads, self.q_layernorm, tables)
+        key = self.positioned(key, self.groups, self.k_layernorm, tables)
+        return self.linear_proj(self.core_attention(query, key, value, tables.mask))
+
+    def positioned(self, x: Tensor, heads: int, norm: nn.Cell | None, tables: Tables) -> Tensor:
+        """Heads, normalised where the model does that, with their positions: ``(s, b, heads, d)``."""
+        x = x.reshape(*x.shape[:2], heads, self.size)
+        if norm is not None:
+            x = norm(x)
+        return x if self.rotary is None else self.rotary(x, tables)
+
+
+class Tables:
+    """What all layers share: cosines and sines of the rotary positions, and the causal mask."""
+
+    def __init__(self, settings: Settings, rotary_size: int) -> None:
+        self.cos, self.sin = _rotary_tables(settings.tokens, rotary_size, settings.rotary_dtype)
+        if settings.shape.flash_attention:
+            self.mask = Tensor(np.triu(np.ones((_MASK_SIZE, _MASK_SIZE), np.uint8), 1))
+        else:
+            length = settings.tokens * settings.groups.ulysses.size
+            self.mask = mint.triu(mint.ones((length, length), dtype=mindspore.uint8), 1).astype(mindspore.bool_)
+
+
+class Rotary(nn.Cell):
+    """Rotary position embedding of ``(s, b, heads, d)``, as one fused operator, of part of the head or all of it."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.dtype, self.fraction = settings.rotary_dtype, settings.shape.rotary_fraction
+
+    def construct(self, x: Tensor, tables: Tables) -> Tensor:
+        """Turn the first part of each head."""
+        turned = tables.cos.shape[-1]
+        if turned == x.shape[-1]:
+            return self.turn(x, tables)
+        first, rest = mint.split(x, (turned, x.shape[-1] - turned), dim=-1)
+        return mint.cat((self.turn(first, tables), rest), dim=-1)
+
+    def turn(self, x: Tensor, tables: Tables) -> Tensor:
+        """Turn all of each head, in the number format for positions."""
+        given = x.dtype
+        if given == self.dtype:
+            return ops.rotary_position_embedding(x, tables.cos, tables.sin, 0)
+        return ops.rotary_position_embedding(x.astype(self.dtype), tables.cos, tables.sin, 0).astype(given)
+
+
+def core_attention(settings: Settings, heads: int, size: int) -> nn.Cell:
+    """The attention itself, over sequences that are spread over ranks or not.
+
+    Args:
+        settings: The config and the groups.
+        heads: Query heads of this rank.
+        size: Size of a query or key head.
+    """
+    groups = settings.groups
+    inner: nn.Cell
+    if not settings.shape.flash_attention:
+        inner = PlainAttention(size)
+    elif groups.ring.size > 1:
+        inner = RingAttention(groups, heads // groups.ulysses.size, size**-0.5)
+    else:
+        inner = FlashAttention(heads // groups.ulysses.size, size)
+    return UlyssesAttention(settings, inner) if groups.ulysses.size > 1 else inner
+
+
+class FlashAttention(nn.Cell):
+    """FlashAttention on heads that lie side by side."""
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__()
+        self.heads, self.scale = heads, size**-0.5
+
+    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
+        return ops.flash_attention_score(
+            joined(query),
+            joined(key),
+            joined(value),
+            self.heads,
+            attn_mask=mask,
+            scalar_value=self.scale,
+            input_layout="SBH",
+            sparse_mode=_LEFT_UP_CAUSAL,
+        )
+
+
+class PlainAttention(nn.Cell):
+    """Attention by matrix products, with all scores in memory, the softmax in float32."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
+        heads = query.shape[2]
+        value = apart(value, key)
+        query, key, value = self.rows(query, heads), self.rows(key, heads), self.rows(value, heads)
+        scores = mint.bmm(query, mint.transpose(key, 1, 2)) * self.size**-0.5
+        scores = scores.astype(mindspore.float32).masked_fill(mask, _MASKED)
+        scores = mint.nn.functional.softmax(scores, dim=-1).astype(query.dtype)
+        context = mint.bmm(scores, value)
+        length, width = context.shape[1:]
+        return mint.permute(context.reshape(-1, heads, length, width), (2, 0, 1, 3)).reshape(length, -1, heads * width)
+
+    def rows(self, x: Tensor, heads: int) -> Tensor:
+        """``(s, b, g, d)`` to ``(b n, s, d)``, every key/value head as often as query heads use it."""
+        if x.shape[2] != heads:
+            x = mint.repeat_interleave(x, heads // x.shape[2], dim=2)
+        return mint.permute(x, (1, 2, 0, 3)).reshape(-1, x.shape[0], x.shape[3])
+
+
+class UlyssesAttention(nn.Cell):
+    """Attention over the whole sequence with some of the heads; all-to-all before and behind."""
+
+    def __init__(self, settings: Settings, inner: nn.Cell) -> None:
+        super().__init__()
+        self.group, self.inner = settings.groups.ulysses, inner
+
+    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
+        heads = query.shape[2]
+        value = apart(value, key)
+        query, key, value = (heads_to_sequence(x, self.group) for x in (query, key, value))
+        context = self.inner(query, key, value, mask)
+        context = context.reshape(*context.shape[:2], heads // self.group.size, -1)
+        return joined(sequence_to_heads(context, self.group))
+
+
+def _rotary_tables(length: int, size: int, dtype: mindspore.Type) -> tuple[Tensor, Tensor]:
+    """``(s, 1, 1, size)`` each."""
+    frequencies = _ROTARY_BASE ** (-np.arange(0, size, 2, dtype=np.float32) / size)
+    angles = np.outer(np.arange(length, dtype=np.float32), frequencies)
+    angles = np.concatenate([angles, angles], axis=-1)[:, None, None, :]
+    return Tensor(np.cos(angles)).astype(dtype), Tensor(np.sin(angles)).astype(dtype)

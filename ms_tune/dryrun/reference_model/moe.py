@@ -1,0 +1,205 @@
+"""Feed-forward blocks: dense, and mixtures of experts.
+
+A mixture routes each token to some experts (softmax, top-k), brings the tokens to the ranks that hold them, applies the
+experts and brings the results back. Routing is taken to be even: in simulation nothing is computed, so every expert gets
+the same number of tokens; a real run's busiest rank needs more.
+
+Shapes: ``T`` tokens of this rank, ``k`` experts per token, ``E`` experts, ``e`` of them on this rank, ``h`` hidden size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore.common.initializer import initializer
+from mindspore.ops.auto_generate import grouped_matmul_v4
+
+from .linear import ColumnLinear, Linear, RowLinear
+from .parallel import exchange, gather, scatter
+from .settings import number_format
+
+if TYPE_CHECKING:
+    from ms_tune.config.model import Experts
+
+    from .settings import Settings
+
+_FUNCTIONS = {
+    "gelu": mint.nn.functional.gelu,
+    "fast_gelu": ops.fast_gelu,
+    "silu": mint.nn.functional.silu,
+    "relu": mint.nn.functional.relu,
+}
+
+
+class Activation(nn.Cell):
+    """The activation function; a gated one takes twice the width and multiplies its halves."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it along the last axis."""
+        if self.name == "fusedswiglu":
+            return ops.swiglu(x)
+        if self.name == "swiglu":
+            gate, value = mint.chunk(x, 2, dim=-1)
+            return mint.nn.functional.silu(gate) * value
+        return _FUNCTIONS[self.name](x)
+
+
+class FeedForward(nn.Cell):
+    """The dense block: one projection up, twice as wide if it is gated, the activation, one projection down."""
+
+    def __init__(self, width: int, settings: Settings) -> None:
+        super().__init__()
+        shape = settings.shape
+        wide = 2 * width if shape.gated else width
+        self.linear_fc1 = ColumnLinear(shape.hidden_size, wide, bias=shape.mlp_bias, settings=settings)
+        self.activation_func = Activation(shape.activation)
+        self.linear_fc2 = RowLinear(width, shape.hidden_size, bias=shape.mlp_bias, settings=settings)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply the block: ``(s, b, h)`` to the same."""
+        return self.linear_fc2(self.activation_func(self.linear_fc1(x)))
+
+
+class SharedExperts(FeedForward):
+    """The expert that sees every token, weighted by a gate where the model has one."""
+
+    def __init__(self, experts: Experts, settings: Settings) -> None:
+        super().__init__(experts.shared_ffn_hidden_size, settings)
+        self.dtype = number_format(experts.router)
+        gate = Linear(settings.shape.hidden_size, 1, bias=False, dtype=self.dtype)
+        self.shared_experts_gate = gate if experts.shared_gate else None
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply the block: ``(s, b, h)`` to the same."""
+        y = super().construct(x)
+        if self.shared_experts_gate is None:
+            return y
+        return y * mint.sigmoid(self.shared_experts_gate(x.astype(self.dtype))).astype(y.dtype)
+
+
+class Router(nn.Cell):
+    """Chooses the experts of each token and how much each one counts."""
+
+    def __init__(self, experts: Experts, hidden_size: int) -> None:
+        super().__init__()
+        self.dtype, self.per_token = number_format(experts.router), experts.per_token
+        self.weight = Parameter(initializer("normal", (experts.count, hidden_size), self.dtype))
+
+    def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``(T, h)`` to the experts of each token and their weights, both ``(T, k)``."""
+        logits = mint.nn.functional.linear(x.astype(self.dtype), self.weight).astype(mindspore.float32)
+        scores = mint.nn.functional.softmax(logits, dim=-1)
+        weights, chosen = mint.topk(scores, self.per_token, dim=-1)
+        return chosen.astype(mindspore.int32), weights / mint.sum(weights, dim=-1, keepdim=True)
+
+
+class GroupedExperts(nn.Cell):
+    """The experts of this rank as one grouped matrix product; weights are ``(e, inputs, outputs)``."""
+
+    def __init__(self, local: int, width: int, settings: Settings) -> None:
+        super().__init__()
+        shape = settings.shape
+        self.local, wide = local, 2 * width if shape.gated else width
+        self.weight1 = Parameter(initializer("normal", (local, shape.hidden_size, wide), settings.dtype))
+        self.activation_func = Activation(shape.activation)
+        self.weight2 = Parameter(initializer("normal", (local, width, shape.hidden_size), settings.dtype))
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
+        ends = Tensor(np.linspace(0, x.shape[0], self.local + 1).astype(np.int64)[1:])
+        return self.product(self.activation_func(self.product(x, self.weight1, ends)), self.weight2, ends)
+
+    def product(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+        """Rows up to each end times the matrix of each expert."""
+        return grouped_matmul_v4([x], [weight], group_list=ends, split_item=3, group_type=0, group_list_type=0)[0]
+
+
+class SequentialExperts(nn.Cell):
+    """The experts of this rank, one after the other."""
+
+    def __init__(self, local: int, width: int, settings: Settings) -> None:
+        super().__init__()
+        self.local_experts = nn.CellList([_Expert(width, settings) for _ in range(local)])
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
+        ends = np.linspace(0, x.shape[0], len(self.local_experts) + 1).astype(int)
+        parts = mint.split(x, tuple(int(size) for size in np.diff(ends)), dim=0)
+        return mint.cat([expert(part) for expert, part in zip(self.local_experts, parts, strict=True)], dim=0)
+
+
+class _Expert(nn.Cell):
+    def __init__(self, width: int, settings: Settings) -> None:
+        super().__init__()
+        shape = settings.shape
+        wide = 2 * width if shape.gated else width
+        self.linear_fc1 = Linear(shape.hidden_size, wide, bias=shape.mlp_bias, dtype=settings.dtype)
+        self.activation_func = Activation(shape.activation)
+        self.linear_fc2 = Linear(width, shape.hidden_size, bias=shape.mlp_bias, dtype=settings.dtype)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.linear_fc2(self.activation_func(self.linear_fc1(x)))
+
+
+class MixtureOfExperts(nn.Cell):
+    """Router, routed experts, shared expert."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        experts, groups = settings.experts, settings.groups
+        self.settings, self.group = experts, groups.expert
+        self.local = experts.count // groups.expert.size
+        # Experts that are split over the tensor-parallel ranks need the tokens of all of these.
+        self.split_over = groups.tensor if experts.tensor_parallel and groups.tensor.size > 1 else None
+        width = experts.ffn_hidden_size // (self.split_over.size if self.split_over else 1)
+        kind = GroupedExperts if experts.grouped else SequentialExperts
+        self.router = Router(experts, settings.shape.hidden_size)
+        self.experts = kind(self.local, width, settings)
+        shared = SharedExperts(experts, settings) if experts.shared_ffn_hidden_size else None
+        self.shared_experts = shared
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply the block: ``(s, b, h)`` to the same."""
+        tokens = x.reshape(-1, x.shape[-1])
+        chosen, weights = self.router(tokens)
+        y = self.routed(tokens, chosen, weights.astype(x.dtype)).reshape(x.shape)
+        return y if self.shared_experts is None else y + self.shared_experts(x)
+
+    def rows(self, tokens: int) -> int:
+        """Rows that this rank's tokens make: one for each of a token's experts, up to the experts' capacity."""
+        experts, rows = self.settings, tokens * self.settings.per_token
+        if experts.capacity_factor is None:
+            return rows
+        capacity = math.ceil(experts.capacity_factor * rows / experts.count)
+        return min(rows, capacity * experts.count)
+
+    def routed(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """Tokens in the order of their experts, all-to-all there, in the order of the experts there, and back."""
+        counts = mint.histc(chosen.reshape(-1), self.settings.count, 0, self.settings.count)
+        if self.group.size > 1:
+            exchange(counts, self.group)
+        rows, order = ops.moe_token_permute(tokens, chosen, self.rows(tokens.shape[0]))
+        rows = exchange(rows, self.group)
+        sort = self.group.size > 1 and self.local > 1
+        if sort:
+            local = mint.zeros((rows.shape[0],), dtype=mindspore.int32)
+            rows, local_order = ops.moe_token_permute(rows, local)
+        rows = self.apply_experts(rows)
+        if sort:
+            rows = ops.moe_token_unpermute(rows, local_order)
+        rows = exchange(rows, self.group)
+        return ops.moe_token_unpermute(rows, order, weights)
+
+    def apply_experts(self, rows: Tensor) -> Tensor:
+        """Apply the experts of this rank; with tensor-parallel experts to the tokens of all tensor-parallel ranks."""
+        if self.split_over is None:
+            return self.experts(rows)
+        return scatter(self.experts(gather(rows, self.split_over)), self.split_over)

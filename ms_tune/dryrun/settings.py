@@ -1,0 +1,178 @@
+"""``--set`` and ``--sweep``: a config with some values otherwise, made by edits of a copy of its text."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from typing import TYPE_CHECKING
+
+import yaml
+
+from ms_tune.config.keys import names
+from ms_tune.config.source import MISSING, parse_source
+from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, prove
+from ms_tune.dryrun.request import Setting
+from ms_tune.errors import ConfigError, UsageError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.config.dialects.recognise import Dialect
+    from ms_tune.config.source import KeyPath, SourceFile
+
+MOST_VARIANTS = 256
+
+
+def parse_setting(text: str) -> Setting:
+    """``parallel_config.micro_batch_num=8`` as a setting.
+
+    Raises:
+        UsageError: It is not of this form, or the value is no YAML.
+    """
+    name, equals, raw = text.partition("=")
+    path: KeyPath = tuple(int(part) if part.isdigit() else part for part in name.strip().split("."))
+    if not equals or "" in path:
+        raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
+    raw = raw.strip()
+    try:
+        yaml.safe_load(raw)
+    except yaml.YAMLError:
+        raise UsageError(msg("stages.set.value", text=text), msg("stages.set.form.hint")) from None
+    return Setting(path, raw or "null")
+
+
+def parse_sweep(text: str) -> tuple[Setting, ...]:
+    """``path=a,b,c`` as one setting for each value; commas within brackets and quotes belong to a value.
+
+    Raises:
+        UsageError: As :func:`parse_setting`.
+    """
+    name, equals, raw = text.partition("=")
+    if not equals:
+        raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
+    return tuple(parse_setting(f"{name}={value}") for value in _split(raw))
+
+
+def _split(raw: str) -> list[str]:
+    values, depth, quote = [""], 0, ""
+    for letter in raw:
+        if letter == "," and not depth and not quote:
+            values.append("")
+            continue
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+        values[-1] += letter
+    return values
+
+
+def variants(settings: Sequence[Setting], sweeps: Sequence[Sequence[Setting]]) -> tuple[tuple[Setting, ...], ...]:
+    """Every combination of the swept values, each with the settings that all of them share.
+
+    Raises:
+        UsageError: There are too many.
+    """
+    count = 1
+    for sweep in sweeps:
+        count *= len(sweep)
+    if count > MOST_VARIANTS:
+        raise UsageError(msg("stages.sweep.many", count=count, most=MOST_VARIANTS))
+    return tuple((*settings, *chosen) for chosen in itertools.product(*sweeps))
+
+
+def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dialect | None) -> SourceFile:
+    """The config with the settings, one after the other.
+
+    Raises:
+        UsageError: The config has no such path.
+        ConfigError: The place cannot be edited by itself.
+    """
+    for setting in settings:
+        source = _with_setting(source, setting, dialect)
+    return source
+
+
+def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None) -> SourceFile:
+    present = source.get(setting.path, MISSING) is not MISSING
+    if not present:
+        _check_known(source, setting.path, dialect)
+    kind = ChangeKind.SET_VALUE if present else ChangeKind.ADD_KEY
+    try:
+        text, changes = _edited(source, Change(kind, setting.path, raw=setting.raw))
+    except EditRefusedError as error:
+        where = source.nearest(setting.path).value
+        raise ConfigError(
+            msg("stages.set.refused", setting=str(setting), reason=error.message),
+            path=source.path,
+            line=where.line,
+            column=where.column,
+        ) from error
+    edited = parse_source(text, source.path)
+    return edited if changes else source
+
+
+def _edited(source: SourceFile, change: Change) -> tuple[str, bool]:
+    """The text after a change, and whether it is another one.
+
+    Raises:
+        EditRefusedError: It cannot be made, or would change more than it should.
+    """
+    edits = change.edits(source)
+    if not prove(source, [change], edits):
+        raise EditRefusedError(msg("edits.unproven"))
+    text = apply_edits(source.text, edits)
+    return text, text != source.text
+
+
+def _check_known(source: SourceFile, path: KeyPath, dialect: Dialect | None) -> None:
+    """Raise :class:`UsageError` unless the path's section is there and the dialect knows such a key in it."""
+    for length in range(len(path)):
+        section = source.get(path[:length], MISSING)
+        here = set(map(str, section)) if isinstance(section, dict) else set()
+        known = here | (set(names(dialect, tuple(map(str, path[:length])))) if dialect else set())
+        last = length == len(path) - 1
+        name = str(path[length])
+        if name in (known if last else here):
+            continue
+        similar = difflib.get_close_matches(name, sorted(known), 1)
+        written = ".".join(map(str, path))
+        if similar:
+            meant = ".".join(map(str, (*path[:length], similar[0], *path[length + 1 :])))
+            raise UsageError(msg("stages.set.unknown", path=written), msg("stages.set.meant", path=meant))
+        raise UsageError(msg("stages.set.unknown", path=written))
+
+
+def changed_text(source: SourceFile, changes: Sequence[tuple[str, object]]) -> str:
+    """The config's text with dotted keys set, or left out where the value is None: for people to read.
+
+    What cannot be edited in place, such as a section that an anchor shares, is told in comments at the end.
+
+    Args:
+        source: The config.
+        changes: Dotted key and value of each change.
+    """
+    current, refused = source, []
+    for key, value in changes:
+        path: KeyPath = tuple(key.split("."))
+        kind = ChangeKind.SET_VALUE if current.get(path, MISSING) is not MISSING else ChangeKind.ADD_KEY
+        change = Change(ChangeKind.REMOVE_KEY, path) if value is None else Change(kind, path, value)
+        try:
+            text, _ = _edited(current, change)
+            current = parse_source(text, source.path)
+        except (EditRefusedError, ConfigError):
+            refused.append(f"# {key}: {'(left out)' if value is None else value}")
+    if not refused:
+        return current.text
+    return "\n".join([current.text.rstrip("\n"), *(" ".join(line.split()) for line in refused), ""])
+
+
+def unified_diff(before: str, after: str, name: str) -> str:
+    """The difference of two texts as ``diff -u`` writes it; empty if there is none."""
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

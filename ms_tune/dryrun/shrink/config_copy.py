@@ -1,0 +1,114 @@
+"""A copy of a config that remembers what was changed in it."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ms_tune.config.source import parse_source
+from ms_tune.dryrun.request import Change
+from ms_tune.errors import ConfigError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ms_tune.config.source import SourceFile
+
+
+class ConfigCopy:
+    """The values of a config, to be changed by dotted key.
+
+    Attributes:
+        data: The values.
+        path: The config's file.
+    """
+
+    def __init__(self, data: dict[str, Any], path: Path, sections: Sequence[str] = ()) -> None:
+        """Copy a config.
+
+        Args:
+            data: Its values; they are not changed.
+            path: Its file, for error messages.
+            sections: Dotted keys that must be mappings where they are given.
+
+        Raises:
+            ConfigError: One of the sections is something else.
+        """
+        self.data: dict[str, Any] = copy.deepcopy(data)
+        self.path = path
+        self._changes: dict[str, Change] = {}
+        for section in sections:
+            if not isinstance(self.get(section, {}), dict):
+                raise ConfigError(msg("model.section-not-a-mapping", key=section), path=path)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What differs from the config, one entry a key."""
+        return tuple(change for change in self._changes.values() if change.before != change.after)
+
+    def get(self, path: str, default: object = None) -> Any:  # noqa: ANN401 - YAML values have any type
+        """A value; the default where there is none, or null."""
+        node: Any = self.data
+        for part in path.split("."):
+            if not isinstance(node, dict) or part not in node:
+                return default
+            node = node[part]
+        return default if node is None else node
+
+    def set(self, path: str, value: object) -> None:
+        """Set a value; sections on the way are made."""
+        *parents, last = path.split(".")
+        node = self.data
+        for part in parents:
+            if node.get(part) is None:
+                node[part] = {}
+            node = node[part]
+        before = node.get(last)
+        if before != value or type(before) is not type(value) or last not in node:
+            node[last] = value
+            self._remember(path, before, value)
+
+    def remove(self, path: str) -> None:
+        """Leave a key out."""
+        *parents, last = path.split(".")
+        node = self.data
+        for part in parents:
+            node = node.get(part) or {}
+        if last in node:
+            self._remember(path, node.pop(last), None)
+
+    def count(self, path: str, default: int) -> int:
+        """A whole number above zero."""
+        value = self.get(path, default)
+        if type(value) is not int or value <= 0:
+            raise ConfigError(msg("model.not-positive", key=path, value=repr(value)), path=self.path)
+        return value
+
+    def names(self, path: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of names."""
+        value = self.get(path, list(default))
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ConfigError(msg("model.not-names", key=path, value=repr(value)), path=self.path)
+        return tuple(value)
+
+    def twin(self) -> ConfigCopy:
+        """The same values and changes once more, to try something."""
+        made = ConfigCopy(self.data, self.path)
+        made._changes = dict(self._changes)
+        return made
+
+    def text(self) -> str:
+        """The values as YAML."""
+        return yaml.safe_dump(self.data, sort_keys=False, allow_unicode=True)
+
+    def source(self) -> SourceFile:
+        """The values as if they had been read from a file."""
+        return parse_source(self.text(), self.path)
+
+    def _remember(self, path: str, before: object, after: object) -> None:
+        first = self._changes.get(path)
+        self._changes[path] = Change(path, first.before if first else before, after)

@@ -1,0 +1,305 @@
+"""Fewer layers for one stage of a MindFormers config, each of which does what it does in the full model.
+
+The simulated stage keeps layers of each of its kinds; every other cell keeps its first layer, since the whole graph is
+compiled before it is cut into stages. What the layers that are left recompute and swap is written for their new numbers,
+and then read back by the framework's own rules (:func:`ms_tune.layers.normalize`): settings that would not give every
+layer what it had are not run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.config.dialects.mindformers import read_recompute
+from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy
+from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
+from ms_tune.layers import Effect, Severity, normalize
+from ms_tune.layers.convert import convert
+from ms_tune.layers.plans import MINDFORMERS, from_recompute_plan
+from ms_tune.layers.stage import Stage, StageLayer, resized, stage_of
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan
+
+_LAYER_KEYS = ("num_hidden_layers", "num_layers")
+_EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_moe_experts", "expert_num")
+# What a config that is silent about experts gets, by model type: how many, and how many layers at the front without.
+# Source: the configuration classes in mindformers/models/*/configuration_*.py, MindFormers 1.9.
+_DEFAULT_EXPERTS = {"deepseek_v3": (256, 3), "glm4_moe": (128, 1), "qwen3_moe": (128, 0), "telechat3_moe": (192, 3)}
+_ARCHITECTURES = {
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "TeleChat3MoeForCausalLM": "telechat3_moe",
+}
+_SETTINGS = ("recompute_config.", "swap_config.")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be cut.
+
+    Attributes:
+        key: The dotted key of the number of layers.
+        index: The stage to simulate.
+        stages: Pipeline stages.
+        layers: Layers that the stage is to have; None for what the config gives it.
+    """
+
+    key: str
+    index: int
+    stages: int
+    layers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CutModel:
+    """A config with the layers of one stage cut.
+
+    Attributes:
+        config: The config to run.
+        layers: Layers of the stage in it.
+        full_layers: Layers of the stage as the user wrote it; None if that cannot be told.
+        kinds: Layers of the stage by kind, as they will be run; empty if they cannot be told apart.
+    """
+
+    config: ConfigCopy
+    layers: int
+    full_layers: int | None
+    kinds: dict[str, int]
+
+    @property
+    def shrunk(self) -> bool:
+        """Whether the stage has fewer layers than the user gave it, or that cannot be told."""
+        return self.layers != self.full_layers
+
+
+def layer_count_key(config: ConfigCopy) -> str | None:
+    """The dotted key under which the config names its layers."""
+    return next((f"{MODEL}.{key}" for key in _LAYER_KEYS if config.get(f"{MODEL}.{key}")), None)
+
+
+def layer_plan(config: ConfigCopy) -> NormalizedPlan | None:
+    """Where MindFormers puts the config's layers, and what they do; None where ms-tune cannot tell."""
+    try:
+        inputs = read_recompute(config.source())
+    except MsTuneError:
+        return None
+    return from_recompute_plan(normalize(inputs), inputs.version)
+
+
+def cut(config: ConfigCopy, plan: NormalizedPlan | None, wish: Wish) -> CutModel:
+    """Give one stage the layers that are wished for.
+
+    Args:
+        config: The config; it is not changed.
+        plan: What its layers do, if that is known.
+        wish: Which stage, and how many layers.
+
+    Raises:
+        UsageError: So few layers cannot be spread over the stage's chunks.
+        UnsupportedError: The settings cannot be cut.
+    """
+    full = config.count(wish.key, 1)
+    if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
+        # Nothing is known about single layers: every stage gets the same.
+        if wish.layers is None:
+            return CutModel(config, max(full // wish.stages, 1), None, {})
+        return _cut_evenly(config, wish, wish.layers)
+    pipeline = _stages(config, plan)
+    if len(pipeline) != wish.stages:
+        # Without `use_parallel` one rank holds all the stages that the settings are about.
+        if wish.layers is not None and wish.layers != full:
+            raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+        return CutModel(config, full, full, {})
+    stage = pipeline[wish.index]
+    if wish.layers is None or wish.layers == stage.layers:
+        return CutModel(config, stage.layers, stage.layers, stage.kinds)
+    _check_chunks(stage, wish.layers)
+    kept = _kept(plan, pipeline, resized(stage, wish.layers))
+    for candidate in _candidates(config, plan, wish.key, kept):
+        result = layer_plan(candidate)
+        if result is not None and result.failure is None and _same(result.layers, kept):
+            return CutModel(candidate, wish.layers, stage.layers, _stages(candidate, result)[stage.index].kinds)
+    return _cut_unlike(config, wish, wish.layers, stage.layers)
+
+
+def _cut_unlike(config: ConfigCopy, wish: Wish, layers: int, full: int) -> CutModel:
+    """Settings that cannot be cut layer by layer: the same number everywhere, and what that does to each layer."""
+    made = _cut_evenly(config, wish, layers)
+    plan = layer_plan(made.config)
+    if plan is None or plan.failure is not None:
+        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+    return replace(made, full_layers=full, kinds=_stages(made.config, plan)[wish.index].kinds)
+
+
+def _stages(config: ConfigCopy, plan: NormalizedPlan) -> list[Stage]:
+    assert plan.placement is not None  # noqa: S101 - callers have looked
+    chunks, stages = len(plan.placement), len(plan.placement[0])
+    experts = _expert_layers(config, len(plan.layers))
+    layers = [(layer.chunk, layer.stage, _stage_layer(layer, experts[layer.layer])) for layer in plan.layers]
+    return [stage_of(layers, index, stages, chunks) for index in range(stages)]
+
+
+def _stage_layer(layer: LayerPlan, experts: bool) -> StageLayer:  # noqa: FBT001 - one of a layer's facts
+    excluded = [f"except {pattern}" for pattern in sorted((*layer.select_excludes, *layer.comm_excludes))]
+    swapped = [f"swap {swap.target or 'all'} ({swap.prefetch})" for swap in layer.swap]
+    return StageLayer(
+        layer.layer,
+        experts=experts,
+        full=layer.recompute is Effect.FULL,
+        select=tuple(sorted(layer.select_patterns)),
+        communication=bool(layer.comm_patterns),
+        remark=", ".join((*excluded, *swapped)),
+    )
+
+
+def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
+    """Which layers hold a mixture of experts.
+
+    Source: ``get_gpt_decoder_block_spec`` in mindformers/parallel_core/training_graph/base_models/gpt/gpt_layer_specs.py;
+    older models have experts in every layer (mindformers/models/llama/llama_transformer.py).
+    """
+    named = [config.get(f"{MODEL}.{key}") for key in _EXPERT_KEYS] + [config.get("moe_config.expert_num")]
+    counts = [count for count in named if count is not None] or [_defaults(config)[0]]
+    if not any(type(count) is int and count > 1 for count in counts):
+        return [False] * layers
+    dense = _first_dense(config)
+    every = config.get(f"{MODEL}.moe_layer_freq", 1)
+    if dense:
+        return [layer >= dense for layer in range(layers)]
+    if isinstance(every, list):
+        return [bool(every[layer]) if layer < len(every) else True for layer in range(layers)]
+    return [layer % every == 0 if type(every) is int and every > 0 else True for layer in range(layers)]
+
+
+def _defaults(config: ConfigCopy) -> tuple[int, int]:
+    """Experts, and layers at the front without, of a model whose config does not name them."""
+    named = config.get(f"{MODEL}.architectures")
+    first = named[0] if isinstance(named, list) and named else named
+    kind = config.get(f"{MODEL}.model_type") or _ARCHITECTURES.get(str(first))
+    return (0, 0) if is_legacy(config) else _DEFAULT_EXPERTS.get(str(kind), (0, 0))
+
+
+def _first_dense_key(config: ConfigCopy) -> str:
+    legacy = "moe_config.first_k_dense_replace"
+    return legacy if config.get(legacy) is not None else f"{MODEL}.first_k_dense_replace"
+
+
+def _first_dense(config: ConfigCopy) -> int:
+    """How many layers at the front have no experts."""
+    value = config.get(_first_dense_key(config), _defaults(config)[1])
+    return value if type(value) is int and value > 0 else 0
+
+
+def _check_chunks(stage: Stage, layers: int) -> None:
+    """Raise :class:`UsageError` if a chunk of the stage would be left empty."""
+    if _fills_chunks(stage, layers):
+        return
+    least = next(number for number in range(layers + 1, stage.layers + 1) if _fills_chunks(stage, number))
+    chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
+    raise UsageError(msg("dryrun.layers-chunks", layers=layers, least=least, chunks=chunks))
+
+
+def _fills_chunks(stage: Stage, layers: int) -> bool:
+    """Whether every chunk that has layers keeps one."""
+    made = resized(stage, layers)
+    return all(new.layers or not old.layers for new, old in zip(made.chunks, stage.chunks, strict=True))
+
+
+def _kept(plan: NormalizedPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerPlan]:
+    """The layers that stay, in the model's order: the resized stage's, and the first of every other cell."""
+    numbers = [layer.number for chunk in stage.chunks for layer in chunk.layers]
+    for other in pipeline:
+        if other.index != stage.index:
+            numbers += [chunk.layers[0].number for chunk in other.chunks if chunk.layers]
+    return [plan.layers[number] for number in sorted(numbers)]
+
+
+def _candidates(config: ConfigCopy, plan: NormalizedPlan, key: str, kept: list[LayerPlan]) -> Iterable[ConfigCopy]:
+    """The config with the layers that stay: first with its own settings of them, then with those of each layer."""
+    assert plan.placement is not None  # noqa: S101 - callers have looked
+    counts = [[0] * len(row) for row in plan.placement]
+    for layer in kept:
+        counts[layer.chunk][layer.stage] += 1
+    base = len(kept) // (len(counts) * len(counts[0]))
+    offset: list[Any] = [[count - base for count in row] for row in counts]
+    settled = config.twin()
+    settled.set(key, len(kept))
+    if config.get(f"{MODEL}.offset") or any(map(any, offset)):
+        level: Any = offset if len(offset) > 1 else offset[0]
+        settled.set(f"{MODEL}.offset", level if any(map(any, offset)) else 0)
+    _cut_experts(settled, config, [layer.layer for layer in kept])
+    yield settled
+    renumbered = tuple(replace(layer, layer=number) for number, layer in enumerate(kept))
+    made = convert(
+        replace(plan, placement=tuple(map(tuple, counts)), layers=renumbered, formative=None, problems=()), MINDFORMERS
+    )
+    if not any(problem.severity is Severity.ERROR for problem in made.problems):
+        for path, value in made.values.items():
+            if path.startswith(_SETTINGS) and (value or config.get(path)):
+                settled.set(path, value)
+        yield settled
+
+
+def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> None:
+    """Dense layers stay dense, and those with experts keep them."""
+    dense = _first_dense(config)
+    if dense:
+        made.set(_first_dense_key(config), sum(number < dense for number in kept))
+    every = config.get(f"{MODEL}.moe_layer_freq")
+    if isinstance(every, list) or (type(every) is int and every > 1):
+        pattern = _expert_layers(config, max(kept) + 1)
+        made.set(f"{MODEL}.moe_layer_freq", [int(pattern[number]) for number in kept])
+
+
+def _same(layers: Sequence[LayerPlan], kept: Sequence[LayerPlan]) -> bool:
+    """Whether the layers do what those that were to be kept do."""
+    return list(map(_deeds, layers)) == list(map(_deeds, kept))
+
+
+def _deeds(layer: LayerPlan) -> tuple[object, ...]:
+    """What a layer does, and where; the order of patterns does not matter."""
+    patterns = (layer.select_patterns, layer.comm_patterns, layer.select_excludes, layer.comm_excludes)
+    return layer.stage, layer.chunk, layer.recompute, *map(frozenset, patterns), {repr(swap) for swap in layer.swap}
+
+
+def _cut_evenly(config: ConfigCopy, wish: Wish, layers: int) -> CutModel:
+    """Every stage gets so many layers; counts are clamped to what is left."""
+    made = config.twin()
+    made.set(wish.key, layers * wish.stages)
+    interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
+    chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
+    if layers % chunks:
+        least = -(-layers // chunks) * chunks
+        raise UsageError(msg("dryrun.layers-chunks", layers=layers, least=least, chunks=chunks))
+    if config.get("swap_config.swap") is True and config.get("use_legacy", default=True):
+        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+    if config.get(f"{MODEL}.offset"):
+        made.set(f"{MODEL}.offset", 0)
+    for name in config.get("recompute_config", {}):
+        path = f"recompute_config.{name}"
+        made.set(path, _clamped(config.get(path), layers, layers // chunks))
+    if _first_dense(config):
+        made.set(_first_dense_key(config), min(_first_dense(config), layers * wish.stages))
+    return CutModel(made, layers, None, {})
+
+
+def _clamped(value: object, stage: int, chunk: int) -> object:
+    """A recompute setting with counts no larger than the layers of a stage or, in nested lists, of a chunk of it.
+
+    MindFormers clamps most of them itself, but fails on nested lists that need it (training_graph/transformer/utils.py).
+    """
+    if isinstance(value, dict):
+        return {key: _clamped(item, stage, chunk) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clamped(item, chunk if isinstance(item, list) else stage, chunk) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return min(value, stage)
+    return value

@@ -1,0 +1,45 @@
+"""How a task becomes a process on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.environment import real_environment, simulation_environment
+from ms_tune.dryrun.launcher import Child
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.dryrun.cann_sim.environment import Cann
+    from ms_tune.dryrun.task import Task
+
+# Asks the kernel to end the process with its parent, then becomes the user's program; prctl(2): 1 is PR_SET_PDEATHSIG,
+# which outlives execve(2).
+_BECOME = "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);os.execvp(sys.argv[1],sys.argv[1:])"
+
+
+def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> Child:
+    """The process of a task.
+
+    Args:
+        task: The task.
+        folder: Its folder on this machine.
+        cann: This machine's CANN, real or stand-in.
+        base: The environment to start from; None for that of ms-tune.
+    """
+    own = os.environ if base is None else base
+    if task.real:
+        environment = real_environment(cann.environment(own), folder)
+    else:
+        environment = simulation_environment(own, cann, task.rank, task.world_size, level=task.level, trace=folder)
+    environment |= task.environment
+    if task.command:
+        command = (sys.executable, "-I", "-S", "-c", _BECOME, *task.command)
+        return Child(command, environment, folder, task.timeout, working_folder=Path.cwd())
+    # A checkout that is run in place must be found from the run's folder too.
+    checkout = str(Path(__file__).resolve().parents[2])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), checkout]))
+    return Child((sys.executable, *task.arguments), environment, folder, task.timeout)

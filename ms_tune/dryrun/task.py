@@ -1,0 +1,138 @@
+"""The processes of a job, as data: what each needs, what it says while it runs, and who runs them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ms_tune.dryrun.launcher import LOG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.texts import Message
+
+_PHASES = ("start", "build", "compile", "step", "write")
+_BLOCKS = re.compile(rb"mem block num: (\d{1,12})")  # mem_tracker.cc, when the tracker begins to write
+_TAIL = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One simulated process, to be run anywhere that MindSpore and ms-tune are installed.
+
+    Attributes:
+        folder: Its folder, relative to the run folder.
+        files: Texts that it finds there, by name.
+        arguments: Arguments of the Python that runs it, such as ``("-m", "ms_tune.dryrun.child", "job.json")``.
+        rank: The rank that it simulates, of ``world_size``.
+        level: ``MS_SIMULATION_LEVEL``.
+        timeout: Seconds after which it is stopped.
+        host_bytes: Memory that it will need on the host.
+        stage: Its pipeline stage, for progress.
+        layers: Its layers, for progress; 0 for a command, whose layers nobody knows.
+        command: A command of the user's own, to be run in ms-tune's working folder instead of ``arguments``.
+        real: Run on the device, without simulation.
+        environment: Further variables.
+    """
+
+    folder: str
+    files: Mapping[str, str]
+    arguments: tuple[str, ...]
+    rank: int
+    world_size: int
+    level: int
+    timeout: float
+    host_bytes: int
+    stage: int
+    layers: int
+    command: tuple[str, ...] = ()
+    real: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a process is doing.
+
+    Attributes:
+        phase: ``start``, ``build``, ``compile``, ``step``, ``write`` or ``remote`` (it runs elsewhere).
+        step: The training step that runs, of ``steps``.
+        blocks: Blocks that the tracker has counted so far; None until it tells.
+        elapsed: Seconds since the start.
+    """
+
+    phase: str
+    step: int
+    steps: int
+    blocks: int | None
+    elapsed: float
+
+
+class Observer(Protocol):
+    """Is told what is going on."""
+
+    def say(self, message: Message) -> None:
+        """Something that is not about one process."""
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """These are the processes that will run."""
+
+    def state(self, task: Task, state: State) -> None:
+        """What a process is doing; told several times a second."""
+
+    def end(self, task: Task, ended: Ended) -> None:
+        """A process has ended."""
+
+
+class Engine(Protocol):
+    """Runs tasks. Each has a folder of its own below the run folder, and all it leaves there is there afterwards."""
+
+    def run(
+        self,
+        tasks: Sequence[Task],
+        folder: Path,
+        on_state: Callable[[Task, State], None],
+        on_end: Callable[[Task, Ended], None],
+    ) -> None:
+        """Run all tasks, several at once; whatever interrupts this, no process is left behind.
+
+        Args:
+            tasks: The tasks.
+            folder: The run folder.
+            on_state: Told now and then what a running task is doing.
+            on_end: Told how each task ended, as soon as it has. What it raises ends the run.
+        """
+
+
+def write_files(task: Task, folder: Path) -> None:
+    """Make the task's folder, with what it finds there."""
+    folder.mkdir(parents=True)
+    for name, text in task.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def state_of(folder: Path, elapsed: float) -> State:
+    """What the process in a folder last said that it is doing."""
+    try:
+        said = json.loads((folder / "progress").read_text(encoding="utf-8"))
+        phase, step, steps = str(said["phase"]), int(said["step"]), int(said["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        phase, step, steps = "start", 0, 0
+    known = phase if phase in _PHASES else "start"
+    return State(known, step, steps, _blocks(folder / LOG) if known == "write" else None, elapsed)
+
+
+def _blocks(log: Path) -> int | None:
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL))
+            found = _BLOCKS.findall(file.read())
+    except OSError:
+        return None
+    return int(found[-1]) if found else None

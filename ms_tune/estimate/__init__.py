@@ -1,0 +1,1 @@
+"""Closed-form arithmetic about training: no files, no processes."""

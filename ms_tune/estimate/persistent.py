@@ -1,0 +1,208 @@
+"""Bytes of weights, gradients and optimizer state of one rank, from the sizes of the model.
+
+Sources of the sizes: Megatron-LM ``core/transformer`` (column-parallel projections hold ``outputs / tensor`` rows,
+row-parallel ones ``inputs / tensor`` columns and a whole bias, the embedding ``words / tensor`` rows), DeepSeek-V2
+(arXiv:2405.04434, section 2.1) for latent attention, MindFormers ``pynative/transformers`` (2.1) for what is not split.
+Of the bytes: mixed precision with Adam keeps a float32 copy and two float32 moments (Micikevicius et al.,
+arXiv:1710.03740; ``Float16OptimizerWithFloat16Params``), ZeRO shares them out (arXiv:1910.02054).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.config.model import DType, Sharding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.model import Experts, LatentAttention, ModelShape, TrainingConfig
+    from ms_tune.layers.stage import Chunk, Stage, StageLayer
+
+_MOMENTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Over how many ranks things are split.
+
+    Attributes:
+        shards: Ranks that share out gradients and optimizer state, or weights too (:class:`Sharding`).
+        expert_shards: The same for routed experts.
+    """
+
+    shards: int = 1
+    expert_shards: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One matrix or vector of weights as a rank holds it before data-parallel ranks share it out.
+
+    Attributes:
+        rows: Size of its first axis.
+        columns: All other axes together.
+        dtype: Its number format.
+        experts: It belongs to routed experts.
+    """
+
+    rows: int
+    columns: int
+    dtype: DType
+    experts: bool = False
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """Bytes that a rank holds for the whole run."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+
+
+def persistent_bytes(config: TrainingConfig, stage: Stage, ways: Ways) -> Persistent:
+    """What one rank of a stage holds for the whole run.
+
+    Args:
+        config: The config.
+        stage: The layers of the stage.
+        ways: Over how many ranks things are split.
+    """
+    optimizer, precision = config.optimizer, config.precision
+    weights = gradients = state = 0
+    for weight in stage_weights(config, stage):
+        parts = ways.expert_shards if weight.experts else ways.shards
+        if optimizer.sharding is Sharding.PARAMETERS:
+            # What cannot be cut along its first axis stays whole on every rank.
+            share = weight.size // parts if weight.rows % parts == 0 else weight.size
+            weights += share * weight.dtype.bytes
+            gradients += share * precision.gradients.bytes
+            copy = 0 if weight.dtype is DType.FLOAT32 else 1
+            state += share * DType.FLOAT32.bytes * (copy + _MOMENTS)
+            continue
+        parts = parts if optimizer.distributed else 1
+        share = -(-weight.size // parts)
+        weights += weight.size * weight.dtype.bytes
+        gradients += share * parts * precision.gradients.bytes if optimizer.gradient_buffers else 0
+        kept = DType.FLOAT32.bytes if precision.mixed else weight.dtype.bytes
+        copy = 1 if precision.mixed or optimizer.distributed else 0
+        state += share * (copy * kept + _MOMENTS * kept)
+    return Persistent(weights, gradients, state)
+
+
+def stage_weights(config: TrainingConfig, stage: Stage) -> Iterator[Weight]:
+    """Every weight of a stage as one rank holds it."""
+    for chunk in stage.chunks:
+        yield from _chunk_weights(config, chunk)
+
+
+def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[Weight]:
+    shape, tensor = config.shape, config.parallelism.tensor
+    dtype = config.precision.parameters
+    predicts = any(layer.mtp for layer in chunk.layers)
+    if chunk.embedding or predicts or (chunk.head and shape.tied_embeddings):
+        yield Weight(shape.vocab_size // tensor, shape.hidden_size, config.precision.embedding or dtype)
+        if not shape.rotary:
+            yield Weight(shape.seq_length, shape.hidden_size, dtype)
+    for layer in chunk.layers:
+        yield from layer_weights(config, layer)
+    if chunk.head:
+        yield from _norm(config, shape.hidden_size)
+        if not shape.tied_embeddings:
+            yield Weight(shape.vocab_size // tensor, shape.hidden_size, dtype)
+
+
+def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[Weight]:
+    """Every weight of one layer as one rank holds it."""
+    shape = config.shape
+    for _ in range(4 if shape.sandwich_norm else 2):
+        yield from _norm(config, shape.hidden_size)
+    yield from _latent_attention(config, shape.latent) if shape.latent else _attention(config)
+    if layer.experts and shape.experts:
+        yield from _experts(config, shape.experts)
+    else:
+        yield from _feed_forward(config, shape.ffn_hidden_size)
+    if layer.mtp:
+        for _ in range(3):
+            yield from _norm(config, shape.hidden_size)
+        yield Weight(shape.hidden_size, 2 * shape.hidden_size, config.precision.parameters)
+
+
+def _attention(config: TrainingConfig) -> Iterator[Weight]:
+    shape, tensor, dtype = config.shape, config.parallelism.tensor, config.precision.parameters
+    heads, groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
+    outputs = (heads + 2 * groups) * shape.head_size
+    yield from _column(outputs, shape.hidden_size, dtype, bias=shape.qkv_bias)
+    if shape.qk_norm:
+        yield from _norm(config, shape.head_size)
+        yield from _norm(config, shape.head_size)
+    yield from _row(shape.hidden_size, heads * shape.head_size, dtype, bias=shape.output_bias)
+
+
+def _latent_attention(config: TrainingConfig, latent: LatentAttention) -> Iterator[Weight]:
+    shape, tensor, dtype = config.shape, config.parallelism.tensor, config.precision.parameters
+    heads, bias = shape.num_attention_heads, shape.qkv_bias
+    queries = heads * latent.head_size
+    down = (latent.query_rank or queries) + latent.key_value_rank + latent.rotary_size
+    yield from _column(down, shape.hidden_size, dtype, bias=bias)
+    if latent.query_rank:
+        yield from _norm(config, latent.query_rank)
+        yield from _column(queries // tensor, latent.query_rank, dtype, bias=bias)
+    yield from _norm(config, latent.key_value_rank)
+    up = heads * (latent.plain_size + latent.value_size) // tensor
+    yield from _column(up, latent.key_value_rank, dtype, bias=bias)
+    yield from _row(shape.hidden_size, heads * latent.value_size // tensor, dtype, bias=shape.output_bias)
+
+
+def _feed_forward(config: TrainingConfig, width: int) -> Iterator[Weight]:
+    shape, tensor, dtype = config.shape, config.parallelism.tensor, config.precision.parameters
+    yield from _column(_wide(shape, width) // tensor, shape.hidden_size, dtype, bias=shape.mlp_bias)
+    yield from _row(shape.hidden_size, width // tensor, dtype, bias=shape.mlp_bias)
+
+
+def _experts(config: TrainingConfig, experts: Experts) -> Iterator[Weight]:
+    shape, parallel, dtype = config.shape, config.parallelism, config.precision.parameters
+    local = experts.count // parallel.expert
+    width = experts.ffn_hidden_size // (parallel.tensor if experts.tensor_parallel else 1)
+    wide, hidden = _wide(shape, width), shape.hidden_size
+    yield Weight(experts.count, hidden, experts.router)
+    if experts.grouped:
+        yield Weight(local, hidden * wide, dtype, experts=True)
+        yield Weight(local, width * hidden, dtype, experts=True)
+    else:
+        for _ in range(local):
+            for rows, columns in ((wide, hidden), (hidden, width)):
+                yield Weight(rows, columns, dtype, experts=True)
+                if shape.mlp_bias:
+                    yield Weight(rows, 1, dtype, experts=True)
+    if experts.shared_ffn_hidden_size:
+        yield from _feed_forward(config, experts.shared_ffn_hidden_size)
+        if experts.shared_gate:
+            yield Weight(1, hidden, experts.router)
+
+
+def _wide(shape: ModelShape, width: int) -> int:
+    return 2 * width if shape.gated else width
+
+
+def _column(outputs: int, inputs: int, dtype: DType, *, bias: bool) -> Iterator[Weight]:
+    yield Weight(outputs, inputs, dtype)
+    if bias:
+        yield Weight(outputs, 1, dtype)
+
+
+_row = _column  # the bias has as many elements as the rank has outputs, which are all in a row-parallel projection
+
+
+def _norm(config: TrainingConfig, size: int) -> Iterator[Weight]:
+    dtype = config.precision.norm or config.precision.parameters
+    yield Weight(size, 1, dtype)
+    if config.shape.normalization.endswith("LayerNorm"):
+        yield Weight(size, 1, dtype)

@@ -1,0 +1,75 @@
+"""What MindFormers makes of the parallel settings before it builds the network (static graph, 1.6 to 2.1).
+
+``Context`` hands ``parallel`` to MindSpore only if ``use_parallel`` is on (``core/context/build_context.py``), and
+without a mode that splits the network ``BaseTrainer._check_global_batch_size_for_auto_parallel`` sets all sizes of
+``parallel_config`` back to 1 (``trainer/base_trainer.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.layers import DEFAULT_VERSION, served_version
+
+if TYPE_CHECKING:
+    from ms_tune.lint.context import Context
+
+# `PARALLEL_MODE` of tools/utils.py; the template's default is 1 (`MsParallelConfig` of register/template.py).
+_SEMI = (1, "SEMI_AUTO_PARALLEL")
+_SPLITTING = (*_SEMI, 2, "AUTO_PARALLEL")
+# Configurations that say themselves what an absent `offset` and `pp_interleave_num` are: 0 and 1.
+_DEFAULTED = ("LlamaConfig",)
+
+
+def release(context: Context) -> str:
+    """The MindFormers release that is checked for, in the form of :data:`ms_tune.layers.VERSIONS`."""
+    return served_version(context.version) or DEFAULT_VERSION
+
+
+def is_legacy(context: Context) -> bool:
+    """Whether the model is a legacy one."""
+    return context.get("use_legacy", default=True) is not False
+
+
+def is_reduced(context: Context) -> bool:
+    """Whether the model is one of 1.6 that hears of the first recompute value only."""
+    return not is_legacy(context) and release(context) == "1.6"
+
+
+def is_parallel(context: Context) -> bool:
+    """Whether the run is one over several devices; where nothing is said, the command line will have it (its default is no)."""
+    return bool(context.source.get(("use_parallel",), default=True))
+
+
+def splits(context: Context) -> bool:
+    """Whether MindSpore splits the network; if not, all parallel sizes are set back to 1."""
+    return is_parallel(context) and context.get("parallel.parallel_mode", 1) in _SPLITTING
+
+
+def splits_by_strategy(context: Context) -> bool:
+    """Whether the network is split as ``parallel_config`` says, the mode that ``check_rules`` looks at."""
+    return is_parallel(context) and context.get("parallel.parallel_mode", 1) in _SEMI
+
+
+def stages(context: Context) -> int | None:
+    """The pipeline stages that layers are placed on; None if they are no number."""
+    written = context.source.get(("parallel_config", "pipeline_stage"), 1)
+    if isinstance(written, bool) or not isinstance(written, int) or written < 1:
+        return None if written else 1  # an empty one counts as one stage; a check of types and bounds says so
+    return written if splits(context) else 1
+
+
+def interleaves(context: Context) -> bool:
+    """Whether stages have several chunks."""
+    return is_parallel(context) and context.get("parallel.pipeline_config.pipeline_interleave") is True
+
+
+def scheduler(context: Context) -> str:
+    """In which order the stages work."""
+    written = context.get("parallel.pipeline_config.pipeline_scheduler", "1f1b")
+    return str(written) if is_parallel(context) else "1f1b"
+
+
+def knows_offset(context: Context) -> bool:
+    """Whether it is clear what an absent ``offset`` means: Mcore models and some legacy ones take 0."""
+    return not is_legacy(context) or context.get("model.model_config.type") in _DEFAULTED

@@ -1,0 +1,100 @@
+"""Placement problems of our own, an optimum by brute force, and problems whose best height is known as they are cut."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ms_tune.allocator.checker import Placed, faults_of
+from ms_tune.allocator.placement import Plan, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.allocator.checker import Fault
+
+Row = tuple[int, int, int, int]  # lower, upper, size, alignment
+
+
+def problem(rows: Sequence[Row], capacity: int | None = None) -> Problem:
+    lower, upper, size, alignment = np.array(rows, np.int64).reshape(-1, 4).T
+    return Problem(lower, upper, size, alignment, capacity=capacity)
+
+
+def rows_of(blocks: Problem) -> list[Row]:
+    columns = (blocks.lower, blocks.upper, blocks.size, blocks.alignment)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def faults(plan: Plan) -> list[Fault]:
+    rows = zip(rows_of(plan.problem), plan.address.tolist(), strict=True)
+    return faults_of([Placed(*row, address) for row, address in rows])
+
+
+def live_sum(rows: Sequence[Row]) -> int:
+    """The largest live sum, tick by tick."""
+    return max(
+        (sum(size for low, high, size, _ in rows if low <= tick < high) for tick, _, _, _ in rows),
+        default=0,
+    )
+
+
+def optimum(rows: Sequence[Row]) -> int:
+    """The lowest height: in some order, putting each block as low as it goes is best."""
+    return min(_height(order) for order in permutations(rows))
+
+
+def _height(order: Sequence[Row]) -> int:
+    placed: list[tuple[Row, int]] = []
+    for low, high, size, alignment in order:
+        met = [(start, start + row[2]) for row, start in placed if row[0] < high and row[1] > low]
+        tops = [0, *(-(-end // alignment) * alignment for _, end in met)]
+        start = min(top for top in tops if all(top + size <= begin or top >= end for begin, end in met))
+        placed.append(((low, high, size, alignment), start))
+    return max(start + row[2] for row, start in placed)
+
+
+@st.composite
+def small_problems(draw: st.DrawFn, most: int = 6) -> list[Row]:
+    """Up to ``most`` blocks that often meet; some are alike, some aligned."""
+    rows = []
+    for _ in range(draw(st.integers(1, most))):
+        low = draw(st.integers(0, 6))
+        high = low + draw(st.integers(1, 6))
+        rows.append((low, high, draw(st.integers(1, 9)), draw(st.sampled_from([1, 1, 1, 2, 3, 4]))))
+    return rows
+
+
+@st.composite
+def problems(draw: st.DrawFn, most: int = 60) -> list[Row]:
+    """Many blocks of all sizes and lives."""
+    count = draw(st.integers(1, most))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    low = random.integers(0, count, count)
+    high = low + 1 + (random.pareto(1.0, count) * 2).astype(np.int64) % count
+    size = 1 + (random.pareto(0.8, count) * 10).astype(np.int64) % 10_000
+    alignment = random.choice([1, 1, 8, 512], count)
+    return list(zip(low.tolist(), high.tolist(), size.tolist(), alignment.tolist(), strict=True))
+
+
+def cut(count: int, width: int, height: int, seed: int) -> list[Row]:
+    """A rectangle of ticks and bytes, cut into pieces until there are so many: they fill ``height`` without a hole."""
+    random = np.random.default_rng(seed)
+    pieces = [(0, width, 0, height)]
+    while len(pieces) < count:
+        areas = np.array([(right - left) * (top - bottom) for left, right, bottom, top in pieces], np.float64)
+        left, right, bottom, top = pieces.pop(int(random.choice(len(pieces), p=areas / areas.sum())))
+        if (random.random() < 0.6 and right - left > 1) or top - bottom < 2:
+            if right - left < 2:
+                pieces.append((left, right, bottom, top))
+                continue
+            at = int(random.integers(left + 1, right))
+            pieces += [(left, at, bottom, top), (at, right, bottom, top)]
+        else:
+            at = int(random.integers(bottom + 1, top))
+            pieces += [(left, right, bottom, at), (left, right, at, top)]
+    random.shuffle(pieces)
+    return [(left, right, top - bottom, 1) for left, right, bottom, top in pieces]

@@ -1,0 +1,174 @@
+"""``ms-tune dryrun`` about several stages and variants, from arguments to output."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.cli.main import main
+from tests.dryrun import fakes
+from tests.dryrun.configs import MINDFORMERS, edited
+from tests.dryrun.fakes import GIB, layered_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNSET = ("LC_ALL", "LC_MESSAGES", "LANG", "FORCE_COLOR", "NO_COLOR", "MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "COLUMNS")
+
+
+@pytest.fixture
+def ms_tune(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    for name in UNSET:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    even = edited(MINDFORMERS, "model.model_config.offset", 0)
+    Path("config.yaml").write_text(yaml.safe_dump(even), encoding="utf-8")
+    fakes.install(monkeypatch, tmp_path, layered_child(last=GIB), mindformers=True)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(["dryrun", *arguments])
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return call
+
+
+def table(out: str, first: str) -> list[list[str]]:
+    """The rows of the table whose title line begins with a column of this name."""
+    lines = out.splitlines()
+    begin = next(place for place, line in enumerate(lines) if line.split()[:1] == [first])
+    rows = []
+    for line in lines[begin + 2 :]:
+        if not line.strip() or not line.split()[0].isdigit():
+            break
+        rows.append(line.split())
+    return rows
+
+
+def test_stages_are_shown_with_the_worst_first(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = ms_tune("--layers", "4", "config.yaml")
+    assert code == 0
+    rows = table(out, "stage")
+    assert [row[:3] for row in rows] == [
+        ["3", "24", "4/16"],
+        ["0", "0", "4/16"],
+        ["1", "8", "4/16"],
+        ["2", "16", "4/16"],
+    ]
+    # 1 GiB, an eighth for each layer, and the last stage's head; four layers and all sixteen
+    assert [(row[6], row[8], row[9], row[10]) for row in rows] == [
+        ("2.50", "4.00", "58.00", "fits"),
+        *[("1.50", "3.00", "58.00", "fits")] * 3,
+    ]
+    assert re.search(
+        r"^whole model +4\.00 GiB +extrapolated to 16 layers from runs with 4, 5; it was not run$", out, re.MULTILINE
+    )
+    assert "imbalance: stage 0 needs 1.00 GiB (25%) less than stage 3" in out
+
+
+def test_every_row_fits_the_width_of_a_file(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    out = ms_tune("--layers", "4", "config.yaml")[1]
+    assert "…" not in "".join(line for line in out.splitlines() if line[:6].strip().isdigit())
+    assert max(len(line) for line in out.splitlines() if re.match(r" +\d+ +\d+ ", line)) <= 100
+
+
+def test_a_stage_that_does_not_fit_decides(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = ms_tune("--layers", "4", "--device-memory", "4GB", "config.yaml")
+    assert code == 1
+    assert re.search(r"^ +3 +24 .* does not fit", out, re.MULTILINE)
+    assert out.splitlines()[-1] == "next: ms-tune normalize-recompute config.yaml"
+
+
+def test_json_has_every_stage_and_the_worst_on_top(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = ms_tune("--layers", "4", "--json", "config.yaml")
+    result = json.loads(out)
+    assert code == 0
+    assert (result["stage"], result["rank"], result["peak_bytes"]) == (3, 24, int(2.5 * GIB))
+    assert (result["verdict"], result["verdict_about"]) == ("fits", "extrapolated_peak_bytes")
+    assert [stage["stage"] for stage in result["stages"]] == [0, 1, 2, 3]
+    for stage in result["stages"]:
+        head = GIB if stage["stage"] == 3 else 0
+        assert stage["extrapolated_peak_bytes"] == 3 * GIB + head
+        assert sum(stage["extrapolated_categories_at_peak"].values()) == stage["extrapolated_peak_bytes"]
+        assert sum(stage["categories_at_peak"].values()) == stage["peak_bytes"]
+        assert (stage["layers"], stage["full_layers"], stage["extrapolated_from_layers"]) == (4, 16, [4, 5])
+        assert stage["bytes_per_layer"] == GIB // 8
+    assert result["imbalance"] == 0.25
+    assert json.loads((Path(result["run"]) / "report.json").read_text("utf-8")) == result
+
+
+def test_progress_names_each_process(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    err = ms_tune("--layers", "4", "--stages", "0,3", "config.yaml")[2]
+    for stage in (0, 3):
+        for layers in (4, 5):
+            assert f"stage {stage}, {layers} layer(s): ended after" in err
+
+
+def test_compiling_only_is_told(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "config.yaml")
+    assert code == 0
+    assert "compiled: 4 stage(s)" in out
+    assert "peak" not in out.partition("run otherwise")[0]
+    result = json.loads(ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "--json", "config.yaml")[1])
+    assert (result["simulation_level"], result["peak_bytes"], result["verdict"], result["stages"]) == (
+        0,
+        None,
+        None,
+        [],
+    )
+
+
+@pytest.mark.parametrize("level", ["2", "3"])
+def test_levels_that_need_a_device_are_refused_without_one(
+    ms_tune: Callable[..., tuple[int, str, str]], level: str
+) -> None:
+    code, out, err = ms_tune("--layers", "4", "--level", level, "config.yaml")
+    assert (code, out) == (2, "")
+    assert f"simulation level {level} needs an NPU" in err
+    assert not Path("ms-tune-runs").exists()
+
+
+class TestSweep:
+    SWEEP = ("--layers", "4", "--stage", "0", "--sweep", "model.model_config.num_hidden_layers=64,32,-1")
+
+    def test_variants_are_shown_side_by_side(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        code, out, _ = ms_tune(*self.SWEEP, "config.yaml")
+        assert code == 2  # one of them failed
+        assert "3 variants" in out
+        assert "variant 3 failed: " in out
+        text = " ".join(out.split())
+        assert "3.00" in text  # 16 layers
+        assert "2.00" in text  # 8 layers
+        assert "−1.00 GiB" in text
+
+    def test_json_has_the_whole_result_of_each(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        result: dict[str, Any] = json.loads(ms_tune(*self.SWEEP, "--json", "config.yaml")[1])
+        first, second, third = result["variants"]
+        assert first["settings"] == {"model.model_config.num_hidden_layers": "64"}
+        assert first["result"]["extrapolated_peak_bytes"] == 3 * GIB
+        assert second["result"]["extrapolated_peak_bytes"] == 2 * GIB
+        assert (third["result"], third["error"] is not None) == (None, True)
+
+    def test_a_slip_in_the_path_is_answered_with_what_was_meant(
+        self, ms_tune: Callable[..., tuple[int, str, str]]
+    ) -> None:
+        code, _, err = ms_tune("--set", "model.model_config.num_hiden_layers=4", "config.yaml")
+        assert code == 2
+        assert "did you mean model.model_config.num_hidden_layers?" in err
+
+
+def test_the_report_for_the_browser_is_written(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    pytest.importorskip("jinja2")
+    code, _, err = ms_tune("--layers", "4", "--stage", "0", "--html", "report.html", "config.yaml")
+    assert code == 0
+    assert "report.html" in err
+    assert Path("report.html").read_text("utf-8").startswith("<!")
+    assert ms_tune("--layers", "4", "--html", "report.html", "config.yaml")[0] == 2  # it is not overwritten

@@ -1,0 +1,155 @@
+"""``ms-tune memory what-if`` as its users call it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.cells import cell_len
+
+from ms_tune.cli.main import main
+from tests.allocator.recorded import PACKED
+from tests.trace.samples import SMALL, folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GRAPH = PACKED / "graph_set_memory"
+
+
+def run(*arguments: str | Path) -> int:
+    return main(["memory", "what-if", *map(str, arguments)])
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
+    code = run("--json", *arguments)
+    assert code in (0, 1)
+    out, _ = capsys.readouterr()
+    result: dict[str, Any] = json.loads(out)
+    return result
+
+
+def test_json_is_what_scripts_were_promised(capsys: pytest.CaptureFixture[str]) -> None:
+    result = report(capsys, GRAPH / "memory_block.csv")
+    figures = {"used_bytes", "actual_bytes", "reserved_bytes", "fits"}
+    assert set(result["recorded"]) == figures
+    assert isinstance(result["settings"], list)
+    assert all(set(entry) == {"setting", *figures} for entry in result["settings"])
+    assert result["mismatches"] == {"address": 0, "used": 0, "actual": 0}
+    inferred = result["inferred_settings"]
+    assert isinstance(inferred, dict)
+    assert (inferred["init_size_bytes"], inferred["increase_size_bytes"]) == (2 * 1024**3, 5 * 1024**3)
+
+
+def test_a_folder_and_its_file_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [report(capsys, path) for path in (GRAPH, GRAPH / "memory_block.csv")]
+    for result in results:
+        del result["seconds"]
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("run_name", ["graph_set_memory", "streams_empty_cache", "limit_6gb", "small_pool"])
+def test_it_is_readable_at_80_columns(
+    run_name: str, language: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run("--lang", language, PACKED / run_name)
+    out, err = capsys.readouterr()
+    assert err == ""
+    copied = ("ms.runtime.set_memory(", "export MS_ALLOC_CONF", "context: {")
+    too_wide = [line for line in out.splitlines() if cell_len(line) > 80 and not line.lstrip().startswith(copied)]
+    assert too_wide == []
+    assert "0 mismatches" in out or "0 处不符" in out
+
+
+def test_waste_is_a_finding_with_the_line_that_mends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(GRAPH) == 1
+    out, _ = capsys.readouterr()
+    assert "[MSM301]" in out
+    assert "export MS_ALLOC_CONF=enable_vmm:True" in out
+    assert 'ms.runtime.set_memory(init_size="2GB", increase_size=' in out
+    result = report(capsys, GRAPH)
+    (finding,) = result["findings"]
+    assert (finding["id"], finding["name"], finding["severity"]) == ("MSM301", "pool-waste", "warning")
+
+
+def test_a_limit_of_the_users_decides_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    roomy, narrow = (report(capsys, "--max-memory", size, GRAPH) for size in ("58GB", "5GB"))
+    assert roomy["limit_bytes"] == 58 * 1024**3
+    assert roomy["recorded"]["fits"] is True
+    assert narrow["recorded"]["fits"] is False
+    assert narrow["limit_by"] == "user"
+
+
+def test_the_log_tells_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    result = report(capsys, SMALL / "over_limit")
+    assert (result["limit_bytes"], result["limit_by"]) == (4 * 1024**3, "log")
+    assert result["best"] is None
+
+
+def test_a_group_can_be_taken_away_or_sharded(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = report(capsys, SMALL / "asc2")
+    gone = report(capsys, "--remove", "weights", SMALL / "asc2")
+    (scenario,) = gone["scenarios"]
+    assert (scenario["scenario"], scenario["subject"]) == ("remove", "weights")
+    assert scenario["used_bytes"] < plain["recorded"]["used_bytes"]
+    shared = report(capsys, "--shard", "weights", "--parts", "4", SMALL / "asc2")
+    (scenario,) = shared["scenarios"]
+    assert scenario["parts"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--remove", "no-such-*"], "no-such-*"),
+        (["--parts", "2"], "--shard"),
+        (["--recompute-layers", "2"], "layer"),
+        (["--rank", "7"], "rank 7"),
+        (["--max-memory", "many"], "many"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments, GRAPH) == 2
+    _, err = capsys.readouterr()
+    assert said in err
+
+
+def test_a_trace_of_the_cpu_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = (GRAPH / "memory_block.csv").read_text(encoding="utf-8").splitlines(keepends=True)[0]
+    (tmp_path / "memory_block.csv").write_text(head, encoding="utf-8")
+    assert run(tmp_path) == 2
+    assert "CPU" in capsys.readouterr().err
+
+
+def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (GRAPH / "memory_block.csv").read_text(encoding="utf-8").splitlines()
+    for number in range(50, 300):
+        cells = lines[number].split(",")
+        cells[2] = hex(0x100000000 + number * number * 4096)
+        lines[number] = ",".join(cells)
+    (tmp_path / "memory_block.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    result = report(capsys, tmp_path)
+    assert result["mismatches"]["address"] > 0
+    assert result["first_difference"] is not None
+    run(tmp_path)
+    assert "no known setting explains" in capsys.readouterr().out
+
+
+def test_one_rank_of_several_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder("mindformers_qwen3_tiny_dp2tp2pp2/rank_4").parent
+    result = report(capsys, "--rank", "4", place)
+    assert (result["rank"], result["rows"]) == (4, 9733)
+    scenarios = result["scenarios"]
+    assert isinstance(scenarios, list)
+    assert {scenario["scenario"] for scenario in scenarios} == {"freed-after-last-use", "shard", "recompute"}
+
+
+def test_help_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    out, _ = capsys.readouterr()
+    assert "--max-memory" in out
+    assert "ms-tune memory what-if" in out

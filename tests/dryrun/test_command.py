@@ -1,0 +1,166 @@
+"""``ms-tune dryrun -- COMMAND``: the user's own program, its exit code, and its trace."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.dryrun import command as room
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
+from tests.dryrun.fakes import GIB, HEADER, good_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The tracker writes where MS_ALLOC_CONF tells it to.
+TO_TRACKER = (
+    "import os, sys\nfrom pathlib import Path\n"
+    "place = Path(os.environ['MS_ALLOC_CONF'].split('memory_tracker_path:')[1])\n"
+    "Path('memory_block.csv').replace(place / 'memory_block.csv')\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG", "COLUMNS", "RANK_ID", "RANK_SIZE", "MS_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(room, "find_mindspore", lambda: MindSpore("2.9.0", tmp_path))
+    monkeypatch.setattr(room, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
+
+
+@pytest.fixture
+def ms_tune(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def call(code: str, *options: str, arguments: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        Path("train.py").write_text(code, encoding="utf-8")
+        done = main(["dryrun", *options, "--", sys.executable, "train.py", *arguments])
+        output = capsys.readouterr()
+        return done, output.out, output.err
+
+    return call
+
+
+def run_folder() -> Path:
+    (folder,) = Path("ms-tune-runs").iterdir()
+    return folder
+
+
+def test_the_program_runs_in_the_users_folder_with_its_arguments(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code = "import os, sys; print(os.getcwd(), sys.argv[1:], os.environ['MS_SIMULATION_LEVEL'])"
+    ms_tune(code, arguments=("--layers", "--", "x y"))
+    log = (run_folder() / "rank_0" / "log.txt").read_text("utf-8")
+    assert log == f"{Path.cwd()} ['--layers', '--', 'x y'] 1\n"
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_its_exit_code_is_kept(ms_tune: Callable[..., tuple[int, str, str]], code: int, form: tuple[str, ...]) -> None:
+    assert ms_tune(f"raise SystemExit({code})", *form)[0] == code
+
+
+def test_a_signal_is_told_as_shells_tell_it(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    assert ms_tune("import os; os.kill(os.getpid(), 9)")[0] == 137
+
+
+def test_the_time_limit_is_told_as_timeout_tells_it(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    assert ms_tune("import time; time.sleep(600)", "--timeout", "1")[0] == 124
+
+
+def test_the_report_follows_the_run(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = ms_tune(good_child(3 * GIB, 4 * GIB) + TO_TRACKER)
+    assert (code, "warning" in err) == (0, False)
+    assert "3.00 GiB" in out
+    assert "fits, 56.99 GiB to spare" in out
+    assert f"next: ms-tune memory {run_folder()}" in out
+
+
+def test_a_trace_that_was_left_before_a_failure_is_read(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = ms_tune(good_child() + TO_TRACKER + "raise RuntimeError('out of data')")
+    assert code == 1
+    assert "1.00 GiB" in out
+    assert "RuntimeError: out of data" in err
+
+
+def test_what_does_not_fit_is_1(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    assert ms_tune(good_child(9 * GIB, 9 * GIB) + TO_TRACKER, "--device-memory", "8GB")[0] == 1
+
+
+def test_a_program_without_a_trace_is_told(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = ms_tune("print('Device MOC memory size: 1M')")
+    assert code == 0
+    assert "exit code 0" in out
+    assert "warning" in err
+
+
+def test_a_header_alone_is_no_trace(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    # what a run on the CPU leaves
+    code, out, _ = ms_tune(f"open('memory_block.csv', 'w').write({HEADER!r})\n" + TO_TRACKER)
+    assert code == 0
+    assert "peak" not in out
+
+
+def test_each_rank_is_a_process_of_its_own(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code = (
+        "import os\nos.makedirs(os.environ['RANK_ID'])\nos.chdir(os.environ['RANK_ID'])\n"
+        + good_child()
+        + "print('RANK', os.environ['RANK_ID'], os.environ['RANK_SIZE'])\n"
+        + TO_TRACKER
+    )
+    done, out, _ = ms_tune(code, "--ranks", "0,12", "--devices", "16", "--json")
+    result = json.loads(out)
+    assert done == 0
+    assert [(rank["rank"], rank["peak_bytes"], rank["verdict"]) for rank in result["ranks"]] == [
+        (0, GIB, "fits"),
+        (12, GIB, "fits"),
+    ]
+    assert result["exit_code"] == 0
+    for rank in (0, 12):
+        assert f"RANK {rank} 16" in (run_folder() / f"rank_{rank}" / "log.txt").read_text("utf-8")
+
+
+def test_job_and_rank_may_come_from_the_environment(
+    ms_tune: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK_SIZE", "16")
+    monkeypatch.setenv("RANK_ID", "5")
+    ms_tune("import os; print(os.environ['RANK_ID'], os.environ['RANK_SIZE'])")
+    assert (run_folder() / "rank_5" / "log.txt").read_text("utf-8") == "5 16\n"
+
+
+def test_the_manifest_keeps_the_command(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    ms_tune("pass")
+    manifest: dict[str, Any] = json.loads((run_folder() / "manifest.json").read_text("utf-8"))
+    assert manifest["command"] == [sys.executable, "train.py"]
+    assert manifest["environment"]["MS_ALLOC_CONF"].endswith(f"memory_tracker_path:{run_folder().resolve()}/rank_0")
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "options", [("config.yaml",), ("--layers", "4"), ("--stages", "all"), ("--sweep", "a=1,2"), ("--set", "a=1")]
+    )
+    def test_what_is_about_configs_makes_no_sense(
+        self, ms_tune: Callable[..., tuple[int, str, str]], options: tuple[str, ...]
+    ) -> None:
+        code, out, err = ms_tune("pass", *options)
+        assert (code, out) == (2, "")
+        assert "config" in err
+        assert not Path("ms-tune-runs").exists()
+
+    def test_a_program_that_is_not_there_is_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["dryrun", "--", "no-such-program"]) == 2
+        assert "no-such-program" in capsys.readouterr().err
+
+    def test_nothing_to_run_is_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["dryrun", "--"]) == 2
+        assert "COMMAND" in capsys.readouterr().err
+
+    def test_a_rank_outside_of_the_job_is_told(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        code, _, err = ms_tune("pass", "--ranks", "8", "--devices", "8")
+        assert code == 2
+        assert "no rank 8" in err

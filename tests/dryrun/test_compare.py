@@ -1,0 +1,86 @@
+"""A simulated run beside a real one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.dryrun.compare import compare_real
+from ms_tune.errors import TraceError
+from tests.dryrun import fakes
+from tests.dryrun.fakes import GIB, good_child, trace
+from tests.dryrun.test_stages import child, config
+
+__all__ = ["child", "config"]  # fixtures
+
+
+def run(folder: str, peaks: dict[int, int]) -> Path:
+    for rank, peak in peaks.items():
+        place = Path(folder) / f"rank_{rank}"
+        place.mkdir(parents=True)
+        (place / "memory_block.csv").write_text(trace(peak, peak + GIB), encoding="utf-8")
+    return Path(folder)
+
+
+def test_ranks_are_matched_by_number() -> None:
+    comparison = compare_real(run("simulated", {0: 2 * GIB, 8: 3 * GIB}), run("real", {0: 3 * GIB, 1: GIB, 8: 3 * GIB}))
+    assert [(rank.rank, rank.simulated.curve.peak_bytes, rank.real.curve.peak_bytes) for rank in comparison.ranks] == [
+        (0, 2 * GIB, 3 * GIB),
+        (8, 3 * GIB, 3 * GIB),
+    ]
+    assert comparison.only_real == (1,)
+
+
+def test_one_rank_each_needs_no_number() -> None:
+    comparison = compare_real(run("simulated", {0: GIB}), run("real", {5: GIB}))
+    assert [rank.rank for rank in comparison.ranks] == [5]
+
+
+def test_runs_without_a_common_rank_are_told() -> None:
+    with pytest.raises(TraceError, match="no rank in common"):
+        compare_real(run("simulated", {0: GIB, 1: GIB}), run("real", {2: GIB, 3: GIB}))
+
+
+def test_both_peaks_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    run("simulated", {0: 2 * GIB})
+    run("real", {0: 4 * GIB, 1: GIB})
+    run("simulated", {1: GIB})
+    assert main(["dryrun", "--compare-real", "real", "simulated"]) == 0
+    out = capsys.readouterr().out
+    assert "2.00" in out
+    assert "4.00" in out
+    assert "50.0%" in out
+    assert "−2.00 GiB" in out
+
+
+def test_json_has_both(capsys: pytest.CaptureFixture[str]) -> None:
+    run("simulated", {0: 2 * GIB})
+    run("real", {0: 4 * GIB})
+    assert main(["dryrun", "--json", "--compare-real", "real", "simulated"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert (rank["simulated_peak_bytes"], rank["real_peak_bytes"], rank["difference_bytes"]) == (
+        2 * GIB,
+        4 * GIB,
+        -2 * GIB,
+    )
+    assert sum(rank["real_categories_at_peak"].values()) == 4 * GIB
+
+
+def test_the_real_runs_own_config_is_simulated_for_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fakes.install(monkeypatch, tmp_path, good_child(3 * GIB, 4 * GIB), mindformers=True)
+    real = run("real", {0: 4 * GIB, 8: 3 * GIB})
+    (real / "config.yaml").write_bytes(Path("config.yaml").read_bytes())
+    assert main(["dryrun", "--json", "--compare-real", "real"]) == 0
+    ranks = json.loads(capsys.readouterr().out)["ranks"]
+    assert [(rank["rank"], rank["difference_bytes"]) for rank in ranks] == [(0, -GIB), (8, 0)]
+
+
+def test_a_run_without_a_config_needs_one(capsys: pytest.CaptureFixture[str]) -> None:
+    run("real", {0: GIB})
+    assert main(["dryrun", "--compare-real", "real"]) == 2
+    assert "config.yaml" in capsys.readouterr().err

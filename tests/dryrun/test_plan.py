@@ -1,0 +1,101 @@
+"""Which stages, ranks and numbers of layers are run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.dryrun import plan as room
+from ms_tune.dryrun.plan import JobPlan, plan
+from ms_tune.dryrun.prepare import load
+from ms_tune.dryrun.request import DryrunRequest, StageChoice
+from ms_tune.errors import UsageError
+from tests.dryrun.configs import MINDFORMERS, edited
+
+
+@pytest.fixture(autouse=True)
+def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def planned(config: dict[str, Any] = MINDFORMERS, **wishes: Any) -> JobPlan:  # noqa: ANN401 - fields of DryrunRequest
+    Path("config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    request = DryrunRequest(config=Path("config.yaml"), **wishes)
+    return plan(request, load(request))
+
+
+class TestStages:
+    def test_every_stage_is_run_by_its_first_rank(self) -> None:
+        job = planned(layers=2, extrapolate=False)
+        # 4 stages of 4 model-parallel and 2 data-parallel ranks
+        assert [(stage.run.stage, stage.run.rank) for stage in job.stages] == [(0, 0), (1, 8), (2, 16), (3, 24)]
+        assert (job.pipeline_stages, job.skipped) == (4, ())
+
+    def test_stages_are_run_in_the_order_and_number_asked_for(self) -> None:
+        job = planned(layers=2, stages=(3, 0, 3), extrapolate=False)
+        assert [stage.run.rank for stage in job.stages] == [24, 0]
+
+    def test_ranks_belong_to_stages(self) -> None:
+        job = planned(layers=2, ranks=(0, 9, 31), extrapolate=False)
+        assert [(stage.run.stage, stage.run.rank) for stage in job.stages] == [(0, 0), (1, 9), (3, 31)]
+
+    @pytest.mark.parametrize("wish", [{"stages": (4,)}, {"ranks": (32,)}])
+    def test_what_the_job_does_not_have_is_told(self, wish: dict[str, Any]) -> None:
+        with pytest.raises(UsageError, match=r"4|32"):
+            planned(layers=2, **wish)
+
+    def test_the_worst_is_among_first_and_last_where_all_are_alike(self) -> None:
+        even = edited(MINDFORMERS, "model.model_config.offset", 0)
+        job = planned(even, stages=StageChoice.WORST)
+        assert [stage.run.stage for stage in job.stages] == [0, 3]
+        assert job.skipped == (1, 2)
+
+    def test_a_stage_with_more_layers_may_be_the_worst(self) -> None:
+        # 16 layers each, and one more in stage 2
+        uneven = edited(MINDFORMERS, "model.model_config.offset", [0, 0, 1, -1])
+        assert [stage.run.stage for stage in planned(uneven, stages=StageChoice.WORST).stages] == [0, 2, 3]
+
+    def test_the_worst_stage_is_that_of_the_whole_model(self) -> None:
+        # shrunk to two layers all stages are alike; the whole ones are not
+        uneven = edited(MINDFORMERS, "model.model_config.offset", [0, 0, 1, -1])
+        assert [s.run.stage for s in planned(uneven, stages=StageChoice.WORST, layers=2).stages] == [0, 2, 3]
+
+
+class TestSizes:
+    def test_a_shrunk_stage_is_run_in_two_sizes(self) -> None:
+        (stage,) = planned(layers=4, stages=(1,)).stages
+        assert [run.layers for run in stage.runs] == [4, 5]
+        assert stage.full_layers == 16
+        assert list(map(int, stage.factors)) == [-11, 12]
+
+    @pytest.mark.parametrize("wish", [{"extrapolate": False}, {"layers": None}])
+    def test_otherwise_one_size_is_run(self, wish: dict[str, Any]) -> None:
+        (stage,) = planned(**{"layers": 4, "stages": (1,), **wish}).stages
+        assert (len(stage.runs), stage.factors) == (1, ())
+
+    def test_every_kind_of_layer_is_told_apart(self) -> None:
+        mixed = edited(edited(MINDFORMERS, "model.model_config.offset", 0), "recompute_config.recompute", [5, 5, 5, 5])
+        (stage,) = planned(mixed, layers=4, stages=(0,)).stages
+        assert sum(stage.factors) == 1
+        full = {"plain": 11, "recomputed": 5}
+        made = dict.fromkeys(full, 0)
+        for run, factor in zip(stage.runs, stage.factors, strict=True):
+            for kind, count in run.kinds.items():
+                made["recomputed" if "full" in kind else "plain"] += int(factor * count)
+        assert made == full
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=6), st.data())
+def test_no_stage_that_is_left_out_can_be_the_worst(counts: list[dict[str, int]], data: st.DataObject) -> None:
+    """Whatever each kind of layer needs, and however in-flight micro-batches fall from stage to stage."""
+    each = {kind: data.draw(st.integers(0, 100)) for kind in "abc"}
+    flights = sorted((data.draw(st.integers(1, 9)) for _ in counts), reverse=True)
+    needs = [sum(each[kind] * count for kind, count in one.items()) * f for one, f in zip(counts, flights, strict=True)]
+    kept = [stage for stage in range(len(counts)) if not room._outdone(stage, counts)]
+    assert max(needs[stage] for stage in kept) == max(needs)
+    assert len(counts) - 1 in kept

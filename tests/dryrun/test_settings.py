@@ -1,0 +1,150 @@
+"""Values of a config that are run otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import parse_source
+from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.settings import (
+    changed_text,
+    parse_setting,
+    parse_sweep,
+    unified_diff,
+    variants,
+    with_settings,
+)
+from ms_tune.errors import ConfigError, UsageError
+from tests.dryrun.configs import MINDFORMERS, source_of
+
+TEXT = """\
+# a config
+parallel_config:
+  data_parallel: &dp 2  # of the data
+  pipeline_stage: 4
+copy: *dp
+recompute_config:
+  recompute: [3, 4]
+"""
+
+
+def edited(*settings: str, text: str = TEXT, dialect: Dialect | None = Dialect.MINDFORMERS) -> str:
+    source = parse_source(text, Path("config.yaml"))
+    return with_settings(source, [parse_setting(one) for one in settings], dialect).text
+
+
+class TestParsing:
+    @pytest.mark.parametrize(
+        ("text", "path", "raw"),
+        [
+            ("a.b=1", ("a", "b"), "1"),
+            ("a.0.c=[1, 2]", ("a", 0, "c"), "[1, 2]"),
+            ("a=x=y", ("a",), "x=y"),
+            ("a=", ("a",), "null"),
+            (" a.b = 58GB ", ("a", "b"), "58GB"),
+        ],
+    )
+    def test_a_setting_is_a_path_and_a_value(self, text: str, path: tuple[str | int, ...], raw: str) -> None:
+        assert parse_setting(text) == Setting(path, raw)
+
+    @pytest.mark.parametrize("text", ["a.b", "=1", "a..b=1", "a.=1", "a=[1", "a={"])
+    def test_anything_else_is_told(self, text: str) -> None:
+        with pytest.raises(UsageError, match=r"(?s)'.*'"):
+            parse_setting(text)
+
+    @pytest.mark.parametrize(
+        ("text", "raws"),
+        [
+            ("a=1,2,4", ["1", "2", "4"]),
+            ("a=[1,2],[3,4]", ["[1,2]", "[3,4]"]),
+            ("a='x,y',z", ["'x,y'", "z"]),
+            ("a={b: 1, c: 2},null", ["{b: 1, c: 2}", "null"]),
+        ],
+    )
+    def test_a_sweep_is_split_at_commas_outside_of_values(self, text: str, raws: list[str]) -> None:
+        assert [setting.raw for setting in parse_sweep(text)] == raws
+
+    @given(st.lists(st.lists(st.integers(-9, 9), max_size=4), min_size=1, max_size=5))
+    def test_any_list_of_lists_can_be_swept(self, values: list[list[int]]) -> None:
+        swept = parse_sweep("a=" + ",".join(map(str, values)))
+        assert [yaml.safe_load(setting.raw) for setting in swept] == values
+
+
+class TestVariants:
+    def test_several_sweeps_make_every_combination(self) -> None:
+        made = variants((Setting(("s",), "0"),), (parse_sweep("a=1,2"), parse_sweep("b=x,y,z")))
+        assert [" ".join(map(str, one)) for one in made] == [
+            f"s=0 a={a} b={b}" for a in ("1", "2") for b in ("x", "y", "z")
+        ]
+
+    def test_too_many_are_refused(self) -> None:
+        sweep = parse_sweep("a=" + ",".join(map(str, range(20))))
+        with pytest.raises(UsageError, match="400"):
+            variants((), (sweep, sweep))
+
+
+class TestEdits:
+    def test_only_the_value_changes(self) -> None:
+        assert edited("parallel_config.pipeline_stage=2") == TEXT.replace("pipeline_stage: 4", "pipeline_stage: 2")
+
+    def test_items_of_a_list_are_counted_from_0(self) -> None:
+        assert edited("recompute_config.recompute.1=9") == TEXT.replace("[3, 4]", "[3, 9]")
+
+    def test_a_known_key_that_is_not_there_is_added(self) -> None:
+        made = edited("parallel_config.micro_batch_num=8")
+        assert yaml.safe_load(made)["parallel_config"]["micro_batch_num"] == 8
+        assert made.replace("  micro_batch_num: 8\n", "") == TEXT
+
+    @pytest.mark.parametrize(
+        ("setting", "meant"),
+        [
+            ("parallel_config.pipeline_stages=2", "parallel_config.pipeline_stage"),
+            ("paralel_config.pipeline_stage=2", "parallel_config.pipeline_stage"),
+            ("parallel_config.micro_batch_nun=2", "parallel_config.micro_batch_num"),
+        ],
+    )
+    def test_a_slip_is_answered_with_what_was_meant(self, setting: str, meant: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            edited(setting)
+        assert caught.value.hint is not None
+        assert caught.value.hint.params["path"] == meant
+
+    def test_a_path_like_no_other_is_told(self) -> None:
+        with pytest.raises(UsageError, match=r"no zzz\.yyy"):
+            edited("zzz.yyy=1")
+
+    def test_a_shared_value_is_not_changed_behind_the_users_back(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            edited("parallel_config.data_parallel=4")
+        assert caught.value.location() == "config.yaml:3:22"
+
+    def test_the_original_is_left_alone(self) -> None:
+        source = parse_source(TEXT, Path("config.yaml"))
+        with_settings(source, [parse_setting("parallel_config.pipeline_stage=2")], None)
+        assert source.text == TEXT
+
+
+class TestDiff:
+    def test_changes_show_as_a_diff(self) -> None:
+        source = parse_source(TEXT, Path("config.yaml"))
+        text = changed_text(source, [("parallel_config.pipeline_stage", 1), ("recompute_config", None)])
+        diff = unified_diff(TEXT, text, "config.yaml")
+        assert "-  pipeline_stage: 4\n+  pipeline_stage: 1\n" in diff
+        assert "-recompute_config:\n-  recompute: [3, 4]\n" in diff
+
+    def test_what_cannot_be_edited_is_told_at_the_end(self) -> None:
+        source = parse_source(TEXT, Path("config.yaml"))
+        text = changed_text(source, [("parallel_config.data_parallel", 8), ("parallel_config", None)])
+        assert yaml.safe_load(text)["parallel_config"]["data_parallel"] == 2
+        assert "# parallel_config: (left out)\n" in text
+        assert "# parallel_config.data_parallel: 8\n" in text
+
+    def test_nothing_changed_is_no_diff(self) -> None:
+        source = source_of(MINDFORMERS)
+        assert unified_diff(source.text, changed_text(source, []), "config.yaml") == ""

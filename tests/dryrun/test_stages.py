@@ -1,0 +1,314 @@
+"""Several stages, sizes and variants in one go, with a script in the place of the training process."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.dryrun import machine
+from ms_tune.dryrun.request import DryrunRequest, StageChoice
+from ms_tune.dryrun.result import DryrunResult, SweepResult, Verdict
+from ms_tune.dryrun.run import dryrun, sweep
+from ms_tune.dryrun.settings import parse_setting
+from ms_tune.errors import ConfigError, RunError, UsageError
+from ms_tune.units import GIB, MIB
+from tests.dryrun import fakes
+from tests.dryrun.configs import MINDFORMERS, edited
+from tests.dryrun.fakes import Silence, good_child, layered_child
+from tests.dryrun.test_launcher import ROOT, runs, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.task import State, Task
+
+EVEN = edited(MINDFORMERS, "model.model_config.offset", 0)
+
+
+@pytest.fixture(autouse=True)
+def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for name in ("MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "MS_MEMORY_STATISTIC", "MS_DEV_LAUNCH_BLOCKING"):
+        monkeypatch.delenv(name, raising=False)
+    path = Path("config.yaml")
+    path.write_text(yaml.safe_dump(EVEN), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    return lambda code: fakes.install(monkeypatch, tmp_path, code, mindformers=True)
+
+
+def request(**wishes: Any) -> DryrunRequest:  # noqa: ANN401 - the fields of DryrunRequest
+    return DryrunRequest(**{"config": Path("config.yaml"), "layers": 4, "timeout": 60, **wishes})
+
+
+def simulate(**wishes: Any) -> DryrunResult:  # noqa: ANN401 - as above
+    return dryrun(request(**wishes), Silence())
+
+
+class TestStages:
+    def test_every_stage_is_judged_and_the_worst_one_counts(self, child: Callable[[str], None]) -> None:
+        child(layered_child(last=2 * GIB))
+        result = simulate()
+        assert [stage.run.stage for stage in result.stages] == [0, 1, 2, 3]
+        assert result.worst.run.stage == 3
+        assert result.worst.reading.peak_bytes == GIB + 4 * GIB // 8 + 2 * GIB
+        assert result.imbalance == pytest.approx(1 - 3 / 5)
+
+    def test_the_whole_stage_is_derived_from_two_sizes(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        for stage in simulate().stages:
+            assert stage.extrapolation is not None
+            assert stage.extrapolation.peak_bytes == GIB + 16 * GIB // 8
+            assert stage.extrapolation.layer_bytes == GIB // 8
+            assert stage.extrapolation.from_layers == (4, 5)
+            assert sum(stage.extrapolation.contents.values()) == stage.extrapolation.peak_bytes
+
+    def test_the_verdict_is_about_the_whole_stage(self, child: Callable[[str], None]) -> None:
+        child(layered_child(layer=4 * GIB))
+        assert simulate(stages=(0,)).verdict is Verdict.DOES_NOT_FIT  # 65 GiB with 16 layers
+        assert simulate(stages=(0,), extrapolate=False).verdict is Verdict.FITS  # 17 GiB with 4
+
+    def test_stages_that_cannot_be_the_worst_are_named(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        result = simulate(stages=StageChoice.WORST)
+        assert ([stage.run.stage for stage in result.stages], result.skipped) == ([0, 3], (1, 2))
+        assert "dryrun.not-included.other-stages" not in {message.id for message in result.not_included}
+
+    def test_other_sizes_are_kept_where_nobody_takes_them_for_ranks(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        result = simulate(stages=(0, 3))
+        assert sorted(path.name for path in result.folder.glob("rank_*")) == ["rank_0", "rank_24"]
+        assert sorted(path.name for path in result.folder.glob(".layers_5/*")) == ["rank_0", "rank_24"]
+        manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
+        assert {entry["folder"]: entry["layers"] for entry in manifest["ranks"]} == {
+            "rank_0": 4,
+            "rank_24": 4,
+            ".layers_5/rank_0": 5,
+            ".layers_5/rank_24": 5,
+        }
+
+    def test_the_config_is_kept_with_what_was_run_otherwise(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        result = simulate(settings=(parse_setting("parallel_config.micro_batch_num=16"),))
+        assert (result.folder / "config.yaml").read_text("utf-8") == Path("config.yaml").read_text("utf-8")
+        diff = (result.folder / "config.diff").read_text("utf-8")
+        assert "-  micro_batch_num: 8\n" in diff
+        assert "+  micro_batch_num: 16\n" in diff
+        assert "-    num_hidden_layers: 64\n" in diff
+
+    def test_warnings_are_told_once(self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm:True")
+        child(layered_child())
+        assert [message.id for message in simulate().warnings] == ["dryrun.warning.overridden"]
+
+    def test_compiling_only_has_no_figures(self, child: Callable[[str], None]) -> None:
+        child("import os; assert os.environ['MS_SIMULATION_LEVEL'] == '0'")
+        result = simulate(level=0, extrapolate=False)
+        assert result.stages == ()
+        assert len(result.runs) == 4
+
+
+class Counter(Silence):
+    """Counts the processes that run at the same time."""
+
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+        self.most = 0
+        self.begun: list[str] = []
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        self.begun = [task.folder for task in tasks]
+
+    def state(self, task: Task, state: State) -> None:
+        assert state.elapsed >= 0
+        self.running.add(task.folder)
+        self.most = max(self.most, len(self.running))
+
+    def end(self, task: Task, ended: Ended) -> None:
+        assert ended.code == 0
+        self.running.discard(task.folder)
+
+
+class TestAtOnce:
+    @pytest.mark.parametrize("jobs", [1, 3])
+    def test_no_more_run_than_may(self, child: Callable[[str], None], jobs: int) -> None:
+        child("import time; time.sleep(0.5)\n" + layered_child())
+        counter = Counter()
+        dryrun(request(jobs=jobs), counter)
+        assert counter.most == jobs
+        assert len(counter.begun) == 8
+
+    @pytest.mark.parametrize(
+        ("free", "cores", "wanted", "jobs"),
+        [
+            (100 * GIB, 8, None, 4),  # as many as there are to run
+            (100 * GIB, 2, None, 2),
+            (5 * GIB, 8, None, 2),  # two GiB each, and some to spare
+            (MIB, 8, None, 1),
+            (MIB, 1, 6, 6),
+        ],
+    )
+    def test_cores_and_memory_limit_them(
+        self, monkeypatch: pytest.MonkeyPatch, free: int, cores: int, wanted: int | None, jobs: int
+    ) -> None:
+        monkeypatch.setattr(machine, "available_bytes", lambda: free)
+        monkeypatch.setattr(machine, "cores", lambda: cores)
+        assert machine.jobs([2 * GIB] * 4, wanted) == jobs
+
+    def test_this_machine_has_cores_and_memory(self) -> None:
+        assert machine.cores() >= 1
+        assert machine.available_bytes() > MIB
+
+    def test_two_jobs_at_once_do_not_meet(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        first, second = simulate(stages=(0,)), simulate(stages=(0,))
+        assert first.folder != second.folder
+        assert first.worst.reading.peak_bytes == second.worst.reading.peak_bytes
+
+
+def failing_rank(rank: int, code: str) -> str:
+    return f"import os, time\nif os.environ['RANK_ID'] == '{rank}':\n    {code}\n" + layered_child()
+
+
+class TestFailures:
+    def test_the_first_stage_that_fails_ends_the_others(self, child: Callable[[str], None]) -> None:
+        code = "if os.environ['RANK_ID'] != '8': open('child', 'w').write(f'{os.getpid()}\\n'); time.sleep(600)\n"
+        child(failing_rank(8, "time.sleep(1); raise RuntimeError('no such layer')") + code)
+        with pytest.raises(RunError, match="no such layer"):
+            simulate(jobs=8)
+        for path in Path("ms-tune-runs").rglob("child"):
+            pid = int(path.read_text())
+            wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]
+
+    def test_what_was_written_stays_readable(self, child: Callable[[str], None]) -> None:
+        child(failing_rank(24, "time.sleep(0.5); raise RuntimeError('no such layer')"))
+        with pytest.raises(RunError):
+            simulate(jobs=1, extrapolate=False)
+        (folder,) = Path("ms-tune-runs").iterdir()
+        assert json.loads((folder / "manifest.json").read_text("utf-8"))["ranks"]
+        assert (folder / "rank_0" / "memory_block.csv").is_file()
+        assert "no such layer" in (folder / "rank_24" / "log.txt").read_text("utf-8")
+
+    def test_a_full_disk_is_named_as_the_cause(self, child: Callable[[str], None]) -> None:
+        child(f"raise OSError({errno.ENOSPC}, 'No space left on device')")
+        with pytest.raises(RunError) as caught:
+            simulate(stages=(0,))
+        assert caught.value.message.id == "dryrun.run.disk-full"
+
+    def test_a_file_that_may_not_grow_is_named_as_the_cause(self, child: Callable[[str], None]) -> None:
+        limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        child(limit + "with open('memory_block.csv', 'w') as file: file.write('x' * 9999)")
+        with pytest.raises(RunError) as caught:
+            simulate(stages=(0,))
+        assert caught.value.message.id == "dryrun.run.disk-full"
+
+    def test_a_trace_of_another_rank_is_not_taken(self, child: Callable[[str], None]) -> None:
+        moved = good_child().replace("Path('memory_block.csv')", "Path('rank_5/memory_block.csv')")
+        child("import os; os.mkdir('rank_5')\n" + moved)
+        with pytest.raises(RunError) as caught:
+            simulate(stages=(0,), extrapolate=False)
+        assert caught.value.message.id == "dryrun.run.other-rank"
+
+    def test_a_folder_that_cannot_be_written_during_the_run_is_told(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        folder = Path("kept")
+
+        class Spoiler(Silence):
+            def begin(self, tasks: Sequence[Task]) -> None:
+                (folder / tasks[0].folder).write_text("in the way", encoding="utf-8")
+
+        with pytest.raises(RunError) as caught:
+            dryrun(request(stages=(0,), run_folder=folder), Spoiler())
+        assert caught.value.message.id == "dryrun.run.not-started"
+
+
+class TestSweep:
+    @staticmethod
+    def swept(*values: str, **wishes: Any) -> SweepResult:  # noqa: ANN401 - the fields of DryrunRequest
+        settings = [(parse_setting(value),) for value in values]
+        return sweep([request(settings=one, extrapolate=False, stages=(0,), **wishes) for one in settings], Silence())
+
+    def test_variants_are_run_and_kept_side_by_side(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        result = self.swept("parallel_config.micro_batch_num=8", "parallel_config.micro_batch_num=16")
+        assert [variant.error for variant in result.variants] == [None, None]
+        for number, batches in ((1, 8), (2, 16)):
+            kept = yaml.safe_load((result.folder / f"variant_{number}" / "rank_0" / "config.yaml").read_text("utf-8"))
+            assert kept["parallel_config"]["micro_batch_num"] == batches
+            assert (result.folder / f"variant_{number}" / "config.diff").is_file()
+
+    def test_a_variant_that_fails_does_not_stop_the_others(self, child: Callable[[str], None]) -> None:
+        text = "import pathlib\nif 'micro_batch_num: 16' in pathlib.Path('config.yaml').read_text(): raise ValueError(16)\n"
+        child(text + layered_child())
+        result = self.swept("parallel_config.micro_batch_num=16", "parallel_config.micro_batch_num=8")
+        first, second = result.variants
+        assert (first.result, second.error) == (None, None)
+        assert "ValueError: 16" in str(first.error)
+        assert second.result is not None
+
+    def test_a_variant_that_cannot_be_read_does_not_stop_the_others(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        result = self.swept("model.model_config.num_hidden_layers=-1", "model.model_config.num_hidden_layers=32")
+        assert isinstance(result.variants[0].error, ConfigError)
+        assert result.variants[1].result is not None
+
+    def test_a_path_that_is_not_there_is_told_at_once(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        with pytest.raises(UsageError, match="micro_batch_nun"):
+            self.swept("parallel_config.micro_batch_nun=16", "parallel_config.micro_batch_nun=8")
+        assert not Path("ms-tune-runs").exists()
+
+
+# `ms-tune dryrun` as a process of its own, with a training process that never ends.
+COMMAND = """
+import sys
+from pathlib import Path
+import pytest
+from tests.dryrun import fakes
+with pytest.MonkeyPatch.context() as patch:
+    code = "import os, time; open('child', 'w').write(f'{os.getpid()}\\\\n'); time.sleep(600)"
+    fakes.install(patch, Path(sys.argv[1]), code, mindformers=True)
+    from ms_tune.cli.main import main
+    sys.exit(main(["dryrun", "--layers", "4", "--jobs", "8", "config.yaml"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_process_outlives_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(tmp_path)],
+        cwd=tmp_path / "work",
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    found: Callable[[], list[Path]] = lambda: [  # noqa: E731 - asked again and again
+        path for path in (tmp_path / "work").rglob("child") if path.read_text().endswith("\n")
+    ]
+    wait_for(lambda: len(found()) == 8)
+    parent.send_signal(number)
+    begin = time.monotonic()
+    _, err = parent.communicate(timeout=60)
+    assert parent.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert time.monotonic() - begin < 30
+    for path in found():
+        pid = int(path.read_text())
+        wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]

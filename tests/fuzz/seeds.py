@@ -1,0 +1,82 @@
+"""Real files to damage: those of the shared fixtures where they are, and of the copies beside the tests."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tests.trace.samples import SHARED, SMALL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from random import Random
+
+Files = dict[str, bytes]
+
+_RUNS = (
+    *("asc2", "asc_comm", "asc_dp8", "asc_gO0", "gpt", "nn_cnn_pynative", "over_limit", "v_simple"),
+    *("asc_comm/rank_3", "asc_dp8/rank_3"),
+)
+_NAMES = ("memory_block.csv", "task.csv", "tracker_graph.ir", "log")
+_ORDERS = ("execute_order.csv", "comm_execute_order.csv")
+# hyper-parallel's emulator of the tracker: quoted, and no comma at the end of a line.
+_EMULATED = (
+    b"start_time_stamp,end_time_stamp,device_addr,stream_id,pool_type,size,actual_used_memory,actual_peak_memory,file_name,"
+    b"line_num,type,producer_task,task_name,node_name,graph_name,user_tasks,last_user_task,python_stack,is_persistent,is_small\n"
+    b"0,9,0x1000,0,FakeTensorLogicalMemoryPool,512,512,512,a.py,3,Parameter,0,forward,linear,,{0-5},5,"
+    b'"File:/a,b.py;Line:3;Function:f",1,0\n'
+    b"1,4,0x2000,0,FakeTensorLogicalMemoryPool,512,1024,1024,a.py,3,Activation,1,forward,x,,{1},1,"
+    b'"File:/a ""b"".py;Line:4;Function:<module>",0,0\n'
+)
+_LISTED = ("weights", "optimizer_state", "gradients")
+
+
+@cache
+def runs() -> tuple[Mapping[str, bytes], ...]:
+    """The files of every run at hand."""
+    found = [_files(place / run) for place in (SHARED, SMALL) for run in _RUNS if (place / run).is_dir()]
+    found.append({"memory_block.csv": _EMULATED})
+    return tuple(files for files in found if files)
+
+
+def _files(folder: Path) -> Files:
+    places = {name: folder / name for name in _NAMES} | {name: folder / "execute_order" / name for name in _ORDERS}
+    return {name: path.read_bytes() for name, path in places.items() if path.is_file()}
+
+
+def seed(wanted: tuple[str, ...], chance: Random) -> Files:
+    """Excerpts of the files of one run: small, so that many can be tried, and whole at times."""
+    having = [files for files in runs() if any(name in files for name in wanted)]
+    if "tensors.json" in wanted:
+        having = having or list(runs())
+    files = chance.choice(having or list(runs()))
+    lines = chance.choice((3, 10, 30, 30, 100, 10_000))
+    found = {name: _excerpt(data, lines, chance) for name, data in files.items() if name in wanted}
+    if "tensors.json" in wanted and (len(wanted) == 1 or chance.random() < 0.5):
+        found["tensors.json"] = _tensors(found.get("memory_block.csv", files.get("memory_block.csv", b"")), chance)
+    return found
+
+
+def _excerpt(data: bytes, lines: int, chance: Random) -> bytes:
+    """The first line and some from a random place on."""
+    found = data.splitlines(keepends=True)
+    if len(found) <= lines + 1:
+        return data
+    at = chance.choice((1, chance.randrange(1, len(found) - lines)))
+    return found[0] + b"".join(found[at : at + lines])
+
+
+def _tensors(blocks: bytes, chance: Random) -> bytes:
+    cells = [line.split(b",") for line in blocks.splitlines()[1:]]
+    rows = [line for line in cells if len(line) > 6 and line[2].startswith(b"0x") and line[5].isdigit()]
+    listed = chance.sample(rows, min(len(rows), 9))
+    tensors = []
+    for place, row in enumerate(listed):
+        try:
+            tensors.append({"name": f"layers.{place}.weight", "address": int(row[2], 16), "bytes": int(row[5])})
+        except ValueError:  # damaged already
+            continue
+    content: dict[str, object] = {group: tensors[place::3] for place, group in enumerate(_LISTED)}
+    return json.dumps({"version": 1, **content}).encode()

@@ -1,0 +1,132 @@
+"""What is fuzzed: every reader, and the whole way from damaged files to the report.
+
+A target takes a folder with the files in it. It may raise :class:`~ms_tune.errors.MsTuneError` and nothing else, and what
+it returns must hold together; an :class:`AssertionError` says what does not.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.errors import MsTuneError
+from ms_tune.memory.report import Wish, analyse
+from ms_tune.render import memory_json, memory_text
+from ms_tune.render.console import Console
+from ms_tune.render.memory_csv import write_blocks
+from ms_tune.render.memory_html import report_html
+from ms_tune.render.memory_perfetto import write_perfetto
+from ms_tune.render.memory_snapshot import write_snapshot
+from ms_tune.texts import Language
+from ms_tune.trace.block_table import read_block_table
+from ms_tune.trace.comm_order import read_communication_order, read_execution_order
+from ms_tune.trace.memory_block import read_memory_block
+from ms_tune.trace.runtime_log import read_runtime_log
+from ms_tune.trace.table import table_of
+from ms_tune.trace.task import read_tasks
+from ms_tune.trace.tensor_list import read_tensor_list
+from ms_tune.trace.tracker_graph import read_tracker_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ms_tune.memory.report import MemoryReport
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something to fuzz.
+
+    Attributes:
+        files: The files that it reads, any of which may be damaged.
+        run: Reads them in a folder.
+    """
+
+    files: tuple[str, ...]
+    run: Callable[[Path], object]
+
+
+def survives(target: Target, folder: Path) -> str:
+    """Run a target; the id of the reason for which it refuses the files, or ``read``."""
+    try:
+        target.run(folder)
+    except MsTuneError as error:
+        return error.message.id
+    return "read"
+
+
+def _blocks(folder: Path) -> None:
+    path = folder / "memory_block.csv"
+    table = read_block_table(path)
+    rows = sum(1 for line in path.read_bytes().split(b"\n") if line.strip()) - 1
+    assert len(table) + table.dropped_count == rows, "rows are neither kept nor refused"
+    assert len(set(table.line.tolist())) == len(table), "a row is kept twice"
+    alone = table_of(read_memory_block(path))
+    assert (table.line == alone.line).all(), "the two readers keep different rows"
+    assert (table.size == alone.size).all(), "the two readers read different sizes"
+    assert table.dropped == alone.dropped, "the two readers refuse different rows"
+
+
+def _tasks(folder: Path) -> None:
+    path = folder / "task.csv"
+    tasks = read_tasks(path)
+    rows = sum(1 for line in path.read_bytes().split(b"\n") if line.strip()) - 1
+    assert len(tasks) + tasks.dropped_count == rows, "rows are neither kept nor refused"
+    assert (np.diff(tasks.stamp) >= 0).all(), "not sorted"
+
+
+def _graph(folder: Path) -> None:
+    graph = read_tracker_graph(folder / "tracker_graph.ir")
+    assert all(tensor.bytes is None or tensor.bytes >= 0 for tensor in graph.tensors.values())
+
+
+def _report(folder: Path) -> None:
+    report = analyse(folder, Wish(), lambda _done, _total: None)
+    for rank in report.ranks:
+        assert sum(rank.peak.contents.values()) == rank.curve.peak_bytes, "the categories do not add up to the peak"
+        assert rank.map.largest_hole <= rank.map.free_bytes
+        assert rank.lifetimes.peak_if_prompt <= rank.curve.peak_bytes, "an earlier release raises the peak"
+    for language in Language:
+        console = Console(language)
+        json.dumps(memory_json.report_json(report, console, 10))
+        with redirect_stdout(io.StringIO()):
+            memory_text.show_report(report, console, 10)
+
+
+def _outputs(folder: Path) -> None:
+    report = analyse(folder, Wish(), lambda _done, _total: None)
+    page = report_html(report, None, Language.EN)
+    page.encode()
+    _export(report)
+
+
+def _export(report: MemoryReport) -> None:
+    text = io.StringIO()
+    write_perfetto(text, report)
+    json.loads(text.getvalue())
+    for rank in report.ranks:
+        write_snapshot(io.BytesIO(), rank)
+        write_blocks(io.StringIO(), rank, rank.peak, header=True)
+
+
+_ALL = ("memory_block.csv", "task.csv", "tracker_graph.ir", "log", "tensors.json", "comm_execute_order.csv")
+
+TARGETS: Mapping[str, Target] = {
+    "memory_block": Target(("memory_block.csv",), _blocks),
+    "task": Target(("task.csv",), _tasks),
+    "tracker_graph": Target(("tracker_graph.ir",), _graph),
+    "execute_order": Target(("execute_order.csv",), lambda folder: read_execution_order(folder / "execute_order.csv")),
+    "comm_execute_order": Target(
+        ("comm_execute_order.csv",), lambda folder: read_communication_order(folder / "comm_execute_order.csv")
+    ),
+    "runtime_log": Target(("log",), lambda folder: read_runtime_log(folder / "log")),
+    "tensor_list": Target(("tensors.json",), lambda folder: read_tensor_list(folder / "tensors.json")),
+    "report": Target(_ALL, _report),
+    "outputs": Target(_ALL, _outputs),
+}

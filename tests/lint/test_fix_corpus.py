@@ -1,0 +1,138 @@
+"""Fixes of real configs with planted faults: what is not meant stays, to the byte."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.config.dialects.recognise import recognise
+from ms_tune.config.source import KeyPath, load_source, parse_source
+from ms_tune.config.spans import ChangeKind
+from ms_tune.config.write import write_back
+from ms_tune.errors import ConfigError
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.fix import mend
+from ms_tune.resources import data_folder
+from tests.config.corpus import wheel_configs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.config.spans import Change
+    from ms_tune.lint.finding import Finding
+
+CONFIGS = (*sorted(data_folder("yaml_templates").rglob("*.yaml")), *wheel_configs())
+# Words that are put in the place of values, and lines that are put on top: each is a fault somewhere.
+VALUES = ("1e-5", "'True'", "True", "False", "&planted True", "-1", "0", "[1, 2]", "{a: 1}", "3  # 为什么", "O2")
+LINES = (
+    "profile: True  # 性能",
+    "save_graphs: True",
+    "context : {save_graphs: True, 'deterministic': \"ON\"}",
+    "auto_tune: False",
+    "swap: {enable: True}",
+    "training_config: {use_distributed_optimizer: True}",
+    "parallel_config: {optimizer_shard: True, context_parallel_algo: ulysses_cp}",
+)
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_bytes().decode().removeprefix("\ufeff")
+
+
+@st.composite
+def planted(draw: st.DrawFn) -> str:
+    """A real config, some of its values replaced, perhaps with another line on top and with other line ends."""
+    lines = _text(draw(st.sampled_from(CONFIGS))).replace("\r\n", "\n").split("\n")
+    places = [number for number, line in enumerate(lines) if ": " in line and not line.lstrip().startswith("#")]
+    for number in draw(st.lists(st.sampled_from(places), max_size=6, unique=True)):
+        lines[number] = f"{lines[number].partition(': ')[0]}: {draw(st.sampled_from(VALUES))}"
+    top = draw(st.lists(st.sampled_from(LINES), max_size=2, unique=True))
+    names = {line.partition(":")[0].strip() for line in top}
+    if not names & {line.partition(":")[0].strip() for line in lines}:
+        lines[:0] = top
+    return draw(st.sampled_from(["\n", "\r\n"])).join(lines)
+
+
+def _leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key if isinstance(key, (str, int)) else str(key)))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield path, (type(value), str(value))
+
+
+def _places(change: Change) -> Iterator[KeyPath]:
+    """The key paths that a change may touch: its own, a new name's, and that of a section which it leaves empty."""
+    yield change.path
+    if change.kind is ChangeKind.RENAME_KEY:
+        yield (*change.path[:-1], str(change.value))
+
+
+def _within(path: KeyPath, place: KeyPath) -> bool:
+    return path[: len(place)] == place or place[: len(path)] == path
+
+
+@given(text=planted(), unsafe=st.booleans())
+def test_only_what_the_fixes_name_is_changed(text: str, *, unsafe: bool) -> None:
+    try:
+        source = parse_source(text, Path("config.yaml"))
+    except ConfigError:
+        return
+    dialect = recognise(source.data).dialect
+    if dialect is None:
+        return
+    made: list[Change] = []
+
+    def check(config: SourceFile) -> tuple[Finding, ...]:
+        found = lint(config, dialect, built_in(dialect))
+        made.extend(change for one in found if one.fix and (one.fix.safe or unsafe) for change in one.fix.changes)
+        return found
+
+    after, fixed = mend(source, check, unsafe=unsafe)
+    assert mend(after, check, unsafe=unsafe)[1].count == 0
+    places = {place for change in made for place in _places(change)}
+    changed = {path for path, _ in set(_leaves(source.data)) ^ set(_leaves(after.data))}
+    assert all(any(_within(path, place) for place in places) for path in changed), changed
+    old, new = (config.text.splitlines(keepends=True) for config in (source, after))
+    touched = [line for line in difflib.ndiff(old, new) if line.startswith(("- ", "+ "))]
+    meant = {line for place in places for config in (source, after) for line in _lines(config, place)}
+    assert bool(touched) is bool(fixed.count)
+    assert {line[2:].strip() for line in touched} <= meant
+    assert ("\r\n" in after.text) is ("\r\n" in source.text)
+
+
+def _lines(source: SourceFile, place: KeyPath) -> set[str]:
+    """The lines that a key path and its value stand on, and that of the section around, for a value that it brings."""
+    found = set()
+    for path in (place, place[:-1]):
+        position = source.nearest(path)
+        first = (position.key or position.value).line
+        last = position.value.end_line if path == place else first
+        found |= {source.line(number).strip() for number in range(first, last + 1)}
+    return found
+
+
+def test_a_mark_and_line_ends_survive_the_file(tmp_path: Path) -> None:
+    for number, path in enumerate(CONFIGS[:5]):
+        file = tmp_path / f"{number}.yaml"
+        content = b"\xef\xbb\xbf" + _text(path).replace("\r\n", "\n").replace("\n", "\r\n").encode()
+        file.write_bytes(content + b"profile: True\r\n" if b"\nprofile:" not in content else content)
+        source = load_source(file)
+        dialect = recognise(source.data).dialect
+        assert dialect is not None
+        after, _ = mend(source, lambda config: lint(config, dialect, built_in(dialect)), unsafe=True)  # noqa: B023
+        if after.text != source.text:
+            write_back(file, source.text, after.text)
+        assert file.read_bytes() == b"\xef\xbb\xbf" + after.text.encode()
+        assert after.text.count("\n") == after.text.count("\r\n")

@@ -1,0 +1,58 @@
+"""What is right in one profile is wrong in another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.config.source import parse_source
+from ms_tune.lint.checklist import Check, built_in, built_in_code
+from ms_tune.lint.engine import lint
+from ms_tune.lint.environment import lint_environment, parse_shell
+from ms_tune.lint.kinds import ENVIRONMENT, PYTHON
+from ms_tune.lint.python_code import lint_python, parse_python
+from ms_tune.lint.selection import PROFILES
+from tests.lint.test_fix import version_for
+
+FILE = Path("file")
+CODE = {check.id: (kind, check) for kind, checks in built_in_code().items() for check in checks}
+CHECKS = {check.id: check for check in (*built_in(), *(check for _, check in CODE.values()))}
+OPPOSITES = [check for check in CHECKS.values() if check.opposite]
+
+
+def found(text: str, like: Check, profile: str) -> list[str]:
+    kind = CODE[like.id][0] if like.id in CODE else None
+    if kind == ENVIRONMENT:
+        findings = lint_environment(parse_shell(text, FILE), profile=profile)
+    elif kind == PYTHON:
+        findings = lint_python(parse_python(text, FILE), profile=profile)
+    else:
+        dialect = min(like.dialects)
+        findings = lint(parse_source(text, FILE), dialect, built_in(dialect), version_for(like, dialect), profile)
+    return [finding.id for finding in findings]
+
+
+def test_every_profile_asks_for_something_of_its_own() -> None:
+    asked = {profile for check in OPPOSITES for profile in check.profiles}
+    assert asked == set(PROFILES) - {"performance"}
+
+
+@pytest.mark.parametrize("check", OPPOSITES, ids=lambda check: check.id)
+def test_what_one_check_wants_is_what_the_other_finds_wrong(check: Check) -> None:
+    other = CHECKS[check.opposite or ""]
+    assert not check.profiles & other.profiles
+    assert check.dialects <= other.dialects
+    (mine,), theirs = check.profiles, "performance"
+    assert theirs in other.profiles
+    assert check.id in found(check.bad, check, mine)
+    assert other.id in found(check.good, check, theirs)
+    assert check.id not in found(other.bad, check, mine)
+    assert other.id not in found(check.bad, check, theirs)
+
+
+@pytest.mark.parametrize("check", OPPOSITES, ids=lambda check: check.id)
+def test_without_a_profile_no_opposite_is_found(check: Check) -> None:
+    if check.id not in CODE:
+        dialect = next(iter(check.dialects))
+        assert check.id not in {one.id for one in lint(parse_source(check.bad, FILE), dialect, built_in(dialect))}

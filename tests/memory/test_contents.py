@@ -1,0 +1,361 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.memory.contents import CONTENTS, Content, Contents
+from ms_tune.memory.curve import curve_of
+from ms_tune.memory.groups import Breakdown, breakdown
+from ms_tune.texts import Language, msg, render
+from ms_tune.trace.memory_block import Block, BlockTrace, Frame
+from ms_tune.trace.table import table_from, table_of
+from ms_tune.trace.tensor_list import ListedTensor, TensorList
+from tests.memory.test_phases import (
+    ADAMW,
+    BACKWARD_RUN,
+    CALL,
+    CONSTRUCT,
+    FORWARD_RUN,
+    GRAD,
+    SITE,
+    TRACKER,
+    TRAIN,
+)
+from tests.trace.samples import MIB, SHARED_RUNS, SMALL_RUNS, block, trace, trace_of
+
+FORWARD = (TRAIN, FORWARD_RUN, CALL, CONSTRUCT, CALL)
+BACKWARD = (TRAIN, BACKWARD_RUN, GRAD)
+UPDATE = (TRAIN, CALL, ADAMW)
+LLAMA = "llama4L_pynative_launch_blocking"
+QWEN = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
+
+
+def at(rows: BlockTrace, tick: int | None = None, tensors: TensorList | None = None) -> Breakdown:
+    """What is held at a tick, or at the peak."""
+    table = table_of(rows)
+    curve = curve_of(table)
+    return breakdown(table, Contents(table, tensors), curve, curve.peak_tick if tick is None else tick)
+
+
+def of_run(run: str) -> Breakdown:
+    return at(trace_of(run))
+
+
+def mib(parts: Breakdown) -> dict[str, float]:
+    """MiB of what holds anything."""
+    return {content.value: round(size / MIB, 1) for content, size in parts.contents.items() if size > 0.05 * MIB}
+
+
+def content_of(row: Block, *others: Block, tensors: TensorList | None = None) -> Content:
+    rows = others if any(other is row for other in others) else (row, *others)
+    place = next(place for place, other in enumerate(rows) if other is row)
+    return CONTENTS[int(Contents(table_from(rows), tensors).codes[place])]
+
+
+@pytest.mark.parametrize("run", [*SMALL_RUNS, *SHARED_RUNS])
+def test_categories_add_up_to_the_peak(run: str) -> None:
+    parts = of_run(run)
+    assert list(parts.contents) == list(CONTENTS)
+    assert sum(parts.contents.values()) == curve_of(table_of(trace_of(run))).peak_bytes
+
+
+def test_json_names_and_texts() -> None:
+    assert [content.value for content in Content] == [
+        "weights",
+        "optimizer_state",
+        "gradients",
+        "activations",
+        "temporaries",
+        "workspace",
+        "communication",
+        "constants",
+        "unattributed",
+    ]
+    for content in Content:
+        assert all(render(msg(f"memory.content.{content.value}"), language) for language in Language)
+
+
+def test_llama_in_the_dynamic_graph_against_theory() -> None:
+    # 1,071,681,536 parameters of 2 bytes: 2,044.1 MiB of weights and as much of each of Adam's two moments. At the peak,
+    # in the second update, the gradients of the first step are still held: 3,838 MiB instead of 2,044.
+    assert mib(of_run(LLAMA)) == {
+        "weights": 2044.1,
+        "gradients": 3838.2,
+        "optimizer_state": 4088.2,
+        "temporaries": 3500.0,  # fp32 copies inside the compiled optimizer
+        "constants": 16.1,
+    }
+
+
+def test_llama_at_the_start_of_the_backward_pass_against_theory() -> None:
+    # Theory has 3,012.3 MiB of live tensors here: 2,996.3 that the forward pass made, and the attention masks of four
+    # layers, which are copied from the host.
+    rows = trace_of(LLAMA)
+    start = min(row.start for row in rows.blocks if any(frame.function == "grad" for frame in row.stack)) - 1
+    result = at(rows, start)
+    assert mib(result) == {"weights": 2044.1, "activations": 2996.3, "constants": 16.0}
+    dense = result.holders[0]
+    assert (dense.operator, dense.content, dense.where) == ("Dense", Content.ACTIVATIONS, "/workspace/llama.py:17")
+
+
+def test_llama_gradients_after_the_first_backward_pass() -> None:
+    rows = trace_of(LLAMA)
+    update = min(row.start for row in rows.blocks if row.node_name.startswith("adam_m."))
+    assert mib(at(rows, update - 1))["gradients"] == 2044.1
+
+
+def test_qwen3_of_mindformers_against_theory() -> None:
+    # 9 of 36 layers and the output layer, tensor parallel 4, all states in fp32 (see the shared reference).
+    result = of_run(QWEN)
+    assert mib(result) == {
+        "weights": 2249.8,
+        "gradients": 2249.8,
+        "optimizer_state": 4499.7,
+        "activations": 6152.3,
+        "temporaries": 1187.0,  # two logits of 593.5 MiB that the loss drops before the backward pass
+        "constants": 32.3,
+    }
+    split = result.holders[0]
+    assert (split.operator, split.count, split.content) == ("SplitWithSize", 18, Content.ACTIVATIONS)
+    assert split.where.endswith("/layers-CellList/*-TransformerLayer/mlp-MLPInterleaved/activation_func-SwiGlu")
+    assert result.holders[1].where == "accu_grads.decoder.layers.*.mlp.linear_fc1.weight"
+
+
+def test_adam_compiled_in_the_dynamic_graph() -> None:
+    sizes = of_run("asc2").contents
+    parameters = 524800 + 2560 + 20992 + 512  # 256 x 512 and 512 x 10 with biases, fp32, padded
+    assert sizes[Content.WEIGHTS] == parameters + 2 * 512  # the step counter and the learning rate, too
+    assert sizes[Content.OPTIMIZER_STATE] == 2 * parameters + 2 * 512  # the powers of beta, too
+    assert sizes[Content.GRADIENTS] == 2 * parameters  # those of both steps are held
+
+
+def test_useless_stacks_are_told() -> None:
+    for run in ("over_limit", "v_simple"):
+        assert not Contents(table_of(trace_of(run)), None).stacks_useful
+        assert of_run(run).contents[Content.ACTIVATIONS] == 0
+    assert Contents(table_of(trace_of("asc2")), None).stacks_useful
+    assert Contents(table_of(trace_of("asc_gO0")), None).stacks_useful  # a graph needs none
+    (zeros,) = of_run("over_limit").holders
+    assert (zeros.bytes, zeros.count, zeros.operator, zeros.content, zeros.where) == (
+        *(8 * (1024 * MIB + 512), 8, "Zeros", Content.UNATTRIBUTED, ""),
+    )
+
+
+def test_dynamic_graph_rules() -> None:
+    state = block(50, kind="Weight", node_name="AdamW", stack=UPDATE, user_text="{51-90}", last_user_task=90)
+    assert content_of(state) is Content.OPTIMIZER_STATE
+    assert content_of(block(1, kind="Weight", stack=FORWARD, persistent=True), state) is Content.WEIGHTS
+    assert content_of(block(2, 40, stack=FORWARD), state) is Content.ACTIVATIONS
+    assert content_of(block(30, 35, stack=BACKWARD), state) is Content.TEMPORARIES
+    assert content_of(block(30, 60, stack=BACKWARD), state) is Content.GRADIENTS
+    assert content_of(block(30, None, stack=BACKWARD), state) is Content.GRADIENTS
+    assert content_of(block(95, None, stack=BACKWARD), state) is Content.TEMPORARIES  # no update follows
+    assert content_of(block(2, 3, kind="WorkSpace", stack=FORWARD)) is Content.WORKSPACE
+    assert content_of(block(2, 3, kind="", task_name="")) is Content.WORKSPACE
+    assert content_of(block(2, 9, kind="", task_name="")) is Content.UNATTRIBUTED
+    assert content_of(block(2, None, kind="PyNativeInput", stack=FORWARD)) is Content.CONSTANTS
+    assert content_of(block(2, None, kind="ConstantValue", stack=FORWARD, persistent=True)) is Content.CONSTANTS
+    assert content_of(block(2, 40, stack=UPDATE)) is Content.TEMPORARIES
+    made = Frame(f"{SITE}/mindspore/mint/optim/adamw.py", 182, "__init__")
+    assert content_of(block(2, None, stack=(TRAIN, made))) is Content.OPTIMIZER_STATE
+
+
+def test_clipped_gradients_of_the_dynamic_graph() -> None:
+    state = block(50, kind="Weight", node_name="AdamW", stack=UPDATE, user_text="{51}")
+    backward, clipped = block(30, 60, stack=BACKWARD), block(40, 60, stack=(TRAIN, Frame("/workspace/clip.py", 3, "f")))
+    assert content_of(clipped, backward, state) is Content.GRADIENTS
+    assert content_of(clipped, state) is Content.TEMPORARIES
+    after = replace(clipped, start=52, end=99)  # the optimizer has run; another update follows
+    assert content_of(after, backward, replace(state, user_text="{51-90}")) is Content.TEMPORARIES
+
+
+def test_without_stacks_the_operator_tells_the_optimizer_state() -> None:
+    assert content_of(block(5, kind="Weight", node_name="AdamW", stack=(TRACKER,))) is Content.OPTIMIZER_STATE
+    assert content_of(block(5, kind="Weight", node_name="Dense", stack=(TRACKER,))) is Content.WEIGHTS
+    assert content_of(block(5, stack=(TRACKER,))) is Content.UNATTRIBUTED
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("adam_m.layers.0.weight", Content.OPTIMIZER_STATE),
+        ("adam_v.layers.0.weight", Content.OPTIMIZER_STATE),
+        ("moment1.layers.0.weight", Content.OPTIMIZER_STATE),
+        ("exp_avg_sq.layers.0.weight", Content.OPTIMIZER_STATE),
+        ("beta1_power", Content.OPTIMIZER_STATE),
+        ("accu_grads.layers.0.weight", Content.GRADIENTS),
+        ("accum.layers.0.weight", Content.OPTIMIZER_STATE),
+        ("linear.weight", Content.WEIGHTS),
+        ("layers.0.weight", Content.WEIGHTS),
+    ],
+)
+def test_parameters_of_a_graph(name: str, expected: Content) -> None:
+    weight = block(1, kind="Weight", task_name="SyncTensorData", node_name="layers.0.weight")
+    assert content_of(replace(weight, node_name=name), weight) is expected
+
+
+def test_a_compiled_optimizer_of_the_dynamic_graph_names_its_state_only() -> None:
+    weight = block(1, kind="Weight", node_name="MatMul", stack=FORWARD)
+    task = "kernel_graph_0_DataPrepareActor"
+    state = block(2, kind="Weight", task_name=task, node_name="accum.layers.3.fc2.weight")
+    assert content_of(state, weight) is Content.OPTIMIZER_STATE  # of nn.SGD
+    assert content_of(state) is Content.WEIGHTS
+    assert content_of(replace(state, node_name="linear.fc2.weight"), weight) is Content.WEIGHTS
+
+
+def test_graph_rules() -> None:
+    state = block(1, kind="Weight", task_name="SyncTensorData", node_name="adam_m.w", user_text="{100-200}")
+
+    def kernel(start: int, end: int | None, path: str, kind: str = "Kernel") -> Block:
+        return block(start, end, kind=kind, task_name=f"0_{path}", node_name=path, graph_name="kernel_graph0")
+
+    forward = kernel(10, 80, "Default/net-Net/fc-Linear/Dense-op0")
+    backward = kernel(50, 60, "Gradients/Default/net-Net/fc-Linear/Grad_Dense/MatMul-op0")
+    others = (state, forward, backward)
+    assert content_of(forward, state, backward) is Content.ACTIVATIONS
+    assert content_of(kernel(20, 80, "Default/GeluExt-op0"), *others) is Content.ACTIVATIONS
+    assert content_of(kernel(45, 80, "recompute_Default/net-Net/fc-Linear/Dense-op0"), *others) is Content.ACTIVATIONS
+    assert content_of(backward, state, forward) is Content.TEMPORARIES
+    assert content_of(replace(backward, end=101), state, forward) is Content.GRADIENTS
+    # The compiler gives casts of the update the scope of a layer.
+    assert content_of(kernel(70, 80, "Default/net-Net/fc-Linear/Cast-op9"), *others) is Content.TEMPORARIES
+    assert content_of(kernel(150, 160, "Default/network-Step/optimizer-AdamW/Mul-op0"), *others) is Content.TEMPORARIES
+    for kind, expected in (
+        ("ContinuousMemory", Content.COMMUNICATION),
+        ("BatchMemory", Content.TEMPORARIES),
+        ("ConstantValue", Content.CONSTANTS),
+        ("Somas", Content.UNATTRIBUTED),
+        ("GraphOutput", Content.TEMPORARIES),
+    ):
+        assert content_of(kernel(10, 80, "Default/net-Net/fc-Linear/Dense-op0", kind), *others) is expected
+    assert content_of(kernel(10, 20, "Default/net-Net/AllGather-op0"), *others) is Content.COMMUNICATION
+    assert content_of(kernel(10, 80, "kernel_graph_0_HostDSActor"), state) is Content.TEMPORARIES
+
+
+def test_types_of_the_emulator() -> None:
+    for kind, expected in (
+        ("Parameter", Content.WEIGHTS),
+        ("Gradient", Content.GRADIENTS),
+        ("Optstate", Content.OPTIMIZER_STATE),
+        ("Activation", Content.ACTIVATIONS),
+        ("Temp", Content.UNATTRIBUTED),
+    ):
+        assert content_of(block(1, kind=kind, task_name="forward")) is expected
+
+
+def test_the_tensor_list_goes_first() -> None:
+    tensors = TensorList(
+        weights=(ListedTensor("tied.weight", 0x1010, 64),),
+        optimizer_state=(ListedTensor("master.weight", 0x3000, 64),),
+        gradients=(ListedTensor("tied.weight", 0x1000, 64), ListedTensor("layers.3.w", 0x2000, 64)),
+    )
+    shared = block(1, stack=(TRACKER,), address=0x1000)
+    gradient = block(9, stack=(TRACKER,), address=0x2000)
+    master = block(9, stack=FORWARD, address=0x3000)
+    rows = (shared, gradient, master)
+    assert [content_of(row, *rows, tensors=tensors) for row in rows] == [
+        Content.WEIGHTS,
+        Content.GRADIENTS,
+        Content.OPTIMIZER_STATE,
+    ]
+    assert content_of(block(9, stack=(TRACKER,), address=0x4000), *rows, tensors=tensors) is Content.UNATTRIBUTED
+    # The list was made at the end: an earlier block at the address held something else.
+    earlier = block(2, 5, stack=FORWARD, address=0x2000)
+    assert content_of(earlier, *rows, tensors=tensors) is Content.ACTIVATIONS
+    contents = Contents(table_from(rows), tensors)
+    assert contents.names[1] == "layers.3.w"
+    assert contents.tensors_missing == 0
+
+
+def test_a_tensor_list_of_another_run_is_not_used() -> None:
+    row = block(1, stack=FORWARD, address=0x1000)  # 512 bytes
+
+    def missing(*weights: ListedTensor) -> tuple[int, Content]:
+        contents = Contents(table_from([row]), TensorList(weights, (), ()))
+        return contents.tensors_missing, CONTENTS[contents.codes[0]]
+
+    fits, sticks_out, elsewhere = (
+        ListedTensor("a", 0x1010, 496),
+        ListedTensor("b", 0x1010, 497),
+        ListedTensor("c", 9, 1),
+    )
+    assert missing(fits) == (0, Content.WEIGHTS)
+    assert missing(fits, elsewhere) == (1, Content.WEIGHTS)
+    assert missing(fits, elsewhere, sticks_out) == (2, Content.ACTIVATIONS)
+
+
+def test_where() -> None:
+    library = Frame(f"{SITE}/mindformers/models/qwen3/modeling.py", 7, "construct")
+    framework = Frame(f"{SITE}/mindspore/ops/gen_ops_prim.py", 99, "__call__")
+    for stack, expected in (
+        ((*FORWARD, framework), "/workspace/model.py:17"),
+        ((TRAIN, FORWARD_RUN, library, framework), f"{library.file}:7"),
+        ((TRAIN, FORWARD_RUN, CONSTRUCT, library, framework), "/workspace/model.py:17"),
+        (BACKWARD, "/workspace/train.py:58"),
+        (UPDATE, "/workspace/train.py:58"),
+        ((framework, TRACKER), f"{framework.file}:99"),
+        ((TRACKER,), ""),
+        ((), ""),
+    ):
+        row = block(1, stack=stack)
+        assert at(trace(row)).holders[0].where == expected
+
+
+def test_an_empty_trace() -> None:
+    assert sum(at(trace()).contents.values()) == 0
+    assert at(trace()).holders == ()
+    assert Contents(table_from([]), None).stacks_useful
+
+
+_STACKS = st.sampled_from([(), (TRACKER,), FORWARD, BACKWARD, UPDATE, (TRAIN,)])
+_NODES = st.sampled_from(
+    [
+        "",
+        "Add",
+        "AdamW",
+        "Default/a-A/Add-op0",
+        "Gradients/Default/a-A/Add-op1",
+        "Default/Cast-op2",
+        "adam_m.w",
+        "w",
+        "/",
+        ".",
+    ]
+)
+_KINDS = st.sampled_from(["Weight", "PyNativeOutput", "PyNativeInput", "Kernel", "WorkSpace", "", "Somas", "?"])
+
+
+@st.composite
+def _traces(draw: st.DrawFn) -> BlockTrace:
+    rows = []
+    for _ in range(draw(st.integers(0, 12))):
+        start = draw(st.integers(0, 30))
+        end = draw(st.none() | st.integers(start + 1, 40))
+        row = block(
+            start,
+            end,
+            draw(st.integers(0, 10_000)),
+            kind=draw(_KINDS),
+            task_name=draw(st.sampled_from(["PyNative", "3_Default", ""])),
+            node_name=draw(_NODES),
+            graph_name=draw(st.sampled_from(["", "kernel_graph0"])),
+            stack=draw(_STACKS),
+            address=draw(st.integers(0, 4) | st.just(2**64 - 1)),
+            user_text=draw(st.sampled_from(["", "{}", "{3-9-9}", "{-}", "{7-}"])),
+        )
+        rows.append(row)
+    return trace(*rows)
+
+
+_LISTED = st.lists(st.builds(ListedTensor, st.text(max_size=3), st.integers(0, 20_000), st.integers(0, 99)), max_size=3)
+
+
+@settings(deadline=None)
+@given(_traces(), st.none() | st.builds(TensorList, *([_LISTED.map(tuple)] * 3)))
+def test_any_trace_adds_up(rows: BlockTrace, tensors: TensorList | None) -> None:
+    parts = at(rows, tensors=tensors)
+    peak = curve_of(table_of(rows)).peak_bytes
+    assert sum(parts.contents.values()) == sum(holder.bytes for holder in parts.holders) == peak

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.memory.contents import Content, Contents
+from ms_tune.memory.curve import curve_of
+from ms_tune.memory.groups import breakdown
+from ms_tune.memory.phases import Phase
+from ms_tune.memory.recompute import recompute_of
+from ms_tune.memory.steps import Span, peaks_by_phase
+from ms_tune.memory.theory import Theory, theory_of
+from ms_tune.trace.table import table_from
+from ms_tune.trace.tracker_graph import TensorType
+from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
+from tests.trace.samples import block
+
+if TYPE_CHECKING:
+    from ms_tune.trace.memory_block import Block
+
+TASK = "kernel_graph_0_DataPrepareActor"
+
+
+def parameter(start: int, name: str, size: int) -> Block:
+    return block(start, None, size, kind="Weight", task_name=TASK, node_name=name)
+
+
+def kernel(start: int, end: int, path: str, size: int) -> Block:
+    return block(
+        start, end, size, kind="Kernel", task_name=f"{start}_{path}", node_name=path, graph_name="kernel_graph0"
+    )
+
+
+def theory(blocks: list[Block], formats: dict[int, TensorType] | None = None) -> Theory:
+    table = table_from(blocks)
+    contents, curve = Contents(table, None), curve_of(table)
+    parts = breakdown(table, contents, curve, curve.peak_tick)
+    return theory_of(table, contents, parts, lambda row: (formats or {}).get(int(table.start[row])))
+
+
+def test_adam_beside_its_weights() -> None:
+    held = [parameter(1, "w", 4096), parameter(2, "adam_m.w", 4096), parameter(3, "adam_v.w", 4096)]
+    gradients, state = theory([*held, parameter(4, "accu_grads.w", 4096)]).states
+    assert (gradients.content, gradients.measured, gradients.expected, gradients.shards) == (
+        *(Content.GRADIENTS, 4096, 4096, None),
+    )
+    assert (state.measured, state.expected, state.shards) == (8192, 8192, None)
+
+
+def test_shared_state_is_told() -> None:
+    shared = [parameter(1, "w", 65536), parameter(2, "adam_m.w", 16384), parameter(3, "adam_v.w", 16384)]
+    assert [each.shards for each in theory(shared).states] == [None, 4]
+    odd = [parameter(1, "w", 65536), parameter(2, "adam_m.w", 50000)]
+    assert [each.shards for each in theory(odd).states] == [None, None]
+
+
+def test_number_formats_count_where_they_are_known() -> None:
+    held = [parameter(1, "w", 2048), parameter(2, "adam_m.w", 4096), parameter(3, "adam_v.w", 4096)]
+    formats = {1: TensorType("BFloat16", (1024,), 2048), 2: TensorType("Float32", (1024,), 4096)}
+    formats[3] = formats[2]
+    found = theory(held, formats)
+    assert (found.states[1].expected, found.optimizer_ratio) == (8192, 4.0)
+    assert theory([block(1, kind="PyNativeInput")]).states == ()
+
+
+def test_real_runs_beside_theory() -> None:
+    for run in (QWEN_8B, LLAMA):
+        states = rank_of(run).theory.states
+        assert abs(states[1].measured / states[1].expected - 1) < 0.001
+        assert [each.shards for each in states] == [None, None]
+
+
+def test_the_first_and_the_last_stage_beside_theory() -> None:
+    for rank in report_of(QWEN_TINY).ranks:  # the embedding is on the one, the output layer on the other
+        assert rank.theory.gradients_ratio == pytest.approx(1, abs=0.003)
+        assert rank.theory.optimizer_ratio == pytest.approx(2, abs=0.003)
+        shared = [group for group in rank.peak.parameters if "embedding" in group.key or "output_layer" in group.key]
+        for group in shared:
+            weights = group.contents[Content.WEIGHTS]
+            assert group.contents[Content.OPTIMIZER_STATE] == 2 * weights
+            assert group.contents[Content.GRADIENTS] == weights
+        assert len(shared) == 1
+
+
+def test_the_peak_that_recompute_leaves() -> None:
+    layers = [kernel(10 + n, 60 - n, f"Default/net-Net/layers-CellList/{n}-Block/Dense-op{n}", 1000) for n in range(4)]
+    backward = kernel(30, 33, "Gradients/Default/net-Net/layers-CellList/3-Block/Grad_Dense/MatMul-op9", 50)
+    others = [parameter(1, "w", 100), kernel(12, 61, "Default/net-Net/head-Dense/Dense-op7", 200)]
+    table = table_from([*layers, backward, *others])
+    curve = curve_of(table)
+    assert curve.peak_bytes == 4350
+    found = recompute_of(table, Contents(table, None), curve)
+    assert (found.saving, found.peak) == (3000, 100 + 200 + 50 + 1000)
+    tiny = rank_of(QWEN_TINY)  # two layers, two micro-batches in flight: one run of one layer of four stays
+    assert tiny.recompute.saving == pytest.approx(0.75 * tiny.peak.contents[Content.ACTIVATIONS], rel=0.1)
+    rank = rank_of(QWEN_8B)
+    assert rank.recompute.peak == 14874654208  # the update of the weights needs nearly as much
+    assert rank.curve.peak_bytes - rank.recompute.saving < rank.recompute.peak < rank.curve.peak_bytes
+
+
+def test_the_peak_of_each_phase() -> None:
+    curve = curve_of(table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)]))
+    spans = [
+        Span(Phase.FORWARD, 1, 5),
+        Span(Phase.BACKWARD, 5, 8),
+        Span(Phase.UPDATE, 8, 12),
+        Span(Phase.FORWARD, 12, 13),
+    ]
+    assert peaks_by_phase(curve, spans) == {Phase.FORWARD: 100, Phase.BACKWARD: 150, Phase.UPDATE: 110}
+    for run in (QWEN_8B, LLAMA):
+        assert max(rank_of(run).peak_by_phase().values()) == rank_of(run).curve.peak_bytes

@@ -1,0 +1,73 @@
+"""MindFormers of one release, started on configs in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.oracle import wheels
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_CHILD = Path(__file__).with_name("framework_child.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What MindFormers raised, and at which step of its start; an endless loop counts as one."""
+
+    step: str
+    error: str
+    text: str
+
+
+def why_missing(version: str) -> str | None:
+    """Why a release cannot be asked here, or None."""
+    for module in ("numpy", "regex"):
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
+    found = wheels.wheel(version)
+    return None if isinstance(found, Path) else found
+
+
+class Framework:
+    """Asks a release what it does with configs.
+
+    Args:
+        version: The release, as in :data:`tests.oracle.wheels.RELEASES`.
+        folder: Where the process may write.
+    """
+
+    def __init__(self, version: str, folder: Path) -> None:
+        command = [sys.executable, str(_CHILD), str(wheels.wheel(version)), version, str(folder)]
+        self.version = version
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Framework:  # noqa: PYI034 - Self is not in typing before 3.11
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(20)
+        self._process.stdout.close()
+
+    def refusal(self, text: str) -> Refusal | None:
+        """What went wrong when the config was used, or None if it starts."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(text) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the framework's process ended"
+        answer = json.loads(line)
+        return None if answer is None else Refusal(**answer)

@@ -1,0 +1,291 @@
+"""Random MindFormers configs for the static graph, sound and otherwise: what lint says about them is compared."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ms_tune.layers import KEYS
+from tests.oracle.cases import random_case
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ms_tune.layers import RecomputeInputs
+
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+# Values that are of the wrong kind, or out of range, wherever they stand.
+_ODD: tuple[Any, ...] = (0, -1, True, False, "2", "x", 1.0, 2.5, None, [], {}, [1], {"a": 1}, 7, 64)
+_PARALLEL: dict[str, tuple[Any, ...]] = {
+    "data_parallel": (1, 2, 4),
+    "model_parallel": (1, 1, 2, 4),
+    "context_parallel": (1, 1, 1, 2),
+    "expert_parallel": (1, 1, 2),
+    "micro_batch_num": (1, 4, 16, 64),
+    "seq_split_num": (1, 1, 1, 1, 1, 2),
+    "use_seq_parallel": (True, False, False),
+    "optimizer_shard": (None, True, 2),
+    "gradient_aggregation_group": (1, 4),
+    "vocab_emb_dp": (True, False),
+    "context_parallel_algo": ("colossalai_cp", "colossalai_cp", "ulysses_cp", "hybrid_cp"),
+    "ulysses_degree_in_cp": (1, 1, 2),
+    "mem_coeff": (0.1, 0.2),
+}
+_MINDSPORE: dict[str, tuple[Any, ...]] = {
+    "parallel_mode": (1, 1, 1, "SEMI_AUTO_PARALLEL", 0, 2),
+    "full_batch": (True, True, False),
+    "dataset_strategy": ("full_batch", [[1, 1]], [[2, 1], [2, 1]], [[4, 1]]),
+    "enable_parallel_optimizer": (True, False),
+    "gradients_mean": (True, False),
+    "search_mode": ("sharding_propagation",),
+    "enable_alltoall": (True, False),
+    "optimizer_weight_shard_size": (2, -1, 8),
+    "parallel_optimizer_config": ({"gradient_accumulation_shard": False},),
+    "strategy_ckpt_save_file": ("./ckpt_strategy.ckpt",),
+}
+_CONTEXT: dict[str, tuple[Any, ...]] = {
+    "mode": (0, 0, "GRAPH_MODE"),
+    "device_target": ("Ascend",),
+    "max_call_depth": (10000,),
+    "max_device_memory": ("58GB", "54GB", "0.5GB"),
+    "mempool_block_size": ("1GB",),
+    "memory_optimize_level": ("O0", "O1"),
+    "jit_config": ({"jit_level": "O0"}, {"jit_level": "O1"}, {"jit_level": "O0", "infer_boost": "off"}),
+}
+_RUNNER: dict[str, tuple[Any, ...]] = {
+    "epochs": (1, 2),
+    "batch_size": (1, 2, 4),
+    "sink_mode": (True, False),
+    "sink_size": (1, 2),
+    "gradient_accumulation_steps": (1, 2, 8),
+}
+_TOP: dict[str, tuple[Any, ...]] = {
+    "seed": (1, 42),
+    "output_dir": ("./output",),
+    "micro_batch_interleave_num": (1, 1, 1, 2),
+    "train_precision_sync": (True, False, None),
+    "profile": (False, True),
+    "profile_start_step": (1, 5),
+    "profile_stop_step": (10, 20),
+    "resume_training": (False, True),
+    "auto_trans_ckpt": (False, True),
+}
+_LEGACY_MOE: dict[str, tuple[Any, ...]] = {
+    "expert_num": (1, 8, 16),
+    "num_experts_chosen": (1, 2),
+    "capacity_factor": (1.1, 1.5),
+    "aux_loss_factor": (0.05, 0.01),
+    "routing_policy": ("TopkRouterV1", "TopkRouterV2"),
+    "hot_expert_num": (0, 1),
+    "cold_token_percent": (1.0, 0.5),
+    "router_dense_type": ("float32", "bfloat16"),
+    "comp_comm_parallel_degree": (2, 4),
+    "aux_loss_types": (None, ["expert"]),
+    "aux_loss_factors": (None, [0.01]),
+    "update_step": (10000, 10),
+    "cur_layer": (0, 1),
+    "group_wise_a2a": (True, False),
+}
+_CORE: dict[str, tuple[Any, ...]] = {
+    "hidden_dropout": (0.0, 0.1),
+    "attention_dropout": (0.0, 0.1),
+    "use_flash_attention": (True, True, True, False),
+    "use_attn_mask_compression": (False, False, True),
+    "use_eod_attn_mask_compression": (False, False, True),
+    "use_ring_attention": (False, False, False, True),
+    "bias_swiglu_fusion": (False, False, True),
+    "hidden_act": ("swiglu", "silu", "swiglu"),
+    "position_embedding_type": ("rope", "rope", "yarn", "none"),
+    "nope_layer_interval": (None, 1, 4),
+    "params_dtype": ("float32", "bfloat16"),
+    "compute_dtype": ("bfloat16", "float16"),
+    "normalization": ("RMSNorm",),
+    "use_fused_rope": (False, False, True),
+    "init_method_std": (0.02,),
+    "rotary_interleaved": (False, False, False, True),
+    "window_size": (None, [1024, 0], [-1, -1]),
+}
+_MOE: dict[str, tuple[Any, ...]] = {
+    "n_routed_experts": (8, 64),
+    "num_experts_per_tok": (2, 4, 8),
+    "n_group": (4, 8),
+    "topk_group": (2, 4),
+    "first_k_dense_replace": (0, 1, 3),
+    "moe_layer_freq": (1, 1, 1, 2),
+    "num_nextn_predict_layers": (0, 1),
+    "moe_token_dispatcher_type": ("alltoall", "alltoall_deredundency"),
+    "npu_nums_per_device": (1, 2, 8),
+    "capacity_factor": (1.5,),
+    "moe_router_load_balancing_type": ("seq_aux_loss", "gbs_aux_loss", "sub_seq_aux_loss"),
+    "moe_aux_loss_coeff": (0.001, 0.0001),
+    "moe_router_enable_expert_bias": (True, False),
+    "moe_router_score_function": ("sigmoid", "sigmoid", "softmax"),
+    "moe_shared_expert_overlap": (False, True),
+    "add_bias_linear": (False, False, False, True),
+}
+_SECTIONS = (
+    "trainer",
+    "runner_config",
+    "optimizer",
+    "lr_schedule",
+    "runner_wrapper",
+    "train_dataset",
+    "train_dataset_task",
+    "callbacks",
+    "context",
+    "parallel",
+    "parallel_config",
+    "recompute_config",
+    "swap_config",
+    "moe_config",
+    "model",
+    "metric",
+    "monitor_config",
+)
+
+
+def random_config(random: Random, version: str) -> dict[str, Any]:
+    """One config; about half of them start."""
+    inputs = random_case(random, version)
+    config: dict[str, Any] = {
+        "run_mode": random.choice(("train", "train", "finetune")),
+        "use_parallel": random.random() < 0.9,
+        "use_legacy": inputs.legacy,
+        **_some(random, _TOP, 0.15),
+        "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "m"},
+        "runner_config": _some(random, _RUNNER, 0.4),
+        "optimizer": {"type": "AdamW", "betas": [0.9, 0.95], "learning_rate": 1.0e-5},
+        "lr_schedule": {"type": "ConstantWarmUpLR", "learning_rate": 1.0e-6, "warmup_ratio": 0.0},
+        "runner_wrapper": {"type": "MFTrainOneStepCell", "use_clip_grad": True},
+        "train_dataset": {"data_loader": {"type": "MindDataset", "dataset_dir": "", "shuffle": True}},
+        "train_dataset_task": {"type": "CausalLanguageModelDataset"},
+        "callbacks": [{"type": "MFLossMonitor"}, {"type": "CheckpointMonitor", "prefix": "m"}],
+        "context": {"mode": 0, **_some(random, _CONTEXT, 0.3)},
+        "parallel": {"parallel_mode": 1, "full_batch": True, **_some(random, _MINDSPORE, 0.12)},
+        "parallel_config": {**_some(random, _PARALLEL, 0.25), "pipeline_stage": inputs.stages},
+        "recompute_config": {key: inputs.values.get(key) for key in KEYS if inputs.values.get(key) is not False},
+        "model": {"arch": {"type": "LlamaForCausalLM"}, "model_config": _model(random, inputs, version)},
+    }
+    _add_pipeline(random, config, inputs)
+    _add_swap(config, inputs)
+    if inputs.legacy and random.random() < 0.3:
+        config["moe_config"] = _some(random, _LEGACY_MOE, 0.4)
+    if random.random() < 0.4:
+        for _ in range(random.choice((1, 1, 2))):
+            _spoil(random, config)
+    return config
+
+
+def text_of(config: dict[str, Any]) -> str:
+    """The config as YAML; what is shared stays shared."""
+    return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
+
+
+def _some(random: Random, choices: dict[str, tuple[Any, ...]], share: float) -> dict[str, Any]:
+    return {key: copy.deepcopy(random.choice(values)) for key, values in choices.items() if random.random() < share}
+
+
+def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, Any]:
+    heads = random.choice((8, 8, 16, 32, 12))
+    sizes = {"hidden_size": heads * 8, "seq_length": 64, "vocab_size": 1024}
+    chunks = (
+        {}
+        if inputs.interleave_num in (None, 1) and random.random() < 0.7
+        else {"pp_interleave_num": inputs.interleave_num}
+    )
+    offset = {} if inputs.offset == 0 and random.random() < 0.5 else {"offset": inputs.offset}
+    if inputs.legacy:
+        more = {"fine_grain_interleave": random.choice((1, 2))} if random.random() < 0.05 else {}
+        flash = {"use_flash_attention": random.random() < 0.9}
+        return {
+            "type": "LlamaConfig",
+            "num_layers": inputs.layers,
+            "num_heads": heads,
+            **sizes,
+            **flash,
+            **chunks,
+            **offset,
+            **more,
+        }
+    layers = {"num_hidden_layers": inputs.layers, "num_attention_heads": heads, "num_key_value_heads": heads, **sizes}
+    # 1.6 trains no other Mcore model.
+    kind = "deepseek_v3" if version == "1.6" else random.choice(("qwen3", "qwen3", "deepseek_v3"))
+    model = {"model_type": kind, "architectures": ["Model"], **layers, **chunks, **offset, **_some(random, _CORE, 0.08)}
+    if kind == "deepseek_v3":
+        model |= {
+            "num_nextn_predict_layers": int(bool(inputs.mtp_layers)),
+            "first_k_dense_replace": 0,
+            **_some(random, _MOE, 0.12),
+        }
+    swap = inputs.core_swap
+    if swap.swap is not False:
+        model |= {"swap": swap.swap}
+    model |= {
+        key: value for key, value in (("layer_swap", swap.layer_swap), ("op_swap", swap.op_swap)) if value is not None
+    }
+    return model
+
+
+def _add_pipeline(random: Random, config: dict[str, Any], inputs: RecomputeInputs) -> None:
+    if inputs.interleave or random.random() < 0.1:
+        config["parallel"]["pipeline_config"] = {
+            "pipeline_interleave": inputs.interleave,
+            "pipeline_scheduler": inputs.scheduler,
+        }
+    strategy = config["parallel"].get("dataset_strategy")
+    if isinstance(strategy, list) and random.random() < 0.6:
+        strategy[0][0] = config["parallel_config"].get("data_parallel", 1)
+
+
+def _add_swap(config: dict[str, Any], inputs: RecomputeInputs) -> None:
+    swap = inputs.swap
+    values = {"swap": swap.swap, "layer_swap": swap.layer_swap, "op_swap": swap.op_swap}
+    if swap.default_prefetch != 1:
+        values["default_prefetch"] = swap.default_prefetch
+    found = {key: value for key, value in values.items() if value not in (None, False)}
+    if found:
+        config["swap_config"] = found
+
+
+def _spoil(random: Random, config: dict[str, Any]) -> None:
+    """One thing that is wrong, or at least odd."""
+    chance = random.random()
+    section = random.choice([name for name in _SECTIONS if name in config])
+    values = config[section]
+    if chance < 0.05:
+        config[section] = copy.deepcopy(random.choice(({}, None, [], True, "x", 3, {"a": 1})))
+    elif chance < 0.08:
+        config.pop(section)
+    elif chance < 0.13:
+        config[random.choice(("run_mode", "train_precision_sync"))] = copy.deepcopy(random.choice(_ODD))
+    elif chance < 0.16:
+        config[random.choice(("profiler_level", "auto_tune", "x", "recompute"))] = 1
+    elif not isinstance(values, dict) or not values:
+        config["callbacks"] = copy.deepcopy(random.choice(([{}], [{"name": "x"}], {}, None, [None], "x", [])))
+    elif chance < 0.24:
+        values["unknown_key"] = 1
+    elif chance < 0.30 and section not in ("model", "train_dataset"):
+        values.pop(random.choice(list(values)))
+    elif section == "model" and isinstance(values.get("model_config"), dict) and chance < 0.9:
+        values["model_config"]["offset"] = copy.deepcopy(random.choice(_ODD))
+    else:
+        _spoil_value(random, section, values)
+
+
+def _spoil_value(random: Random, section: str, values: dict[str, Any]) -> None:
+    """A value that its section's code looks at: what a batch size of ``[1]`` leads to is not told beforehand."""
+    known = {"parallel_config": _PARALLEL, "parallel": _MINDSPORE, "moe_config": _LEGACY_MOE}
+    # A degree that is only compared with 1 raises for some wrong types and not for others.
+    keys = [key for key in (*values, *known.get(section, {})) if key != "ulysses_degree_in_cp"]
+    if section == "runner_config":
+        keys = ["gradient_accumulation_steps"]
+    elif section == "context":
+        keys = ["mode", "max_device_memory", "memory_optimize_level", "jit_config"]
+    key = random.choice(keys)
+    # An empty loader is what configs for a program's own data set have; some sizes of memory are not looked at.
+    odd = [
+        value for value in _ODD if (section != "context" or value) and (section != "train_dataset" or value is not None)
+    ]
+    values[key] = copy.deepcopy(random.choice(odd))

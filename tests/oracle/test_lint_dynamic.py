@@ -1,0 +1,171 @@
+"""What lint calls an error in dynamic-graph configs against what the frameworks do.
+
+MindFormers 2.0 and 2.1 and MindSpeed-Core-MS r0.1.0 are asked through the code in their wheels (see the modules that
+are imported from here): a whole config is loaded and validated, then the layers are set.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings, strategies
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.keys import known_in, tables
+from ms_tune.config.source import parse_source
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.finding import Severity
+from ms_tune.texts import Language
+from tests.oracle import mindspeed_cases, mindspeed_ms, pynative, pynative_cases, wheels
+
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1000"))
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])
+# What is only looked at after loading: by the trainer, the command or the layers.
+_LATER = (
+    *(("parallelism", f"{name}_parallel") for name in ("context", "tensor", "pipeline", "expert")),
+    *(("run_mode",), ("recompute_comm", "enable"), ("recompute", "mode"), ("swap", "enable")),
+)
+_SOUND: dict[str, Any] = {
+    "training": {"global_batch_size": 8, "local_batch_size": 1},
+    "optimizer": {"type": "AdamW"},
+    "lr_scheduler": {"type": "ConstantWarmUpLR"},
+    "train_dataset": {"dataloader": {"type": "MegatronDataset"}},
+    "model": {"model_type": "qwen3", "architectures": "Qwen3ForCausalLM", "num_hidden_layers": 4},
+}
+
+
+@pytest.fixture(scope="module", params=["2.0.0", "2.1.0"])
+def mindformers(request: pytest.FixtureRequest) -> pynative.Oracle:
+    missing = pynative.why_missing()
+    if missing:
+        pytest.skip(missing)
+    try:
+        return pynative.Oracle(request.param)
+    except OSError as error:
+        pytest.skip(f"the wheel of MindFormers {request.param} cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="module")
+def mindspeed() -> mindspeed_ms.Oracle:
+    found = wheels.wheel("1.6")
+    if mindspeed_ms.MISSING or isinstance(found, str):
+        pytest.skip(mindspeed_ms.MISSING or str(found))
+    return mindspeed_ms.Oracle()
+
+
+def compare(config: dict[str, Any], raised: str | None, dialect: Dialect, version: str | None = None) -> str:
+    """Lint's errors and what the framework raised: both, or neither."""
+    text = yaml.dump(config, Dumper=DUMPER, sort_keys=False)
+    findings = lint(parse_source(text, Path("a.yaml")), dialect, built_in(dialect), version)
+    told = [
+        f"{one.id} {one.message.say(Language.EN)}"
+        for one in findings
+        if one.severity is Severity.ERROR or one.id == "MST001"
+    ]
+    assert not any(one.startswith("MST001") for one in told), f"{told}\n{text}"
+    assert bool(told) == bool(raised), f"framework: {raised}\nlint: {told}\n{text}"
+    return (raised or "fine").partition(":")[0]
+
+
+def as_read(config: dict[str, Any]) -> dict[str, Any]:
+    """The config as the framework reads it out of its file."""
+    data: dict[str, Any] = yaml.load(yaml.dump(config, Dumper=DUMPER, sort_keys=False), Loader=LOADER)  # noqa: S506 - one of the safe loaders
+    return data
+
+
+def layers_of_mindformers(oracle: pynative.Oracle, random: Random) -> str:
+    version = oracle._version
+    config, layers, further = pynative_cases.random_config(random, version[:3])
+    outcome = oracle.ask(as_read(config), layers, further)
+    model = {"model_type": "q", "architectures": "Q", "num_layers": layers, "mtp_num_layers": further}
+    return compare({**config, "model": model}, outcome.exception, Dialect.MINDFORMERS_PYNATIVE, version[:3])
+
+
+def layers_of_mindspeed(oracle: mindspeed_ms.Oracle, random: Random) -> str:
+    config = mindspeed_cases.random_config(random)
+    stages = config.get("parallel_config", {}).get("pipeline_model_parallel_size", 1)
+    # As many micro-batches as the schedule wants, which comes after the layers.
+    batches = {"dataset_config": {"micro_batch_num": stages}} if isinstance(stages, int) and stages > 1 else {}
+    outcome = oracle.run(as_read(config))
+    return compare({**config, **batches}, outcome.exception, Dialect.MINDSPEED_MS)
+
+
+def whole_config(oracle: pynative.Oracle, random: Random) -> str:
+    """A sound config with one or two settings changed, or keys added or taken out."""
+    version = oracle._version[:3]
+    known = tables(Dialect.MINDFORMERS_PYNATIVE)
+    keys = [key for key in known if known_in(key, version) and "*" not in key.path and key.path not in _LATER]
+    config = copy.deepcopy(_SOUND)
+    for _ in range(random.choice((1, 1, 2))):
+        path = random.choice(keys).path
+        section = config
+        for part in path[:-1]:
+            if not isinstance(section.get(part), dict):
+                section[part] = {}
+            section = section[part]
+        chance = random.random()
+        if chance < 0.06:
+            section["unknown_key"] = 1
+        elif chance < 0.12:
+            section.pop(path[-1], None)
+        else:
+            section[path[-1]] = copy.deepcopy(random.choice(_ODD))
+    raised = None
+    try:
+        oracle._config["TrainConfig"].from_dict(as_read(config))
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        raised = f"{type(error).__name__}: {error}"
+    return compare(config, raised, Dialect.MINDFORMERS_PYNATIVE, version)
+
+
+def test_random_layers_of_mindformers(mindformers: pynative.Oracle, capsys: pytest.CaptureFixture[str]) -> None:
+    random = Random(SEED)  # noqa: S311 - the same cases every time
+    seen = Counter(layers_of_mindformers(mindformers, random) for _ in range(CASES))
+    with capsys.disabled():
+        print(f"\ndynamic graph {mindformers._version}: {CASES} random plans: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
+    assert seen["fine"] > CASES // 4
+
+
+def test_random_configs_of_mindformers(mindformers: pynative.Oracle, capsys: pytest.CaptureFixture[str]) -> None:
+    random = Random(SEED)  # noqa: S311 - as above
+    seen = Counter(whole_config(mindformers, random) for _ in range(CASES))
+    with capsys.disabled():
+        print(f"\ndynamic graph {mindformers._version}: {CASES} random configs: {dict(seen.most_common())}")  # noqa: T201 - as above
+    assert seen["fine"] > CASES // 10
+
+
+def test_random_layers_of_mindspeed(mindspeed: mindspeed_ms.Oracle, capsys: pytest.CaptureFixture[str]) -> None:
+    random = Random(SEED)  # noqa: S311 - as above
+    seen = Counter(layers_of_mindspeed(mindspeed, random) for _ in range(CASES))
+    with capsys.disabled():
+        print(f"\nMindSpeed-Core-MS: {CASES} random plans: {dict(seen.most_common())}")  # noqa: T201 - as above
+    assert seen["fine"] > CASES // 4
+
+
+@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
+@given(random=strategies.randoms(use_true_random=False))
+def test_shrinking_plans_of_mindformers(mindformers: pynative.Oracle, random: Random) -> None:
+    layers_of_mindformers(mindformers, random)
+
+
+@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
+@given(random=strategies.randoms(use_true_random=False))
+def test_shrinking_configs_of_mindformers(mindformers: pynative.Oracle, random: Random) -> None:
+    whole_config(mindformers, random)
+
+
+@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
+@given(random=strategies.randoms(use_true_random=False))
+def test_shrinking_plans_of_mindspeed(mindspeed: mindspeed_ms.Oracle, random: Random) -> None:
+    layers_of_mindspeed(mindspeed, random)

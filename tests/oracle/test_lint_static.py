@@ -1,0 +1,93 @@
+"""What lint calls an error against what MindFormers does: every error stops the run, and what stops a run is an error.
+
+Each random config is started with the code inside the wheel (see :mod:`tests.oracle.framework_child`) and linted for the
+same release.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import parse_source
+from ms_tune.layers import VERSIONS
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.finding import Severity
+from ms_tune.texts import Language
+from tests.oracle.framework import Framework, why_missing
+from tests.oracle.lint_cases import random_config, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "250"))  # of each release
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+CHECKS = built_in(Dialect.MINDFORMERS)
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    missing = why_missing(request.param)
+    if missing:
+        pytest.skip(missing)
+    with Framework(request.param, tmp_path_factory.mktemp("framework")) as started:
+        yield started
+
+
+def errors(text: str, version: str) -> list[str]:
+    """What lint calls errors in a config, and every check that failed itself."""
+    findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS, version)
+    told = [one for one in findings if one.severity is Severity.ERROR or one.id == "MST001"]
+    return [f"{one.id} {one.message.say(Language.EN)}" for one in told]
+
+
+def compare(framework: Framework, text: str) -> str:
+    """How the two answer; they have to agree."""
+    refusal, told = framework.refusal(text), errors(text, framework.version)
+    assert not any(one.startswith("MST001") for one in told), f"{told}\n{text}"
+    assert bool(told) == bool(refusal), f"MindFormers: {refusal}\nlint: {told}\n{text}"
+    return refusal.step if refusal else "fine"
+
+
+def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+    random = Random(SEED)  # noqa: S311 - the same cases every time
+    seen: Counter[str] = Counter()
+    for _ in range(CASES):
+        seen[compare(framework, text_of(random_config(random, framework.version)))] += 1
+    with capsys.disabled():
+        print(f"\n{framework.version}: {CASES} random configs, stopped at: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
+    assert seen["fine"] > CASES // 5
+    assert {"load", "context", "trainer", "batches", "rules", "network"} <= seen.keys() or CASES < 200
+
+
+@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
+@given(random=strategies.randoms(use_true_random=False))
+def test_shrinking_configs(framework: Framework, random: Random) -> None:
+    # The same once more in a form that hypothesis makes small when one of them fails.
+    compare(framework, text_of(random_config(random, framework.version)))
+
+
+def test_an_endless_loop_is_an_error(framework: Framework) -> None:
+    text = """
+run_mode: train
+use_parallel: True
+runner_config: {batch_size: 1}
+train_dataset: {data_loader: {type: MindDataset}}
+parallel_config: {pipeline_stage: 2}
+recompute_config: {recompute: [-1, 0]}
+model: {model_config: {type: LlamaConfig, num_layers: 4, num_heads: 8, hidden_size: 64, offset: 0}}
+"""
+    refusal = framework.refusal(text)
+    assert refusal is not None
+    assert refusal.error == "endless-loop"
+    assert errors(text, framework.version)
+    assert framework.refusal(text.replace("-1", "1")) is None
+    assert errors(text.replace("-1", "1"), framework.version) == []
