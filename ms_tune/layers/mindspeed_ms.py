@@ -158,9 +158,12 @@ class _Model:
         self._placed: tuple[list[Number], list[Number]] | FrameworkStop | None = None
         self._shown = ""
         self._kinds: dict[str, CountArray] | FrameworkStop | None = None
-        self._cells = [(chunk, stage) for chunk in range(inputs.rows) for stage in range(inputs.stages)]
-        if self._too_few():
-            self._cells = self._cells[:1]
+        # Asked first: a slip of the keyboard in the number of stages must not fill the memory with cells.
+        self._cells = (
+            [(0, 0)]
+            if self._too_few()
+            else [(chunk, stage) for chunk in range(inputs.rows) for stage in range(inputs.stages)]
+        )
 
     def cells(self) -> Sequence[tuple[int, int]]:
         """Every (chunk, stage), in the order in which the chunks are built; one will do if all come to the same."""

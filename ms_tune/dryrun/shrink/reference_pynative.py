@@ -51,8 +51,8 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     count = devices or _fewest(source)
     config = read_pynative(source.data, source.path, count)
     _check_served(source, config)
+    plan = normalize_source(source)  # refuses more layers than any model has
     experts = expert_layers(source.data, source.path, config.shape.num_layers)
-    plan = normalize_source(source)
 
     def layer_of(layer: LayerPlan) -> StageLayer:
         mtp = layer.layer >= len(experts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ms_tune.config.model import ContextMethod
@@ -22,7 +23,7 @@ def fewest_devices(config: TrainingConfig) -> int:
     parallel, experts = config.parallelism, config.shape.experts
     ways = parallel.context * (parallel.tensor if experts and not experts.tensor_parallel else 1)
     needed = parallel.expert if experts else 1
-    data_parallel = next(count for count in range(1, needed + 1) if ways * count % needed == 0)
+    data_parallel = needed // math.gcd(ways, needed)
     return parallel.model_size * data_parallel
 
 

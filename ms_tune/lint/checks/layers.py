@@ -28,6 +28,7 @@ _MODEL = "model.model_config"
 _LAYERS = ("num_layers", "num_hidden_layers", "n_layer")
 # Layers behind the others that some legacy models count in (models/deepseek3 of the research folder, 1.5 to 1.9).
 _EXTRA = ("mtp_depth", "num_nextn_predict_layers")
+_MOST = 10_000  # layers or cells, as in the readers of the configs
 
 
 def impossible_split(context: Context) -> Iterator[Violation]:
@@ -105,7 +106,12 @@ def _further(context: Context) -> int:
 
 
 def _readings(context: Context, inputs: RecomputeInputs) -> list[RecomputeInputs]:
-    """The config as different models read it: a finding is one only if it is one for all of them."""
+    """The config as different models read it: a finding is one only if it is one for all of them.
+
+    None for counts that no model has: layer by layer they would fill the memory.
+    """
+    if max(inputs.layers, inputs.stages * (inputs.interleave_num or 1)) > _MOST:
+        return []
     extra = _further(context) if inputs.legacy else 0
     return [inputs, replace(inputs, layers=inputs.layers + extra)] if extra else [inputs]
 

@@ -1,0 +1,92 @@
+"""A slip of the keyboard at every place of a config: ``python -m tests.fuzz.huge CONFIG``.
+
+A number beyond all bounds must be refused or do no harm: it must not fill the memory nor keep a loop busy. What goes
+wrong is printed. The process takes 2 GiB at the most and ten seconds of processor time for one value, so that a
+failure is a failure of this test and not of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import resource
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ms_tune.cli.main import main
+from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.source import load_source
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.shrink import mindformers, reference
+from ms_tune.errors import ExitCode, MsTuneError
+from tests.dryrun.fuzz import paths, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MEMORY = 2 << 30
+_SECONDS = 10.0
+_VALUES: tuple[Any, ...] = (10**30, [10**7])
+
+
+def _prepare(config: Path) -> None:
+    source = load_source(config)
+    dialect = recognise(source.data).dialect or Dialect.MINDFORMERS
+    request = DryrunRequest(config=config, layers=2)
+    with contextlib.suppress(MsTuneError):
+        if dialect is Dialect.MINDFORMERS:
+            mindformers.prepare(source, config.name, request, None)
+        else:
+            reference.prepare(source, config.name, request, None, dialect)
+
+
+def _command(*arguments: str) -> Callable[[Path], None]:
+    def run(config: Path) -> None:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = main([*arguments, str(config)])
+        assert code != ExitCode.INTERNAL, said.getvalue()
+
+    return run
+
+
+_READERS: dict[str, Callable[[Path], None]] = {
+    "dryrun": _prepare,
+    "lint": _command("lint"),
+    "normalize-recompute": _command("normalize-recompute"),
+}
+
+
+def failures(config: Path, scratch: Path) -> Iterator[str]:
+    """What goes wrong with any value at any place."""
+    data = yaml.safe_load(config.read_text(encoding="utf-8"))
+    changed = scratch / "config.yaml"
+    for path in paths(data):
+        for value in _VALUES:
+            changed.write_text(yaml.dump(replaced(data, path, value), Dumper=yaml.CSafeDumper), encoding="utf-8")
+            for name, read in _READERS.items():
+                signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+                try:
+                    read(changed)
+                except Exception as error:  # noqa: BLE001 - any exception is what is looked for
+                    yield f"{name}: {'.'.join(map(str, path))} = {value!r}: {error!r}"
+                finally:
+                    signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _too_slow(*_: object) -> None:
+    raise TimeoutError
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    signal.signal(signal.SIGPROF, _too_slow)
+    with tempfile.TemporaryDirectory() as place:
+        found = list(failures(Path(sys.argv[1]), Path(place)))
+    sys.stderr.write("\n".join(found))
+    sys.exit(bool(found))
