@@ -150,6 +150,8 @@ def _about_the_files(report: RankReport) -> Iterator[MemoryFinding]:
     traced = report.curve.peak_bytes // MIB
     if wrong or (logged is not None and logged != traced):
         yield _finding(report, "curve-differs", 0, rows=wrong, log="–" if logged is None else logged, trace=traced)
+    if report.log and report.log.cut_off:
+        yield _finding(report, "trace-cut-off", 0, rows=len(report.table))
     for file, (count, rows) in report.refused().items():
         params = {"file": file, "rows": count, "line": rows[0].line, "reason": rows[0].reason}
         yield _finding(report, "rows-dropped", 0, **params)

@@ -59,6 +59,8 @@ _FATAL = re.compile(
 _TRACKER = re.compile(
     r"MemoryTracker \w{1,40} failed|(?:AddMemInfo|BindDevicePtr|UseMemBlock|FreeMemBlock|AddCompileTimeMemInfo) failed"
 )
+# mem_tracker.cc, when the process ends: one line before each file that the tracker writes.
+_WRITES_BLOCKS, _WRITES_TASKS = "memory block csv path", "task csv path"
 # Without CANN, or with NumPy 2, MindSpore complains about these and goes on.
 _HARMLESS = (
     "Dynamically load symbol",
@@ -124,6 +126,7 @@ class RuntimeLog:
         tracker_errors: How many times the memory tracker lost an allocation: rows without attribution, else harmless.
         out_of_memory: The first request for memory that failed; later ones are its consequences.
         pools: The last states of the memory pools that were printed.
+        cut_off: The tracker began to write memory_block.csv and never came to the next file: the process was ended.
     """
 
     statistics: MemoryStatistics | None
@@ -131,6 +134,7 @@ class RuntimeLog:
     tracker_errors: int
     out_of_memory: OutOfMemory | None = None
     pools: tuple[PoolState, ...] = ()
+    cut_off: bool = False
 
 
 def read_runtime_log(path: Path) -> RuntimeLog:
@@ -140,20 +144,24 @@ def read_runtime_log(path: Path) -> RuntimeLog:
         TraceError: The file cannot be read.
     """
     statistics, errors, tracker_errors = _Statistics(), _Errors(), 0
-    requests, pools = _Requests(), dict[str, PoolState]()
+    requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     try:
         with path.open("rb") as file:
             for line in _lines(file):
                 statistics.take(line)
                 requests.take(line)
                 _take_pool(line, pools)
+                if "csv path" in line:
+                    writes_blocks = _WRITES_BLOCKS in line or (writes_blocks and _WRITES_TASKS not in line)
                 if _TRACKER.search(line):
                     tracker_errors += 1
                 else:
                     errors.take(line)
     except OSError as error:
         raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
-    return RuntimeLog(statistics.last, errors.last(), tracker_errors, requests.found(), tuple(pools.values()))
+    return RuntimeLog(
+        statistics.last, errors.last(), tracker_errors, requests.found(), tuple(pools.values()), cut_off=writes_blocks
+    )
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:

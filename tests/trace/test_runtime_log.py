@@ -241,3 +241,14 @@ def test_states_of_the_pool(tmp_path: Path) -> None:
     )
     log = read(tmp_path, common.format(1024, 5, 4) + whole + common.format(0, 0, 0))
     assert log.pools == (PoolState("Common", 1024, 5, 4), PoolState("all", 2048, 2, 1))
+
+
+BLOCKS = "[WARNING] PRE_ACT(1,7f,python):2026-11-01 [mem_tracker.cc:549] DumpMemoryBlock] memory block csv path : /run/m.csv.\n"
+TASKS = "[WARNING] PRE_ACT(1,7f,python):2026-11-01 [mem_tracker.cc:592] DumpTaskFile] task csv path: /run/task.csv.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("", False), (BLOCKS, True), (BLOCKS + TASKS, False), (BLOCKS + TASKS + BLOCKS, True)]
+)
+def test_a_process_that_was_ended_while_it_wrote_its_blocks(tmp_path: Path, text: str, *, expected: bool) -> None:
+    assert read(tmp_path, text).cut_off is expected
