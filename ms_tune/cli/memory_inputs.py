@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import MissingExtraError, UsageError
@@ -71,7 +71,8 @@ def written(path: Path, console: Console) -> Iterator[Path]:
         yield part
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # on a file system that cannot be written, not even this works
+            part.unlink(missing_ok=True)
         detail = msg("memory.unwritable", detail=error.strerror or str(error))
         raise UsageError(msg("cli.usage.value", argument=str(path), detail=detail)) from error
     console.note(console.text("memory.written", file=path))

@@ -7,7 +7,7 @@ schema by a test; a user's own is checked when it is read.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -76,20 +76,24 @@ class FixRule:
     """How findings of a check are mended.
 
     Args:
-        kind: What is done.
+        kind: What is done; nothing for a rewrite or a move.
         path: Where, if it is not the finding's own key path.
         value: The new value or key. In a text, ``{name}`` stands for a parameter of the finding.
         spelled: Whether ``value`` is the new value as YAML spells it (``set-text``).
         safe: Whether the meaning of the config surely stays what its author wanted.
         messages: The messages of the check that it is for; empty for all.
+        rewrite: The name of the function that mends code or a setting of the environment.
+        sections: The section that a key belongs into, by the key.
     """
 
-    kind: ChangeKind
+    kind: ChangeKind | None
     path: KeyPath | None
     value: Any
     spelled: bool
     safe: bool
     messages: frozenset[str]
+    rewrite: str | None = None
+    sections: Mapping[str, KeyPath] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +274,14 @@ def _fix(value: Mapping[str, Any]) -> FixRule:
     name = next(name for name in FIXES if name in value)
     path = value[name] if name == "remove-key" and value[name] is not True else value.get("path")
     return FixRule(
-        kind=ChangeKind("set-value" if name == "set-text" else name),
+        kind=None if name in ("rewrite", "move-key") else ChangeKind("set-value" if name == "set-text" else name),
         path=None if path is None else parse_path(path),
-        value=None if name == "remove-key" else value[name],
+        value=None if name in ("remove-key", "rewrite", "move-key") else value[name],
         spelled=name == "set-text",
         safe=value["safe"],
         messages=frozenset(value.get("messages", ())),
+        rewrite=value[name] if name == "rewrite" else None,
+        sections={key: parse_path(section) for key, section in value.get("move-key", {}).items()},
     )
 
 
@@ -296,6 +302,6 @@ def _condition(value: Mapping[str, Any]) -> Condition:
     return Condition(kind, value[kind])
 
 
-FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key")
+FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
 
 CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")

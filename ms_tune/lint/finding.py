@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import KeyPath, Span
     from ms_tune.config.spans import Change, Edit
+    from ms_tune.lint.python_code.swaps import Swap
     from ms_tune.texts import Message, Text
 
 
@@ -71,12 +72,14 @@ class Fix:
         title: What is done.
         changes: What it does to the values; nothing for a fix of a comment.
         edits: What it does to the text.
+        swaps: What it does to the syntax tree of Python code.
     """
 
     safe: bool
     title: Message
     changes: tuple[Change, ...]
     edits: tuple[Edit, ...]
+    swaps: tuple[Swap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.config.source import parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, overlap, prove, spell
 from ms_tune.errors import ConfigError
+from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.finding import Fix
 from ms_tune.texts import msg
 
@@ -43,14 +44,44 @@ def propose(
     """The fix of a finding, not yet proved; or why there is none although the check has one."""
     if violation.changes:
         return _proposed(source, violation.changes, safe=violation.safe)
-    refusal = None
+    refusal: Message | None = None
     for rule in check.fixes:
         if not rule.messages or violation.message in rule.messages:
-            fix, reason = _proposed(source, (_change(rule, violation, params),), safe=rule.safe)
+            fix, reason = _by_rule(rule, source, violation, params)
             if fix is not None:
                 return fix, None
             refusal = refusal or reason
     return None, refusal
+
+
+def _by_rule(
+    rule: FixRule, source: SourceFile, violation: Violation, params: Mapping[str, str]
+) -> tuple[Fix | None, Message | None]:
+    if isinstance(source, CodeSource):
+        try:
+            return source.fix(rule, violation), None
+        except EditRefusedError as refusal:
+            return None, refusal.message
+    if rule.sections:
+        return _moved(rule, source, violation)
+    if rule.kind is None:
+        return None, msg("edits.not-here")
+    return _proposed(source, (_change(rule.kind, rule, violation, params),), safe=rule.safe)
+
+
+def _moved(rule: FixRule, source: SourceFile, violation: Violation) -> tuple[Fix | None, Message | None]:
+    from ms_tune.lint.move import moved  # noqa: PLC0415 - seldom needed
+
+    key = str(violation.path[-1])
+    section = rule.sections.get(key)
+    if section is None:
+        return None, None
+    try:
+        changes, edits = moved(source, violation.path, section)
+    except EditRefusedError as refusal:
+        return None, refusal.message
+    title = msg("lint.fix.move-key", key=key, section=".".join(map(str, section)))
+    return Fix(rule.safe, title, changes, edits), None
 
 
 def _proposed(source: SourceFile, changes: tuple[Change, ...], *, safe: bool) -> tuple[Fix | None, Message | None]:
@@ -58,17 +89,17 @@ def _proposed(source: SourceFile, changes: tuple[Change, ...], *, safe: bool) ->
         edits = tuple(edit for change in changes for edit in change.edits(source))
     except EditRefusedError as refusal:
         return None, refusal.message
-    return Fix(safe, _title(changes[0]), changes, edits), None
+    return Fix(safe, title_of(changes[0]), changes, edits), None
 
 
 def proved(source: SourceFile, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings; a fix that would do anything else than it says is taken away, with a note why."""
-    fixes = [finding.fix for finding in findings if finding.fix and finding.fix.changes]
+    fixes = [finding.fix for finding in findings if finding.fix]
     if not fixes or _together(source, fixes):
         return tuple(findings)
     return tuple(
         finding
-        if finding.fix is None or not finding.fix.changes or prove(source, finding.fix.changes, finding.fix.edits)
+        if finding.fix is None or _together(source, (finding.fix,))
         else replace(finding, fix=None, unfixable=msg("edits.unproven"))
         for finding in findings
     )
@@ -95,7 +126,7 @@ def mend(
             break
         text = apply_edits(source.text, (edit for fix in chosen for edit in fix.edits))
         try:
-            mended = parse_source(text, source.path)
+            mended = source.again(text) if isinstance(source, CodeSource) else parse_source(text, source.path)
         except ConfigError:
             break
         if text in seen:
@@ -111,27 +142,30 @@ def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:
     for fix in fixes:
         if not any(overlap(fix.edits, other.edits) for other in chosen):
             chosen.append(fix)
-    if len(chosen) > 1 and not _together(source, chosen):
-        return [next((fix for fix in chosen if prove(source, fix.changes, fix.edits)), chosen[0])]
-    return chosen
+    if not chosen or _together(source, chosen):
+        return chosen
+    return [fix for fix in chosen if _together(source, (fix,))][:1]
 
 
 def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
     """Whether all fixes at once do what they say: one proof in place of many."""
+    if isinstance(source, CodeSource):
+        return source.proves(fixes)
     changes = [change for fix in fixes for change in fix.changes]
     edits: list[Edit] = [edit for fix in fixes for edit in fix.edits]
     return prove(source, changes, edits)
 
 
-def _change(rule: FixRule, violation: Violation, params: Mapping[str, str]) -> Change:
+def _change(kind: ChangeKind, rule: FixRule, violation: Violation, params: Mapping[str, str]) -> Change:
     value = rule.value.format_map(params) if isinstance(rule.value, str) else rule.value
     path = violation.path if rule.path is None else rule.path
     if rule.spelled:
-        return Change(rule.kind, path, value, str(value))
-    return Change(rule.kind, path, value)
+        return Change(kind, path, value, str(value))
+    return Change(kind, path, value)
 
 
-def _title(change: Change) -> Message:
+def title_of(change: Change) -> Message:
+    """What a change does, in words."""
     key = str(change.path[-1])
     if change.kind is ChangeKind.REMOVE_KEY:
         return msg("lint.fix.remove-key", key=key)

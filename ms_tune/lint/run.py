@@ -16,6 +16,7 @@ from ms_tune.config.yaml_nodes import LOADER, offsets
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
+from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.discover import STDIN
 from ms_tune.lint.engine import concerns, lint
 from ms_tune.lint.fix import mend
@@ -141,7 +142,7 @@ def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcom
     # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
     checks = built_in_code().get(kind, ())
     release = Release(kinds.FRAMEWORK, kinds.VERSION)
-    return Outcome(_File(source, Dialect.MINDFORMERS, release, job, job.settings_in(folder), folder, checks).report())
+    return _outcome(_File(source, Dialect.MINDFORMERS, release, job, job.settings_in(folder), folder, checks))
 
 
 def _check(target: Target, job: Job) -> Outcome:
@@ -166,16 +167,20 @@ def _check(target: Target, job: Job) -> Outcome:
     if "base_config" in source.data:
         notes.append(msg("lint.base-config", file=source.path))
     release = release_for(dialect, job.version or settings.version)
-    one = _File(source, dialect, release, job, settings, folder)
+    return _outcome(_File(source, dialect, release, job, settings, folder), notes)
+
+
+def _outcome(one: _File, notes: Sequence[Message] = ()) -> Outcome:
+    """What is found in a file, after the fixes that are asked for."""
     original, fixed = None, 0
-    if job.mend is not None:
-        source, mended = mend(source, one.findings, unsafe=job.mend == "unsafe")
+    if one.job.mend is not None:
+        source, mended = mend(one.source, one.findings, unsafe=one.job.mend == "unsafe")
         if mended.count:
             original, fixed = one.source.text, mended.count
             one = replace(one, source=source)
     report = replace(one.report(), notes=tuple(notes))
     if original is not None:
-        report = replace(report, text=source.text)
+        report = replace(report, text=one.source.text)
     return Outcome(report, original=original, fixed=fixed)
 
 
@@ -247,7 +252,7 @@ class _File:
                 names=known_names(_checks(lists, None)),
                 made={check.id for check in chosen if concerns(check, self.dialect, self.release.version, profile)},
                 region=lambda path: _region(source, path),
-                quoted=_quoted(source.text) if self.code is None else (),
+                quoted=source.quoted() if isinstance(source, CodeSource) else _quoted(source.text),
             )
             done = suppress(source.text, found, surroundings)
             found, ignored = done.findings, done.ignored

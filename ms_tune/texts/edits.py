@@ -17,6 +17,17 @@ TEXTS = {
         "the result would not be the intended config: another value would change too, or the text could not be read",
         "修改结果与预期不符：会连带改变其他取值，或者无法解析",
     ),
+    "edits.not-here": Text("a fix of this kind cannot be made in a file of this kind", "这种修复不适用于这类文件"),
+    "edits.process": Text(
+        "the variable belongs to this process and stands in no file that was read",
+        "该变量来自当前进程，不在所读取的文件中",
+    ),
+    "edits.pieced": Text("the value is put together from quoted or escaped pieces", "该值由带引号或转义的片段拼接而成"),
+    "edits.unclear": Text("what was meant is not clear", "无法确定原意"),
+    "edits.no-name-for-mint": Text(
+        "mint has no name here that surely means mindspore.mint, and no import that it can be added to",
+        "此处没有确定指向 mindspore.mint 的名字，也没有可以补充导入 mint 的语句",
+    ),
     "edits.write.failed": Text("cannot be written: {reason}", "无法写入：{reason}"),
     "edits.write.link": Text("is a symbolic link and was not changed", "是符号链接，未作修改"),
     "edits.write.hard-link": Text(

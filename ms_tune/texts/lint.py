@@ -153,6 +153,12 @@ TEXTS = {
     "lint.fix.set-value": Text("set '{key}' to {value}", "将“{key}”设为 {value}"),
     "lint.fix.rename-key": Text("rename '{key}' to '{value}'", "将“{key}”改名为“{value}”"),
     "lint.fix.add-key": Text("add '{key}: {value}'", "加上“{key}: {value}”"),
+    "lint.fix.move-key": Text("move '{key}' into '{section}'", "将“{key}”移入“{section}”"),
+    "lint.fix.rewrite": Text("write {new} in place of {old}", "将 {old} 改写为 {new}"),
+    "lint.fix.rewrite-import": Text(
+        "write {new} in place of {old}, and import mint", "将 {old} 改写为 {new}，并导入 mint"
+    ),
+    "lint.fix.remove-words": Text("remove {old}", "删除 {old}"),
     "lint.fix.remove-ignore": Text("remove the comment", "删除该注释"),
     "lint.fixed": Text("fixed: {count}", "已修复 {count} 个"),
     "lint.fixable": Text("fixable with --fix: {count}", "--fix 可修复 {count} 个"),

@@ -15,6 +15,9 @@ CONFIGS = wheel_configs()
         ({"runner_config": {}, "trainer": {}, "model": {"model_config": {}}}, Dialect.MINDFORMERS, True),
         ({"parallel_config": {"pipeline_stage": 2}}, Dialect.MINDFORMERS, True),
         ({"recompute_config": {}}, Dialect.MINDFORMERS, False),
+        ({"train_dataset": {"data_loader": {}}}, Dialect.MINDFORMERS, False),  # a file of data set settings alone
+        ({"train_dataset": {"dataloader": {}}}, Dialect.MINDFORMERS_PYNATIVE, True),
+        ({"train_dataset": {"batch_size": 1}}, None, False),
         ({"parallelism": {}, "training": {}, "model": {}}, Dialect.MINDFORMERS_PYNATIVE, True),
         ({"training_config": {}, "parallel_config": {}}, Dialect.MINDSPEED_MS, True),
         ({"parallel_config": {"tensor_model_parallel_size": 2}}, Dialect.MINDSPEED_MS, True),

@@ -67,7 +67,7 @@ def test_values(text: str, expected: list[str]) -> None:
         ("mode: select, select_module: {mlp: 3}", ["MST710"]),
         ("mode: select, select_module: [mlp]", ["MST710"]),
         ("mode: select, select_module: {'': ['0']}", ["MST710"]),
-        ("mode: select, full_recompute_layer: ['0'], select_module: {mlp: ['99']}", []),  # not looked at
+        ("mode: select, full_recompute_layer: ['0'], select_module: {mlp: ['99']}", ["MST756"]),  # not looked at
         ("mode: select, select_module: {'layers.*.self_attention.*': [0-7]}", ["MST712"]),
         ("mode: select, select_module: {'layers\\.\\d+\\.mlp': [0-7]}", ["MST712"]),
         ("mode: select, select_module: {'self_attention.layers': [0-7]}", []),
@@ -78,6 +78,55 @@ def test_recompute(values: str, expected: list[str]) -> None:
     assert found(f"{PARALLEL}recompute: {{{values}}}\ntraining: {{steps: 1}}\nmodel: {MODEL[7:]}") == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("mode: select, select_module: {mlp: ['0-3']}, exclude_op: {mlp: ['0-1']}", []),
+        ("mode: select, select_module: {mlp: ['0-3']}, exclude_op: {mlp: ['0-3']}", ["MST757"]),
+        ("mode: select, select_module: {mlp: ['0-3']}, exclude_op: {mlp.linear_fc1: ['0-3']}", []),
+        ("mode: select, select_module: {mlp: ['0-3']}, exclude_op: {self_attention: ['4-5']}", ["MST757"]),
+        ("mode: full, full_recompute_layer: ['0-3'], exclude_op: {mlp: ['3-4']}", []),
+        ("mode: full, full_recompute_layer: ['0-3'], exclude_op: {mlp: ['4']}", ["MST757"]),
+        ("mode: select, full_recompute_layer: ['0-3'], select_module: {mlp: ['3-4']}", []),
+        ("mode: select, full_recompute_layer: ['0-3'], select_module: {mlp: ['1', '3']}", ["MST756"]),
+        ("exclude_op: {mlp: ['1']}", ["MST751"]),
+    ],
+)
+def test_layers_of_several_settings(values: str, expected: list[str]) -> None:
+    assert found(f"{PARALLEL}recompute: {{{values}}}\ntraining: {{steps: 1}}\nmodel: {MODEL[7:]}", "2.1") == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("global_batch_size: 64, rampup_batch_size: [16, 16, 100]", []),
+        ("global_batch_size: 64, rampup_batch_size: [64, 7, 100]", []),  # no step is made
+        ("global_batch_size: 64, rampup_batch_size: [65, 1, 100]", ["MST758"]),
+        ("global_batch_size: 64, rampup_batch_size: [16, 20, 100]", ["MST758"]),
+        ("global_batch_size: 64, local_batch_size: 8, rampup_batch_size: [12, 52, 100]", ["MST758"]),
+        ("global_batch_size: 64, local_batch_size: 8, rampup_batch_size: [16, 12, 100]", ["MST758"]),
+        ("global_batch_size: 64, rampup_batch_size: [0, 1, 100]", ["MST724"]),
+        ("global_batch_size: 64, rampup_batch_size: ['1', 1, 100]", ["MST705"]),
+    ],
+)
+def test_a_growing_batch(values: str, expected: list[str]) -> None:
+    assert found(f"training: {{{values}}}\n", "2.1") == expected
+
+
+def test_stages_hold_every_layer_once() -> None:
+    text = f"parallelism: {{pipeline_parallel: 2, pipeline_parallel_layers_per_stage: RANGES}}\n{MODEL}"
+    text += "training: {global_batch_size: 8}\n"
+    cases = {
+        "['0-3', '4-7']": [],
+        "['0-3', '5-7']": ["MST747"],
+        "['0-4', '4-7']": ["MST747"],
+        "['4-7', '0-3']": ["MST747"],
+        "['0-2', '2-6']": ["MST747"] * 2,  # one twice, another not at all
+        "['0-3', '4-8']": ["MST748"],
+    }
+    assert {ranges: found(text.replace("RANGES", ranges)) for ranges in cases} == cases
+
+
 def test_prediction_layers_are_the_last_ids() -> None:
     text = f"{PARALLEL}{MODEL[:-2]}, num_nextn_predict_layers: 1}}\nrecompute: {{mode: full, full_recompute_layer: [LAYER]}}\n"
     assert found(text.replace("LAYER", "'0-8'")) == []
@@ -85,7 +134,7 @@ def test_prediction_layers_are_the_last_ids() -> None:
 
 
 def test_versions_tell_the_keys() -> None:
-    assert found("training: {rampup_batch_size: [1, 1, 1]}\n", "2.1") == []
+    assert found("training: {global_batch_size: 2, rampup_batch_size: [1, 1, 1]}\n", "2.1") == []
     assert found("training: {rampup_batch_size: [1, 1, 1]}\n", "2.0.0") == ["MST745"]
     assert found("monitor: {tensorboard: {tensorboard_dir: a}}\n", "2.1.0") == ["MST704", "MST737"]
     assert found("parallelism: {tensor_parallel: 2}\n", "2.0") == []

@@ -111,6 +111,145 @@ def test_a_shared_value_is_not_mended_and_that_is_said() -> None:
     assert "profile: False\n" in mended(text).text
 
 
+MOVES = [
+    (
+        """\
+parallel_config:
+  pipeline_model_parallel_size: 2  # 段
+
+# the top
+recompute_config: # 重计算
+    # of each stage
+    recompute: [1, 1]  # layers
+
+    select_recompute: |
+      x
+       y
+model_config: {a: 1}
+""",
+        """\
+parallel_config:
+  pipeline_model_parallel_size: 2  # 段
+  recompute_config: # 重计算
+      # of each stage
+      recompute: [1, 1]  # layers
+
+      select_recompute: |
+        x
+         y
+
+# the top
+model_config: {a: 1}
+""",
+    ),
+    (
+        """\
+recompute_config: {recompute: [1,
+  1]}  # why
+parallel_config:
+    a: {b: 1}
+    c:
+      - 1
+# end
+""",
+        """\
+parallel_config:
+    a: {b: 1}
+    c:
+      - 1
+    recompute_config: {recompute: [1,
+      1]}  # why
+# end
+""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), MOVES)
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_a_key_moves_with_the_comments_on_its_lines(before: str, after: str, line_break: str) -> None:
+    checks = [check for check in built_in(Dialect.MINDSPEED_MS) if check.name == "ignored-section"]
+    source = parse_source(before.replace("\n", line_break), Path("config.yaml"))
+    moved, fixed = mend(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks), unsafe=True)
+    assert fixed == Fixed(after.replace("\n", line_break), 1)
+    assert moved.get(("parallel_config", "recompute_config")) == source.get(("recompute_config",))
+    assert mend(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks))[1].count == 0  # it is unsafe
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("recompute_config: {recompute: 1}\n", "edits.no-such-place"),
+        ("recompute_config: {recompute: 1}\nparallel_config: {}\n", "edits.no-such-place"),
+        ("recompute_config: {recompute: 1}\nparallel_config: {a: 1}\n", "edits.not-a-line"),
+        ("recompute_config: {recompute: 1}\nparallel_config:\n  recompute_config: {}\n", "edits.key-exists"),
+        ("recompute_config: &r {recompute: 1}\nparallel_config:\n  a: 1\n", "edits.shared"),
+        ("x-r: &r {recompute: 1}\nrecompute_config: *r\nparallel_config: &p\n  a: 1\nx: *p\n", "edits.unproven"),
+        ("recompute_config:\n  recompute: &r 1\nx: *r\nparallel_config:\n  a: 1\n", "edits.unproven"),
+        ("x: &p\n  a: 1\nparallel_config: *p\nrecompute_config: {recompute: 1}\n", "edits.shared"),
+        ("x: &p\n  a: 1\nparallel_config:\n  <<: *p\nrecompute_config: {recompute: 1}\n", "edits.shared"),
+        ("parallel_config:\n  a: 1\nrecompute_config: {recompute: 1}", "edits.not-a-line"),
+        ("parallel_config:\n  a: 1\naccelerate_config: {b: 1}\n", ""),
+    ],
+)
+def test_a_key_that_cannot_be_moved_stays(text: str, reason: str) -> None:
+    checks = [check for check in built_in(Dialect.MINDSPEED_MS) if check.name == "ignored-section"]
+    (finding,) = lint(parse_source(text, Path("config.yaml")), Dialect.MINDSPEED_MS, checks)
+    assert finding.fix is None
+    assert (finding.unfixable.id if finding.unfixable else "") == reason
+
+
+# What `x-own: &a value` holds for other places is its author's own key; one that only looks like it is not.
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("num_layer: &layers 4", False),
+        ("num_layer : &layers 4", False),
+        ("'num_layer': &layers 4", False),
+        ("num_layer: !!int &layers 4", False),
+        ("num_layer:  # 层数\n    &layers 4", False),
+        ("num_layer: 4", True),
+        ("num_layer: 4  # &layers", True),
+        ("num_layer: '&layers'", True),
+    ],
+)
+def test_a_key_that_holds_an_anchor_is_not_taken_for_a_misspelt_one(line: str, *, found: bool) -> None:
+    text = f"model_config:\n  {line}\n  hidden_size: 8\n"
+    checks = [check for check in built_in(Dialect.MINDSPEED_MS) if check.name == "misspelt-library-key"]
+    source = parse_source(text, Path("config.yaml"))
+    findings = lint(source, Dialect.MINDSPEED_MS, checks)
+    assert bool(findings) is found
+    after, fixed = mend(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks), unsafe=True)
+    assert fixed == Fixed(text.replace("num_layer", "num_layers") if found else text, int(found))
+    assert after.text == fixed.text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        # The section stands here and is used elsewhere: a fix would change all uses.
+        ("context: &shared\n  save_graphs: True\nx-other: *shared\n", 2),
+        ("context: {save_graphs: &on True}\nx-other: *on\n", 1),
+        # It is used here and stands elsewhere.
+        ("x-shared: &shared\n  save_graphs: True\ncontext: *shared\n", 2),
+        ("x-shared: &shared\n  save_graphs: True\ncontext:\n  <<: *shared\n  mode: 0\n", 4),
+    ],
+)
+def test_a_finding_in_a_shared_section_is_not_mended_and_that_is_said(text: str, line: int) -> None:
+    source = parse_source(text, Path("config.yaml"))
+    (finding,) = lint(source, Dialect.MINDFORMERS, few(Dialect.MINDFORMERS))
+    assert (finding.name, finding.path, finding.span.line) == ("save-graphs-on", ("context", "save_graphs"), line)
+    assert finding.fix is None
+    assert finding.unfixable is not None
+    assert finding.unfixable.id in ("edits.shared", "edits.unproven")
+    assert mended(text) == Fixed(text, 0)
+
+
+def test_an_alias_that_nothing_else_looks_into_is_replaced() -> None:
+    text = "x-on: &on True\ncontext: {save_graphs: *on}\n"
+    assert mended(text) == Fixed(text.replace("*on", "False"), 1)
+
+
 NAMES = ("eps", "profile", "context", "save_graphs", "recompute_config", "recompute_slice_activation", "auto_tune")
 VALUES = st.sampled_from(["1e-5", "True", "&a True", "*a", "None", "[1, 2]", "{profile: 1e3}", "'数'", "", "0.1 # c"])
 

@@ -76,6 +76,7 @@ def test_every_way_to_turn_determinism_on(text: str) -> None:
         ("ops.max(x)", []),
         ("ops.flatten(x)", []),
         ("ops.cast(x, t)", []),
+        ("ops.split(x, axis=1, output_num=4)", []),  # of MindSpore 1.x, and gone
         ("nn.SiLU()", ["MST909"]),
         ("nn.Dense(1, 2)", []),
         ("np.where(x)", []),
@@ -87,6 +88,25 @@ def test_mint(call: str, expected: list[str]) -> None:
         "from mindspore.ops import operations as P\n"
     )
     assert ids(f"{imports}y = {call}\n") == expected
+
+
+def test_mint_tells_of_keywords_that_are_called_otherwise() -> None:
+    text = "from mindspore import ops\n{}\n"
+    for call, told in (("ops.logsumexp(x, axis=1)", True), ("ops.logsumexp(x, 1)", False), ("ops.cat(x, 1)", False)):
+        (finding,) = lint_python(parse_python(text.format(call), FILE))
+        assert ("axis is dim" in finding.message.say(Language.EN)) == told, call
+
+
+@pytest.mark.parametrize("setting", ["ms.set_deterministic(True)", "ms.runtime.launch_blocking()"])
+def test_a_setting_behind_a_switch_of_its_own_is_one_that_was_asked_for(setting: str) -> None:
+    check = "MST901" if "determ" in setting else "MST902"
+    for test, expected in (
+        ("args.deterministic or debug", []),
+        ("not args.quick", [check]),
+        ("rank == 0", [check]),
+    ):
+        assert ids(f"import mindspore as ms\nif {test}:\n    ms.set_seed(1)\n    {setting}\n") == expected
+    assert ids(f"import mindspore as ms\nif not args.debug:\n    pass\nelse:\n    {setting}\n") == [check]
 
 
 def test_mint_names_leave_out_what_means_something_else() -> None:
@@ -119,17 +139,34 @@ STEP = "import mindspore as ms\nimport numpy as np\nfrom mindspore import mint, 
         ("for d in data:\n    loss = train_step(d)\n    if args.log:\n        print(loss)\n", []),
         ("for d in data:\n    loss = train_step(d)\n    x = loss.item() if step % 10 == 0 else 0\n", []),
         ("for d in data:\n    x = d.asnumpy()\n", []),  # no training step in it
+        ("for d in data:\n    loss = train_step(d)\n    x = loss.asnumpy().item()\n", ["MST913"]),  # one wait
         ("for e in range(3):\n    for d in data:\n        loss = net.train_one_step(d)\n    print(loss)\n", []),
         ("for d in data:\n    optimizer.step()\n    x = np.ones(3).tolist()\n", []),
         ("for d in data:\n    optimizer(grads)\n    n = float(mint.mean(x))\n", ["MST913"]),
         ("for d in data:\n    optimizer(grads)\n    n = float(x)\n", []),
+        ("for d in data:\n    loss = train_step(d)\n    n = float(loss)\n", ["MST913"]),
+        ("for d in data:\n    loss = train_step(d)\n    loss = 3\n    n = float(loss)\n", []),
+        ("run = ms.nn.TrainOneStepCell(net, opt)\nfor d in data:\n    n = run(d).asnumpy()\n", ["MST913"]),
+        ("f = ms.value_and_grad(net, None, w)\nfor d in data:\n    n = f(d)[0].asnumpy()\n", ["MST913"]),
+        ("self.f = ops.value_and_grad(net, None, w)\nfor d in data:\n    n = self.f(d)[0].asnumpy()\n", ["MST913"]),
+        ("run = ms.nn.Dense(1, 2)\nfor d in data:\n    n = run(d).asnumpy()\n", []),
         ("for d in data:\n    train_step(d)\n    logger.debug(f'loss {loss}')\n", ["MST914"]),
         ("for d in data:\n    train_step(d)\n    logger.debug('loss %s', loss)\n", []),
         ("for d in data:\n    train_step(d)\n    print('step')\n", []),
+        ("for d in data:\n    loss = train_step(d)\n    bar.set_postfix(loss=loss)\n", ["MST914"]),
+        ("for d in data:\n    loss = train_step(d)\n    bar.set_description(f'{loss}')\n", ["MST914"]),
+        ("for d in data:\n    loss = train_step(d)\n    bar.set_postfix(step=step)\n", []),
+        ("for d in data:\n    loss = train_step(d)\n    if step % 9 == 0:\n        bar.set_postfix(loss=loss)\n", []),
+        ("def _train_step(x):\n    return forward_fn(x).item()\n", ["MST913"]),
+        ("def forward_fn(x):\n    return net(x).item()\n", ["MST913"]),
         ("for d in data:\n    train_step(d)\n    def hook():\n        return x.asnumpy()\n", []),
         ("def train_step(x):\n    if mint.isnan(x).any():\n        return 0\n    return 1\n", ["MST915"]),
         ("def evaluate(x):\n    if x.max() > 3:\n        return 0\n", []),
         ("while True:\n    train_step(next(it))\n", ["MST916"]),
+        ("while trainer.step < last:\n    train_step(next(it))\n", ["MST916"]),
+        ("while count < self.iter_times:\n    train_step(next(it))\n", []),
+        ("while left > 0:\n    train_step(next(it))\n    left -= 1\n", []),
+        ("while False:\n    train_step(next(it))\n", []),
         ("for s in range(args.train_iters):\n    train_step(s)\n", ["MST916"]),
         ("for s in range(10):\n    train_step(s)\n", []),
         ("x = mint.stack(a)\ny = sum(x)\n", ["MST910"]),
@@ -141,10 +178,29 @@ STEP = "import mindspore as ms\nimport numpy as np\nfrom mindspore import mint, 
         ("a = np.zeros(3)\ny = ms.Tensor(a)\n", ["MST912"]),
         ("a = np.zeros(3)\ny = ms.Tensor(a, ms.float32)\n", []),
         ("y = ms.Tensor([1, 2])\n", []),
+        ("y = ms.Tensor(np.mean(x))\n", []),  # a number, which from_numpy refuses
+        ("y = ms.Tensor(np.mean(x, axis=0))\n", ["MST912"]),
+        ("a = np.allclose(x, y)\ny = ms.Tensor(a)\n", []),
+        ("a = np.sum(x)\na = a.astype('float32')\ny = ms.Tensor(a)\n", []),
+        ("y = ms.Tensor(np.float32(x))\n", []),
+        ("y = ms.Tensor(np.random.rand())\n", []),
+        ("y = ms.Tensor(np.random.rand(2, 3))\n", ["MST912"]),
+        ("y = ms.Tensor(np.random.normal(0, 1, size=shape))\n", ["MST912"]),
     ],
 )
 def test_steps(body: str, expected: list[str]) -> None:
     assert ids(STEP + body) == expected
+
+
+@pytest.mark.parametrize("method", ["step_end", "on_train_step_end", "step_begin"])
+@pytest.mark.parametrize("base", ["ms.Callback", "Callback", "LossCallback"])
+def test_callbacks_run_in_every_step(method: str, base: str) -> None:
+    text = f"from mindspore.train import Callback\nclass C({base}):\n    def {method}(self, run_context):\n        "
+    assert ids(f"{STEP}{text}loss = run_context.net_outputs.asnumpy()\n") == ["MST913"]
+    assert ids(f"{STEP}{text}if self.step % 10 == 0:\n            loss = run_context.net_outputs.asnumpy()\n") == []
+    other = text.replace(f"def {method}", "def epoch_end").replace(base, "Other")
+    assert ids(f"{STEP}{other}loss = run_context.net_outputs.asnumpy()\n") == []
+    assert ids(f"{STEP}{text.replace(base, 'Other')}loss = run_context.net_outputs.asnumpy()\n") == []
 
 
 CELL = """from mindspore import nn
@@ -166,6 +222,9 @@ class Cell(nn.Cell):
     ("listed", "arguments", "reads", "expected"),
     [
         ("pass", "self, *args", "args[-1]", ["MST918"]),
+        ("pass", "self, x, y, out, dout", "x * dout", ["MST918"]),
+        ("pass", "self, x, y, out, dout", "f(x, y, out, dout)", []),  # nothing to leave out
+        ("pass", "self, *args", "f(args[0], args[1], args[2], args[3])", []),
         ("self.used_bprop_inputs = []", "self, *args", "args[-1]", []),
         ("self.used_bprop_inputs = []", "self, *args", "args[3]", []),  # dout
         ("self.used_bprop_inputs = []", "self, *args", "args[2]", ["MST919"]),  # the output

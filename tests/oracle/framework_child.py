@@ -34,12 +34,16 @@ REAL = {
     "mindformers.models.deepseek3.config_converter_deepseek_v3",
     "mindformers.models.deepseek3.configuration_deepseek_v3",
     "mindformers.models.deepseek3.utils",
+    "mindformers.models.llama.llama",
     "mindformers.models.llama.llama_config",
+    "mindformers.models.llama.llama_layer",
+    "mindformers.models.llama.llama_transformer",
     "mindformers.models.model_config_utils",
     "mindformers.models.modeling_utils",
     "mindformers.models.qwen3.config_converter_qwen3",
     "mindformers.models.qwen3.configuration_qwen3",
     "mindformers.models.utils",
+    "mindformers.modules.layers",
     "mindformers.modules.transformer.moe",
     "mindformers.modules.transformer.op_parallel_config",
     "mindformers.modules.transformer.transformer",
@@ -48,6 +52,7 @@ REAL = {
     "mindformers.parallel_core.model_parallel_config",
     "mindformers.parallel_core.transformer_config",
     "mindformers.parallel_core.transformer_config_utils",
+    "mindformers.parallel_core.training_graph.base_models.common.embeddings.yarn_rotary_pos_embedding",
     "mindformers.parallel_core.training_graph.transformer.utils",
     "mindformers.tools.check_rules",
     "mindformers.tools.register.config",
@@ -62,6 +67,8 @@ EXPORTS = {
     "ConfigTemplate": "tools.register.template",
     "MindFormerConfig": "tools.register.config",
     "DictConfig": "tools.register.config",
+    "FreqsMgr": "modules.layers",
+    "LowerTriangularMaskWithDynamic": "modules.transformer.transformer",
     "MoEConfig": "modules.transformer.moe",
     "TransformerOpParallelConfig": "modules.transformer.transformer",
     "TransformerRecomputeConfig": "modules.transformer.transformer",
@@ -174,6 +181,21 @@ class Something(metaclass=Anything):
 def stand_in(name: str) -> Any:
     """A new one."""
     return Anything(name, (Something,), {})
+
+
+class Cell(Something):
+    """MindSpore's cell, of which layers are made: it knows the cells inside it, and ``offload`` checks what it is given."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Cell):
+            vars(self).setdefault("inside", {})[name] = value
+        super().__setattr__(name, value)
+
+    def offload(self, backward_prefetch: Any = "Auto") -> None:
+        if isinstance(backward_prefetch, str):
+            check_string(backward_prefetch, ["Auto"], "backward_prefetch")
+        else:
+            check_number(int, 0, above=False)(backward_prefetch)
 
 
 class Module(types.ModuleType):
@@ -311,6 +333,9 @@ def install(wheel: str) -> None:
         module.get_auto_parallel_context = lambda key: current[key]
         module.set_context = set_context
         module.GRAPH_MODE, module.PYNATIVE_MODE = 0, 1
+    for name in ("mindspore.nn.cell", "mindspore.nn"):
+        cells: Any = importlib.import_module(name)
+        cells.Cell = Cell
     context: Any = sys.modules["mindspore.context"]
     for name in ("mindspore.communication", "mindspore.communication.management"):
         module = importlib.import_module(name)
@@ -324,6 +349,9 @@ def install(wheel: str) -> None:
     checks: Any = importlib.import_module("mindspore._checkparam")
     checks.Validator = types.SimpleNamespace(
         check_bool=check_bool,
+        check_type_name=lambda *_, **__: None,
+        check_subclass=lambda *_, **__: None,
+        check_value_type=lambda *_, **__: None,
         check_string=check_string,
         check_positive_int=check_number(int, 0, above=True),
         check_non_negative_int=check_number(int, 0, above=False),
@@ -356,11 +384,11 @@ class Framework:
         self.modeling: Any = load("mindformers.models.modeling_utils")
         self.further: Any = load("mindformers.models.deepseek3.utils")
         self.converter: Any = load("mindformers.parallel_core.transformer_config_utils")
-        llama: Any = load("mindformers.models.llama.llama_config")
+        config: Any = load("mindformers.models.llama.llama_config")
         qwen: Any = load("mindformers.models.qwen3.configuration_qwen3")
         deepseek: Any = load("mindformers.models.deepseek3.configuration_deepseek_v3")
         self.models = {
-            "LlamaConfig": llama.LlamaConfig,
+            "LlamaConfig": config.LlamaConfig,
             "qwen3": qwen.Qwen3Config,
             "deepseek_v3": deepseek.DeepseekV3Config,
         }
@@ -370,8 +398,14 @@ class Framework:
         self.reduced = version == "1.6"  # where Mcore models have a class of their own, without swap and exclusions
         self.legacy_setting = old.LayerSetting if version == "1.6" else layers.LayerSetting
         for kind in (self.core_setting, self.legacy_setting):
-            kind.set_pattern_recompute = staticmethod(lambda _layer, segments, *_, **__: meets(segments[0], version))
-            kind.set_pattern_swap = staticmethod(lambda _layer, segments, *_, **__: meets(segments[0], version))
+            kind.set_pattern_recompute = staticmethod(lambda layer, segments, *_, **__: find(layer, segments, version))
+            kind.set_pattern_swap = staticmethod(
+                lambda _, segments, *__, **___: find(Cell(), [segments[0], ""], version)
+            )
+        llama: Any = load("mindformers.models.llama.llama")
+        llama.LayerSetting = lambda *_: self.keep  # how layers are set is asked for beforehand
+        self.llama = llama.LlamaModel
+        self.layer: Any = None
         self.step = ""
 
     def start(self, path: str) -> None:
@@ -433,11 +467,17 @@ class Framework:
             model = self.models["LlamaConfig"](**{**values, **given, "moe_config": config.moe_config})
             checked = types.SimpleNamespace(config=model)
             self.modeling.PreTrainedModel.check_pipeline_stage(checked)
+            count, model.num_layers = model.num_layers, min(model.num_layers, 1)  # one layer is built like another
+            self.llama(model)
+            model.num_layers = count
             self.set_layers(self.legacy_setting, model, model.parallel_config, model.pp_interleave_num)
             return
         kind = self.models[values.pop("model_type", "qwen3")]
         model = kind(**{**values, **given, **dict(config.moe_config)})
         mla = kind is self.models["deepseek_v3"]
+        self.layer = Cell()
+        for name in ("input_layernorm", "self_attention", "pre_mlp_layernorm", "mlp"):
+            setattr(self.layer, name, Cell())
         if hasattr(model, "convert_to_transformer_config"):
             core = model.convert_to_transformer_config(is_mla_model=mla)
         else:
@@ -445,6 +485,10 @@ class Framework:
         self.set_layers(self.core_setting, core, core, core.virtual_pipeline_model_parallel_size)
         kind = self.further.DeepseekV3PreTrainedModel if mla else self.modeling.PreTrainedModel
         kind.check_pipeline_stage(types.SimpleNamespace(config=model))
+
+    def keep(self, layer: Any, _number: int) -> None:
+        """Remember a layer as it is built."""
+        self.layer = layer
 
     def set_layers(self, kind: Any, model: Any, parallel: Any, chunks: Any) -> None:
         """The layers one by one, and behind them those that predict further tokens, which have a setting of their own."""
@@ -455,26 +499,31 @@ class Framework:
         arguments = (count, model.offset, parallel, chunks, *(() if reduced else stages))
         setting = kind(*arguments)
         for number in range(model.num_layers):
-            setting(Layer(), number)
+            setting(self.layer, number)
         setting = kind(*arguments) if further else setting
         for number in range(further):
-            setting(Layer(), model.num_layers + number if reduced else model.num_layers - 1)
+            setting(self.layer, model.num_layers + number if reduced else model.num_layers - 1)
 
 
-class Layer(Something):
-    """A layer; ``offload`` checks what it is given, as MindSpore's cells do."""
-
-    def offload(self, backward_prefetch: Any = "Auto") -> None:
-        if isinstance(backward_prefetch, str):
-            check_string(backward_prefetch, ["Auto"], "backward_prefetch")
-        else:
-            check_number(int, 0, above=False)(backward_prefetch)
-
-
-def meets(segment: str, version: str) -> str:
-    """A layer has names that a pattern's first part is matched with; whether it can be is of interest here."""
+def meets(segment: str, name: str, version: str) -> bool:
+    """Whether a name is what a part of a pattern stands for; the part may be no expression at all."""
     engine: Any = re if version == "1.6" else importlib.import_module("regex")
-    engine.fullmatch(segment, "name")
+    return bool(engine.fullmatch(segment, name))
+
+
+def find(layer: Cell, segments: list[str], version: str) -> str:
+    """``set_pattern_recompute``: the last part is compared with all that ``dir`` lists, beginning with the class.
+
+    The class has a ``recompute`` as well, which fails for want of a cell.
+    """
+    first, *rest = segments
+    if rest:
+        for name, cell in vars(layer).get("inside", {}).items():
+            if meets(first, name, version):
+                find(cell, rest, version)
+        meets(first, "name", version)  # some name there is in any case
+    elif meets(first, "__class__", version):
+        raise AttributeError("'bool' object has no attribute 'construct'")
     return ""
 
 

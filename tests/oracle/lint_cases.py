@@ -77,7 +77,9 @@ _LEGACY_MOE: dict[str, tuple[Any, ...]] = {
     "num_experts_chosen": (1, 2),
     "capacity_factor": (1.1, 1.5),
     "aux_loss_factor": (0.05, 0.01),
-    "routing_policy": ("TopkRouterV1", "TopkRouterV2"),
+    "routing_policy": ("TopkRouterV1", "TopkRouterV2", "TopkRouterV2"),
+    "expert_model_parallel": (None, 1, 2),
+    "use_allgather_dispatcher": (False, True),
     "hot_expert_num": (0, 1),
     "cold_token_percent": (1.0, 0.5),
     "router_dense_type": ("float32", "bfloat16"),
@@ -107,6 +109,47 @@ _CORE: dict[str, tuple[Any, ...]] = {
     "rotary_interleaved": (False, False, False, True),
     "window_size": (None, [1024, 0], [-1, -1]),
 }
+_LLAMA: dict[str, tuple[Any, ...]] = {
+    "n_kv_heads": (None, 1, 2, 4, 8),
+    "intermediate_size": (None, 256, 100, 90),
+    "multiple_of": (256, 2, 6),
+    "ffn_dim_multiplier": (None, 1, 1.3),
+    "seq_length": (64, 2048),
+    "use_attn_mask_compression": (False, False, True),
+    "use_eod_attn_mask_compression": (False, False, True),
+    "use_ring_attention": (False, False, True),
+    "compute_dtype": ("bfloat16", "Float16", "float32", "bf16"),
+    "residual_dtype": (None, "float32", "fp32"),
+    "softmax_compute_type": ("float32", None),
+    "max_position_embedding": (None, 128, 8192),
+}
+_STRETCHED: tuple[dict[str, Any], ...] = (
+    {"extend_method": "PI", "scaling_factor": 2.0},
+    {"extend_method": "NTK", "scaling_factor": 2},
+    {"extend_method": "NTK", "scaling_factor": {"factor": 2.0}},
+    {"extend_method": "linear", "scaling_factor": {"factor": 2.0}},
+    {"extend_method": "DYNAMIC_NTK", "scaling_factor": "x"},
+    {
+        "extend_method": "LLAMA3",
+        "scaling_factor": {
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    },
+    {
+        "extend_method": "YARN",
+        "scaling_factor": {
+            "factor": 4,
+            "beta_slow": 1,
+            "beta_fast": 32.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+)
 _MOE: dict[str, tuple[Any, ...]] = {
     "n_routed_experts": (8, 64),
     "num_experts_per_tok": (2, 4, 8),
@@ -208,6 +251,8 @@ def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, A
             **chunks,
             **offset,
             **more,
+            **_some(random, _LLAMA, 0.05),
+            **_stretched(random),
         }
     layers = {"num_hidden_layers": inputs.layers, "num_attention_heads": heads, "num_key_value_heads": heads, **sizes}
     # 1.6 trains no other Mcore model.
@@ -226,6 +271,21 @@ def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, A
         key: value for key, value in (("layer_swap", swap.layer_swap), ("op_swap", swap.op_swap)) if value is not None
     }
     return model
+
+
+def _stretched(random: Random) -> dict[str, Any]:
+    """Positions that are stretched, mostly as they may be."""
+    if random.random() < 0.9:
+        return {}
+    found = copy.deepcopy(random.choice(_STRETCHED))
+    factor = found["scaling_factor"]
+    if isinstance(factor, dict) and random.random() < 0.5:
+        key = random.choice(list(factor))
+        if random.random() < 0.2:
+            del factor[key]
+        else:
+            factor[random.choice((key, key, key, "x"))] = random.choice((0.5, 1, 2, 16, 64, 2.0, "8", None))
+    return found
 
 
 def _add_pipeline(random: Random, config: dict[str, Any], inputs: RecomputeInputs) -> None:

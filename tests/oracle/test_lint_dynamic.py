@@ -88,8 +88,12 @@ def layers_of_mindformers(oracle: pynative.Oracle, random: Random) -> str:
     version = oracle._version
     config, layers, further = pynative_cases.random_config(random, version[:3])
     outcome = oracle.ask(as_read(config), layers, further)
+    raised = outcome.exception
+    if raised is None and any(last >= layers for _, last in outcome.ranges):
+        # `TransformerBlock` takes the specification of each of its layers out of a list, which the oracle does not have.
+        raised = "IndexError"
     model = {"model_type": "q", "architectures": "Q", "num_layers": layers, "mtp_num_layers": further}
-    return compare({**config, "model": model}, outcome.exception, Dialect.MINDFORMERS_PYNATIVE, version[:3])
+    return compare({**config, "model": model}, raised, Dialect.MINDFORMERS_PYNATIVE, version[:3])
 
 
 def layers_of_mindspeed(oracle: mindspeed_ms.Oracle, random: Random) -> str:

@@ -82,7 +82,13 @@ _STRONG: dict[Dialect, tuple[KeyPath, ...]] = {
 
 # Key paths that speak for a dialect and may turn up elsewhere.
 _WEAK: dict[Dialect, tuple[KeyPath, ...]] = {
-    Dialect.MINDFORMERS: (("recompute_config",), ("parallel",), ("callbacks",), ("context", "mode")),
+    Dialect.MINDFORMERS: (
+        ("recompute_config",),
+        ("parallel",),
+        ("callbacks",),
+        ("context", "mode"),
+        ("train_dataset", "data_loader"),
+    ),
     Dialect.MINDFORMERS_PYNATIVE: (("recompute",), ("swap",), ("profiler",), ("checkpoint",)),
     Dialect.MINDSPEED_MS: (("parallel_config", "recompute_config"), ("parallel_config", "deterministic_mode")),
 }

@@ -90,9 +90,14 @@ def _inputs(context: Context) -> tuple[RecomputeInputs | None, KeyPath]:
 
 
 def too_few(context: Context) -> Iterator[Violation]:
-    """Fewer layers than stages, or than stages times chunks (``PreTrainedModel.check_pipeline_stage``, 1.6 to 2.1)."""
+    """Fewer layers than stages, or than stages times chunks (``PreTrainedModel.check_pipeline_stage``, 1.6 to 2.1).
+
+    DeepSeek-V3 has a check of its own, which also looks at a single stage (``models/deepseek3/utils.py``).
+    """
     inputs, path = _inputs(context)
-    if inputs is None or inputs.stages <= 1 or not startup.splits_by_strategy(context):
+    if inputs is None or not startup.splits_by_strategy(context):
+        return
+    if inputs.stages <= 1 and context.get(f"{_MODEL}.model_type") != "deepseek_v3":
         return
     needed = inputs.stages * (inputs.interleave_num or 1 if inputs.interleave else 1)
     layers = inputs.layers + _further(context)

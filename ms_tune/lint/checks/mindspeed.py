@@ -129,6 +129,21 @@ def loss_scale_trio(context: Context) -> Iterator[Violation]:
         yield Violation(("training_config", given[0]), params={"absent": absent}, at_key=True)
 
 
+def replaced_types(context: Context) -> Iterator[Violation]:
+    """Data types that the library sets itself when it has read the config (``_check_arguments``, ``core/config.py``)."""
+    model = context.get("model_config")
+    if not isinstance(model, dict):
+        return
+    switch = next((name for name in ("bf16", "fp16") if context.get(f"training_config.{name}") is True), None)
+    winner = {"bf16": "bfloat16", "fp16": "float16"}.get(switch or "")
+    for key in ("params_dtype", "compute_dtype"):
+        if winner and context.get(f"model_config.{key}", winner) != winner:
+            yield Violation(("model_config", key), params={"winner": winner, "switch": switch})
+    computed = winner or context.get("model_config.compute_dtype", "float32")
+    if context.get("parallel_config.recv_dtype", computed) != computed:
+        yield Violation(("parallel_config", "recv_dtype"), "received", {"winner": computed})
+
+
 def _sizes(context: Context) -> tuple[int, int]:
     """Stages and chunks; no chunks (0) unless there are more than one, as the training entry has it."""
     stages = context.integer("parallel_config.pipeline_model_parallel_size", 1) or 1

@@ -1,34 +1,45 @@
-"""What stops a run although no other check says so: the frameworks' way from a config to its layers, gone to the end.
+"""What the frameworks' own way from a config to its layers shows: :mod:`ms_tune.layers` goes it step by step, to the end.
 
-:mod:`ms_tune.layers` goes it step by step, as the frameworks do. The other checks tell most of what they refuse in
-words of their own, several things at once; here the rest is told, in the framework's words.
+What stops a run there although no other check says so is told in the framework's words: the other checks tell most of
+what is refused in words of their own, several things at once. What the framework accepts although its author hardly
+meant it is told by the checks that name it.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.errors import MsTuneError
+from ms_tune.lint.checks.asked import Asked
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.config.source import KeyPath
+    from ms_tune.layers import Problem
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.lint.context import Context
 
 _DYNAMIC = ("2.0", "2.1")  # the releases whose dynamic graph is served
+# Where the patterns stand that a problem calls by the name of what they are for.
+_PATTERNS: dict[str, KeyPath] = {
+    "select_module": ("recompute", "select_module"),
+    "exclude_op": ("recompute", "exclude_op"),
+    "comm_select_module": ("recompute_comm", "select_module"),
+    "op_swap": ("swap", "op_swap"),
+}
 
 
 def refused(context: Context) -> Iterator[Violation]:
     """The framework raises while it loads the config or sets its layers, and no other check has an error to tell."""
-    try:
-        failure = _plan(context).failure
-    except MsTuneError:
-        return  # the config does not tell all that is needed, or needs something that is not served
-    if failure is None or _told(context):
+    plan = _plan(context)
+    # Without a plan the config does not tell all that is needed, or needs something that is not served.
+    if plan is None or plan.failure is None or _told(context):
         return
+    failure = plan.failure
     error = f"{failure.exception}: {failure.text}" if failure.text else failure.exception
     section = str(context.options["section"])
     yield Violation((section,) if section in context.source.data else (), params={"error": error})
@@ -36,21 +47,62 @@ def refused(context: Context) -> Iterator[Violation]:
 
 def passes(context: Context) -> bool:
     """Whether the framework surely gets through to the layers; not if the config does not tell all that is needed."""
+    plan = _plan(context)
+    return plan is not None and plan.failure is None
+
+
+def trap(context: Context) -> Iterator[Violation]:
+    """Something that the framework accepts although its author hardly meant it.
+
+    The option ``traps`` says which problems of :mod:`ms_tune.layers` these are, and for each the key path to point at.
+    The problem's id is also the name of the message; ``default`` where the check has one message only.
+    """
+    plan, traps = _plan(context), context.options["traps"]
+    if plan is None or plan.failure is not None or not isinstance(traps, dict):
+        return
+    for problem in plan.problems:
+        if problem.id in traps:
+            path = _place(context, problem, tuple(str(traps[problem.id]).split(".")))
+            message = problem.id if len(traps) > 1 else "default"
+            yield Violation(path, message, {name: str(value) for name, value in problem.message.params.items()})
+
+
+def _place(context: Context, problem: Problem, usual: KeyPath) -> KeyPath:
+    """Where the problem is: at its own pattern, or its own key, if it names one that is written."""
+    params = problem.message.params
+    key, name = str(params.get("key", "")), str(params.get("pattern", params.get("name", "")))
+    within = _PATTERNS.get(key, usual)
+    value = context.source.get(within)
+    if isinstance(value, dict) and name in value:
+        return (*within, name)
+    if isinstance(value, dict) and key in value:
+        return (*within, key)
+    for index, entry in enumerate(value if isinstance(value, list) else ()):
+        if name and isinstance(entry, dict) and entry.get("op_name") == name:
+            return (*within, index)
+    return within
+
+
+def _plan(context: Context) -> NormalizedPlan | None:
+    """The plan, or None if the config does not tell all of it."""
+    return _worked_out(Asked(context))
+
+
+# Several checks ask for the plan of a config, one after the other.
+@lru_cache(maxsize=1)
+def _worked_out(asked: Asked) -> NormalizedPlan | None:
+    context = asked.context
     try:
-        return _plan(context).failure is None
+        if context.dialect is Dialect.MINDSPEED_MS:
+            from ms_tune.config.dialects import mindspeed_ms_layers  # noqa: PLC0415 - only for such configs
+
+            return mindspeed_ms_layers.normalize_source(context.source)
+        from ms_tune.config.dialects import pynative  # noqa: PLC0415 - as above
+
+        release = next((one for one in _DYNAMIC if context.version.startswith(one)), _DYNAMIC[-1])
+        return pynative.normalize_source(context.source, release)
     except MsTuneError:
-        return False
-
-
-def _plan(context: Context) -> NormalizedPlan:
-    if context.dialect is Dialect.MINDSPEED_MS:
-        from ms_tune.config.dialects import mindspeed_ms_layers  # noqa: PLC0415 - only for such configs
-
-        return mindspeed_ms_layers.normalize_source(context.source)
-    from ms_tune.config.dialects import pynative  # noqa: PLC0415 - as above
-
-    release = next((one for one in _DYNAMIC if context.version.startswith(one)), _DYNAMIC[-1])
-    return pynative.normalize_source(context.source, release)
+        return None
 
 
 def _told(context: Context) -> bool:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _PIPELINE = ("parallel", "pipeline_config")
 _KEYS = ("pipeline_interleave", "pipeline_scheduler")
+_CHUNKS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
 # `_PipelineScheduler` in mindspore/parallel/_auto_parallel_context.py (2.9).
 _SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 _SEMI_AUTOMATIC = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL")
@@ -73,6 +74,27 @@ def pipeline_config(context: Context) -> Iterator[Violation]:
         yield Violation((*_PIPELINE, _KEYS[1]))
     elif interleave is False and scheduler not in ("1f1b", None):
         yield Violation((*_PIPELINE, _KEYS[1]), "interleave")
+
+
+def interleave_without_number(context: Context) -> Iterator[Violation]:
+    """Interleave without the number of chunks, which ``LayerSetting`` multiplies with: legacy models have 1 of their own."""
+    model = context.mapping("model.model_config")
+    counted = any(model.get(name) is not None for name in _CHUNKS)
+    absent = startup.is_legacy(context) and _CHUNKS[0] not in model
+    if startup.interleaves(context) and not counted and not absent:
+        yield Violation((*_PIPELINE, "pipeline_interleave"))
+
+
+def sequence_without_tensor(context: Context) -> Iterator[Violation]:
+    """Sequence parallelism with one tensor-parallel rank (``ModelParallelConfig.__post_init__``, 1.6 to 2.1).
+
+    Where the network is not split, all sizes are set back to 1; the switch is turned off as well, but not in 1.6.
+    """
+    splits = startup.splits(context)
+    tensor = context.integer("parallel_config.model_parallel", 1) if splits else 1
+    kept = startup.release(context) == "1.6" or (splits and bool(context.get("use_parallel")))
+    if kept and tensor == 1 and context.get("parallel_config.use_seq_parallel") is True:
+        yield Violation(("parallel_config", "use_seq_parallel"))
 
 
 def dataset_strategy(context: Context) -> Iterator[Violation]:

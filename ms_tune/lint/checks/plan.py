@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.mindformers import read_recompute
+from ms_tune.config.dialects.mindformers import normalize_source, read_recompute
 from ms_tune.errors import MsTuneError
 from ms_tune.layers import ENDLESS_LOOP, KEYS, normalize
-from ms_tune.lint.checks import recompute, startup, swap
+from ms_tune.layers.patterns import compile_segment, is_risky
+from ms_tune.lint.checks import legacy_llama, recompute, startup, swap
+from ms_tune.lint.checks.asked import Asked
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ _TOLD = {
     "swap-config": (swap.entries,),
     "swap-rules": (swap.entries, swap.prefetch, swap.nested_layers, swap.recompute_values),
 }
+_FINDS_NOTHING = ("pattern-unmatched", "pattern-cell")
+# Cells that every layer has, of legacy Llama and of Mcore models.
+_CELLS = {
+    "legacy": ("attention", "feed_forward", "attention_norm", "ffn_norm"),
+    "core": ("self_attention", "mlp", "input_layernorm", "pre_mlp_layernorm"),
+}
 _FLAT_LIST = "'recompute' must provide explicit 2D"
 
 
@@ -52,42 +60,93 @@ def refused(context: Context) -> Iterator[Violation]:
 
 
 def trap(context: Context) -> Iterator[Violation]:
-    """Something that MindFormers accepts although its author hardly meant it: the problem that ``id`` names."""
+    """Something that MindFormers accepts although its author hardly meant it.
+
+    The option ``id`` names the problem of :mod:`ms_tune.layers`, and ``at`` the key path to point at, if the problem
+    does not name it.
+    """
     plan = _plan(context)
     if plan is None:
         return
     if context.options["id"] == "stage-empty" and any(problem.id == "offset-repeated" for problem in plan.problems):
         return  # a consequence, and told as such
     for problem in plan.problems:
-        if problem.id == context.options["id"]:
-            params = {name: str(value) for name, value in problem.message.params.items()}
-            yield Violation(_place(context, problem), params={"name": "", "pattern": "", **params})
+        if problem.id == context.options["id"] and not _is_off(context, problem):
+            yield Violation(_place(context, problem), params=_params(problem))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Asked:
-    """A context as a key of the cache: the same for every check of one config."""
+def of_everything(context: Context) -> Iterator[Violation]:
+    """A pattern whose last part stands for every attribute of a cell.
 
-    context: Context
-    version: str
+    ``set_pattern_recompute`` goes through ``dir(cell)``, where ``__class__`` is the first with a ``recompute`` of its own:
+    it is called without a cell, and raises. Only where the part before is sure to match a cell it is told.
+    """
+    plan = _plan(context)
+    legacy = startup.is_legacy(context)
+    if plan is None or plan.failure is not None or (legacy and not legacy_llama.is_llama(context)):
+        return
+    used = [
+        pattern
+        for layer in plan.layers
+        for pattern in (*layer.select_patterns, *layer.comm_patterns, *layer.select_excludes, *layer.comm_excludes)
+    ]
+    cells = _CELLS["legacy" if legacy else "core"]
+    for pattern in dict.fromkeys(used):
+        before, _, last = pattern.rpartition(r"\.")
+        within = not before or any(_stands_for(before, name) for name in cells)
+        if within and r"\." not in before and _stands_for(last, "__class__"):
+            yield Violation(_place_of(context, pattern), params={"pattern": pattern})
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Asked):
-            return False
-        return other.version == self.version and other.context.source is self.context.source
 
-    def __hash__(self) -> int:
-        return id(self.context.source)
+def _stands_for(segment: str, name: str) -> bool:
+    return not is_risky(segment) and compile_segment(segment).fullmatch(name) is not None
+
+
+def _place_of(context: Context, pattern: str) -> KeyPath:
+    """The first setting that has a pattern."""
+    for key in KEYS[1:]:
+        value = context.get(f"{_SECTION}.{key}")
+        if isinstance(value, dict) and pattern in value:
+            return (_SECTION, key, pattern)
+        if isinstance(value, list) and pattern in value:
+            return (_SECTION, key, value.index(pattern))
+    return (_SECTION,)
+
+
+def _is_off(context: Context, problem: Problem) -> bool:
+    """Whether a pattern is one of the default patterns of a setting that asks for nothing."""
+    return problem.id == "pattern-excluded" and not context.get(f"{_SECTION}.{problem.message.params['key']}")
+
+
+def unmatched(context: Context) -> Iterator[Violation]:
+    """A pattern that finds no operator in any layer of the model, if its layers are known.
+
+    :mod:`ms_tune.layers.tree_data` has the cells and operators of the layers of every model that MindFormers trains.
+    """
+    named = [context.get(f"{_SECTION}.{key}") for key in KEYS[1:]] + [context.get("swap_config.op_swap")]
+    if not any(named):
+        return
+    try:
+        problems = normalize_source(context.source, startup.release(context)).problems
+    except MsTuneError:
+        return
+    for problem in problems:
+        if problem.id in _FINDS_NOTHING:
+            yield Violation(_place(context, problem), problem.id, _params(problem))
+
+
+def _params(problem: Problem) -> dict[str, str]:
+    return {"name": "", "pattern": "", **{name: str(value) for name, value in problem.message.params.items()}}
 
 
 def _plan(context: Context) -> RecomputePlan | None:
     """The plan, or None if the config does not tell all of it."""
-    return _worked_out(_Asked(context, context.version))
+    return _worked_out(Asked(context))
 
 
 # Several checks ask for the plan of a config, one after the other.
 @lru_cache(maxsize=1)
-def _worked_out(asked: _Asked) -> RecomputePlan | None:
+def _worked_out(asked: Asked) -> RecomputePlan | None:
     context = asked.context
     stages = startup.stages(context)
     try:
@@ -117,9 +176,14 @@ def _blamed(context: Context, text: str) -> KeyPath:
 
 
 def _place(context: Context, problem: Problem) -> KeyPath:
+    """Where the value stands that the problem is about: at its own pattern, if it has patterns."""
+    if "at" in context.options:
+        return tuple(str(context.options["at"]).split("."))
     params = problem.message.params
     name = str(params.get("key") or params.get("name") or "")
     key, _, rest = name.partition("[")
+    if key in ("layer_swap", "op_swap"):
+        return ("swap_config", key)
     if key not in KEYS:
         offset: KeyPath = ("model", "model_config", "offset")
         return offset if context.source.get(offset) is not None else (_SECTION,)

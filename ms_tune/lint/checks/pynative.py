@@ -7,9 +7,11 @@ Layers and modules of recompute and swap: ``mindformers/pynative/distributed/act
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.checks import net
+from ms_tune.lint.checks.pynative_layers import modules_behind_full
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ _LAYER = re.compile(r"(\d+)(?:-(\d+))?")
 _COUNTS = ("num_layers", "num_hidden_layers", "n_layer")
 _EXTRA = ("mtp_num_layers", "num_nextn_predict_layers", "mtp_depth")
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
+_PLAIN = ("qwen3", "qwen3_moe", "deepseek_v3")  # model types whose attention is the usual one
 _ROUNDS = 3  # elements of rampup_batch_size
 
 
@@ -192,6 +195,58 @@ def _stage_texts(path: KeyPath, texts: list[object], stages: int, chunks: int) -
             yield Violation((*path, index), "chunks", {"given": len(text.split(",")), "chunks": chunks})
         elif not all(_is_range(part) for part in text.split(",")):
             yield Violation((*path, index), "form")
+
+
+def for_one_stage(context: Context) -> Iterator[Violation]:
+    """Chunks and ranges that nobody looks at, because there is one stage."""
+    if context.integer("parallelism.pipeline_parallel_interleave_num", 1) != 1:
+        yield Violation(("parallelism", "pipeline_parallel_interleave_num"))
+    ranges = context.get("parallelism.pipeline_parallel_layers_per_stage")
+    if isinstance(ranges, list) and all(isinstance(item, str) for item in ranges):
+        yield Violation(("parallelism", "pipeline_parallel_layers_per_stage"))
+
+
+def switched_off(context: Context) -> Iterator[Violation]:
+    """Layers beside a switch that is off; those beside ``recompute.mode`` have a check of their own."""
+    comm, swap = context.get("recompute_comm.enable") is True, context.get("swap.enable") is True
+    off = [("recompute_comm", "select_module", "recompute_comm.enable")] * (not comm)
+    off += [("swap", key, "swap.enable") for key in ("layer_swap", "op_swap") if not swap]
+    if context.get("recompute.mode", "None") == "None":
+        off.append(("recompute", "exclude_op", "recompute.mode"))
+    for section, key, switch in off:
+        value = context.get(f"{section}.{key}")
+        if value and isinstance(value, (list, dict)):
+            yield Violation((section, key), "switched-off", {"switch": switch})
+
+
+def without_match(context: Context) -> Iterator[Violation]:
+    """A pattern that matches no module of the model, if its modules are known, and that does not start above the layer."""
+    told = {told.path for check in (unmatched_module, modules_behind_full) for told in check(context)}
+    asked = replace(context, options={"traps": {"no-match": "recompute.select_module"}})
+    yield from (violation for violation in net.trap(asked) if violation.path not in told)
+
+
+def context_without_mask(context: Context) -> Iterator[Violation]:
+    """Context parallelism without a mask that is compressed (``apply_context_parallel_model_io``, 2.0 and 2.1).
+
+    The data set turns compression on as well. Models with an attention of their own are left alone.
+    """
+    ways = context.integer("parallelism.context_parallel", 1) or 1
+    masks = ("model.use_attn_mask_compression", "model.use_eod_attn_mask_compression")
+    compressed = any(context.get(name) for name in masks)
+    compressed |= bool(context.get("train_dataset.dataloader.config.create_compressed_eod_mask"))
+    plain = context.get("model.model_type") in _PLAIN and not context.get("model.experimental_attention_variant")
+    if ways > 1 and plain and not compressed:
+        yield Violation(("parallelism", "context_parallel"), params={"context_parallel": ways})
+
+
+def prediction(context: Context) -> Iterator[Violation]:
+    """What the pipeline does not take where there is no backward (``_validate_pp_inference``, 2.1)."""
+    if (context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1) > 1:
+        yield Violation(("parallelism", "pipeline_parallel_interleave_num"))
+    for section, key in (("parallelism", "pipeline_parallel_overlap_b_f"), ("swap", "enable")):
+        if context.get(f"{section}.{key}") is True:
+            yield Violation((section, key))
 
 
 def rampup(context: Context) -> Iterator[Violation]:

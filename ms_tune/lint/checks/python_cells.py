@@ -28,7 +28,8 @@ def keeps_everything(context: Context) -> Iterator[Violation]:
     """A cell with ``bprop`` that does not say what it needs: all inputs and the output are kept."""
     module = module_of(context.source)
     for cell, bprop in _cells(module):
-        if not any(isinstance(node, ast.Attribute) and node.attr == _LISTED for node in ast.walk(cell)):
+        listed = any(isinstance(node, ast.Attribute) and node.attr == _LISTED for node in ast.walk(cell))
+        if not listed and not _reads_everything(cell, bprop):
             yield Violation((), params={"cell": cell.name}, span=module.span(bprop))
 
 
@@ -126,6 +127,12 @@ def _reads(bprop: Function, inputs: int) -> Iterator[tuple[ast.AST, int]]:
             index = _index(node.slice)
             if index is not None:
                 yield node, index if index >= 0 else inputs + 2 + index
+
+
+def _reads_everything(cell: ast.ClassDef, bprop: Function) -> bool:
+    """Whether ``bprop`` surely reads every input and the output, so that there is nothing to leave out."""
+    inputs = _inputs(cell)
+    return inputs is not None and {index for _, index in _reads(bprop, inputs)} >= set(range(inputs + 1))
 
 
 def _index(node: ast.expr) -> int | None:

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 _SET_CONTEXT = ("mindspore.set_context",)
 # Deprecated since 2.5 (the table in mindspore/context.py), and what takes their place.
 _DEPRECATED = {
-    "deterministic": "mindspore.set_deterministic(True)",
+    "deterministic": "mindspore.set_deterministic(False)",  # only "OFF" is told here, see below
     "pynative_synchronize": "mindspore.runtime.launch_blocking()",
     "max_device_memory": "mindspore.runtime.set_memory(max_size=...)",
     "mempool_block_size": "mindspore.runtime.set_memory(increase_size=...)",
     "memory_optimize_level": "mindspore.runtime.set_memory(optimize_level=...)",
 }
 _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
+# Conditions under which a setting is one that the user of the code asks for.
+_ASKED = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
+_GONE = ("output_num",)  # of ops.split before MindSpore 2.0: such a call has no counterpart in mint
 _RENAMED = re.compile(r"axis|keep_dims|keepdims")
 
 
@@ -35,9 +38,9 @@ def deterministic(context: Context) -> Iterator[Violation]:
     module = module_of(context.source)
     for call, name in module.calls:
         for keyword in _keywords(call, name, "deterministic"):
-            if _constant(keyword) == "ON":
+            if _constant(keyword) == "ON" and not _is_asked_for(module, call):
                 yield Violation((), span=module.span(keyword))
-        if name == "mindspore.set_deterministic" and _first(call) is True:
+        if name == "mindspore.set_deterministic" and _first(call) is True and not _is_asked_for(module, call):
             yield Violation((), span=module.span(call))
 
 
@@ -57,9 +60,9 @@ def synchronous(context: Context) -> Iterator[Violation]:
     module = module_of(context.source)
     for call, name in module.calls:
         for keyword in _keywords(call, name, "pynative_synchronize"):
-            if _constant(keyword) is True:
+            if _constant(keyword) is True and not _is_asked_for(module, call):
                 yield Violation((), span=module.span(keyword))
-        if name == "mindspore.runtime.launch_blocking":
+        if name == "mindspore.runtime.launch_blocking" and not _is_asked_for(module, call):
             yield Violation((), span=module.span(call))
 
 
@@ -143,13 +146,21 @@ def mint(context: Context) -> Iterator[Violation]:
     """A function of ops, or a cell of nn, that mint has with the same meaning."""
     module = module_of(context.source)
     for call, name in module.calls:
-        new = DROP_IN.get(name)
-        if new is not None:
-            yield Violation((), params={"old": _short(name), "new": new}, span=module.span(call.func))
-        elif name in WITH_KEYWORDS:
+        new = DROP_IN.get(name) or WITH_KEYWORDS.get(name)
+        if new is not None and not any(one.arg in _GONE for one in call.keywords):
             renamed = any(one.arg and _RENAMED.fullmatch(one.arg) for one in call.keywords)
-            params = {"old": _short(name), "new": WITH_KEYWORDS[name]}
+            params = {"old": _short(name), "new": new}
             yield Violation((), "keywords" if renamed else "default", params, span=module.span(call.func))
+
+
+def _is_asked_for(module: Module, call: ast.Call) -> bool:
+    """Whether a setting is only made where a switch of the code's own says so: ``if args.debug: ...``."""
+    child: ast.AST = call
+    for one in module.around(call):
+        if isinstance(one, ast.If) and child in one.body and _ASKED.search(ast.unparse(one.test)):
+            return True
+        child = one
+    return False
 
 
 def _keywords(call: ast.Call, name: str, key: str) -> Iterator[ast.keyword]:

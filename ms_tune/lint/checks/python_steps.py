@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.context import Violation
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.syntax import (
+    assigned,
     is_array,
     is_fresh,
     is_guarded,
+    is_step_result,
     is_tensor,
     own_nodes,
     step_functions,
@@ -28,8 +31,18 @@ _WAITING = ("asnumpy", "item", "tolist")
 _CASTS = ("float", "int", "bool")
 _REDUCING = ("max", "min", "any", "all", "sum", "mean", "isnan", "isfinite")
 _LOGGING = ("debug", "info", "warning")
+_BAR = ("set_postfix", "set_postfix_str", "set_description")  # of tqdm, which writes what it is given
 _LONG = 1000  # steps of a loop that runs for hours
 _MODULES = ("numpy", "math", "time", "os", "json", "random", "dict")
+# Functions of NumPy that give one number and no array, which Tensor.from_numpy refuses: these always, ...
+_NUMBERS = re.compile(r"allclose|array_equal|isscalar|count_nonzero|ndim|size|(?:u?int|float|bool)\d*_?")
+# ... these without an axis ...
+_REDUCTIONS = re.compile(
+    r"(?:nan)?(?:sum|prod|mean|std|var|max|min|median|argmax|argmin|percentile|quantile)|amax|amin|any|all|average"
+)
+# ... and these without a shape: how many arguments come before it, or 0 if all of them are its sizes.
+_RANDOM = {"rand": 0, "randn": 0, "random": 0, "normal": 2, "uniform": 2, "randint": 2}
+_COUNTS = re.compile(r"(?:\w*_)?(?:steps?|iterations?|train(?:ing)?_iters)", re.IGNORECASE)
 
 
 def waiting(context: Context) -> Iterator[Violation]:
@@ -43,20 +56,29 @@ def waiting(context: Context) -> Iterator[Violation]:
             bare = function.attr in _WAITING and not node.args and not node.keywords
             if bare and _may_be_tensor(module, function.value):
                 yield Violation((), params={"what": f".{function.attr}()"}, span=module.span(node))
-        elif isinstance(function, ast.Name) and function.id in _CASTS and node.args and is_tensor(module, node.args[0]):
+        elif (
+            isinstance(function, ast.Name)
+            and function.id in _CASTS
+            and any(is_tensor(module, argument) or is_step_result(module, argument) for argument in node.args[:1])
+        ):
             yield Violation((), params={"what": f"{function.id}()"}, span=module.span(node))
 
 
 def printing(context: Context) -> Iterator[Violation]:
-    """A tensor formatted in every step: ``print(loss)``, and f-strings of log calls, which are built even when unused."""
+    """A tensor formatted in every step: ``print(loss)``, a progress bar's text, and f-strings of log calls.
+
+    The f-strings are built even if the log does not write them.
+    """
     module = module_of(context.source)
     for node, root in _in_steps(module):
         if not isinstance(node, ast.Call) or is_guarded(module, node, root):
             continue
         is_print = isinstance(node.func, ast.Name) and node.func.id == "print"
         is_log = isinstance(node.func, ast.Attribute) and node.func.attr in _LOGGING and "log" in ast.unparse(node.func)
-        if is_print and any(_shows_value(module, argument) for argument in node.args):
-            yield Violation((), "default", span=module.span(node))
+        is_bar = isinstance(node.func, ast.Attribute) and node.func.attr in _BAR
+        shown = [*(node.args if is_print or is_bar else ()), *(one.value for one in node.keywords if is_bar)]
+        if any(_shows_value(module, argument) for argument in shown):
+            yield Violation((), "bar" if is_bar else "default", span=module.span(node))
         elif is_log and node.args and isinstance(node.args[0], ast.JoinedStr) and _shows_value(module, node.args[0]):
             yield Violation((), "log", span=module.span(node))
 
@@ -104,7 +126,9 @@ def copied_array(context: Context) -> Iterator[Violation]:
         alone = len(call.args) == 1 and not call.keywords
         if name not in ("mindspore.Tensor", "mindspore.tensor") or not alone or not is_array(module, call.args[0]):
             continue
-        if not any(_is_written_out(module, node) for node in ast.walk(call.args[0])):
+        if not _may_be_number(module, call.args[0]) and not any(
+            _is_written_out(module, node) for node in ast.walk(call.args[0])
+        ):
             yield Violation((), span=module.span(call))
 
 
@@ -114,7 +138,7 @@ def no_garbage_collection(context: Context) -> Iterator[Violation]:
     if any(name in ("gc.collect", "gc.disable", "gc.freeze") for _, name in module.calls):
         return
     for loop in step_loops(module):
-        if isinstance(loop, ast.While) or _is_long(loop.iter):
+        if _counts_steps(loop.test) if isinstance(loop, ast.While) else _is_long(loop.iter):
             yield Violation((), span=module.span(loop))
 
 
@@ -129,6 +153,25 @@ def constant_garbage_collection(context: Context) -> Iterator[Violation]:
                 and not is_guarded(module, node, loop)
             ):
                 yield Violation((), span=module.span(node))
+
+
+def _may_be_number(module: Module, node: ast.expr, depth: int = 3) -> bool:
+    """Whether what comes from NumPy may be one number."""
+    if isinstance(node, ast.Name) and depth:
+        return any(value and _may_be_number(module, value, depth - 1) for value in assigned(module, node))
+    if not isinstance(node, ast.Call):
+        return False
+    package, _, function = module.name(node.func).rpartition(".")
+    keywords = {keyword.arg for keyword in node.keywords}
+    if package == "numpy.random" and function in _RANDOM:
+        return "size" not in keywords and len(node.args) <= _RANDOM[function]
+    if package == "numpy":
+        reduced = _REDUCTIONS.fullmatch(function) and "axis" not in keywords and len(node.args) == 1
+        return bool(reduced or _NUMBERS.fullmatch(function))
+    method = node.func
+    if isinstance(method, ast.Attribute) and method.attr in ("astype", "copy") and depth:
+        return _may_be_number(module, method.value, depth - 1)
+    return False
 
 
 def _is_written_out(module: Module, node: ast.AST) -> bool:
@@ -155,6 +198,8 @@ def _may_be_tensor(module: Module, node: ast.expr) -> bool:
     """Whether nothing says that it is none: an array of NumPy, a number, a module's function."""
     if isinstance(node, ast.Call):
         name = module.name(node.func)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _WAITING:
+            return False  # fetched already, which is told of the inner call
         return not name.startswith(_MODULES) and not name.startswith(("?len", "?str", "?list", "?dict"))
     return not is_array(module, node) and not isinstance(node, (ast.Constant, ast.Dict, ast.List))
 
@@ -177,6 +222,14 @@ def _is_reduction(module: Module, call: ast.Call) -> bool:
     if not isinstance(function, ast.Attribute) or function.attr not in _REDUCING or call.args:
         return False
     return not name.startswith(_MODULES) and not is_array(module, function.value)
+
+
+def _counts_steps(test: ast.expr) -> bool:
+    """Whether ``while`` goes on for as long as the training does: without a condition, or by counting its steps."""
+    if isinstance(test, ast.Constant):
+        return bool(test.value)
+    names = [node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in ast.walk(test)]
+    return any(_COUNTS.fullmatch(name) for name in names)
 
 
 def _is_long(node: ast.expr) -> bool:

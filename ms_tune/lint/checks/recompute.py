@@ -41,17 +41,26 @@ def too_long(context: Context) -> Iterator[Violation]:
 def negative(context: Context) -> Iterator[Violation]:
     """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
     heard = _COUNTS[:1] if startup.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
+    ids = startup.swaps_in_core(context)
     for path, counts in _lists(context, heard):
+        if ids and path[1] in _COUNTS:
+            continue
         for index, count in enumerate(counts):
             if count < 0:
                 yield Violation((*path, index))
 
 
 def texts(context: Context) -> Iterator[Violation]:
-    """A list of texts for ``recompute``: taken as patterns, which stands for every layer."""
-    value = context.get(f"{_SECTION}.recompute")
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        yield Violation((_SECTION, "recompute"))
+    """A list of texts where numbers are meant: taken as patterns, which stands for every layer."""
+    candidates: list[tuple[KeyPath, object]] = [((_SECTION, "recompute"), context.get(f"{_SECTION}.recompute"))]
+    if not startup.is_reduced(context):
+        for key in (*_COUNTS[1:], *_EXCLUDES):
+            values = context.get(f"{_SECTION}.{key}")
+            if isinstance(values, dict):
+                candidates += [((_SECTION, key, str(pattern)), value) for pattern, value in values.items()]
+    for path, value in candidates:
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            yield Violation(path)
 
 
 def plain_dot(context: Context) -> Iterator[Violation]:
@@ -104,9 +113,11 @@ def communication_without_sequence_parallel(context: Context) -> Iterator[Violat
 def _lists(context: Context, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
     """The lists of plain numbers, given directly or for a pattern.
 
-    In swap mode lists hold layer ids and are none of these; exclusions are still read as numbers of layers.
+    In swap mode lists hold layer ids and are none of these; exclusions are still read as numbers of layers. Where a model
+    is told to swap by its own section, ``check_rules`` still counts those that are given directly.
     """
     swapping = context.get("swap_config.swap") is True
+    by_pattern = not startup.is_reduced(context)
     for key in keys:
         if swapping and key not in _EXCLUDES:
             continue
@@ -115,7 +126,8 @@ def _lists(context: Context, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, l
         # Exclusions have no default patterns that a plain value would be for; it is not even read.
         found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
         # What stands for patterns does not reach a model of 1.6 that is no legacy one.
-        if isinstance(value, dict) and key != "recompute" and not startup.is_reduced(context):
+        ids = startup.swaps_in_core(context) and key not in _EXCLUDES
+        if isinstance(value, dict) and key != "recompute" and by_pattern and not ids:
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
         for here, counts in found:
             if isinstance(counts, list) and counts and all(isinstance(count, int) for count in counts):

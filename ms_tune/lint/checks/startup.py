@@ -36,6 +36,12 @@ def is_reduced(context: Context) -> bool:
     return not is_legacy(context) and release(context) == "1.6"
 
 
+def swaps_in_core(context: Context) -> bool:
+    """Whether a model that is no legacy one is told to swap by its own section (since 1.7)."""
+    told = any(context.get(f"model.model_config.{name}") is True for name in ("swap", "cpu_offloading"))
+    return told and not is_legacy(context) and not is_reduced(context)
+
+
 def is_parallel(context: Context) -> bool:
     """Whether the run is one over several devices; where nothing is said, the command line will have it (its default is no)."""
     return bool(context.source.get(("use_parallel",), default=True))

@@ -62,6 +62,15 @@ def _entries(items: list[tuple[KeyPath, object]], *, named: bool) -> Iterator[Vi
             yield Violation((*group[-1][0], "backward_prefetch"), "inconsistent")
 
 
+def while_off(context: Context) -> Iterator[Violation]:
+    """Lists that are sound, beside a switch that is off."""
+    if any(True for _ in entries(context)):
+        return
+    for key in ("layer_swap", "op_swap"):
+        if context.get(f"{_SECTION}.{key}"):
+            yield Violation((_SECTION, key))
+
+
 def prefetch(context: Context) -> Iterator[Violation]:
     """With swap on, ``check_rules`` takes whole numbers from 1 up only, although ``Cell.offload`` knows others."""
     default = context.get(f"{_SECTION}.default_prefetch", 1)

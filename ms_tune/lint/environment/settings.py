@@ -5,13 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import Duplicate, SourceFile
+from ms_tune.config.source import Duplicate
+from ms_tune.config.spans import Change, ChangeKind, Edit, EditRefusedError, apply_edits
 from ms_tune.config.yaml_nodes import Document, Entry, Node
+from ms_tune.errors import ConfigError
+from ms_tune.lint.code_source import CodeSource
+from ms_tune.lint.finding import Fix
+from ms_tune.texts import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ms_tune.config.source import Span
+    from ms_tune.lint.checklist import FixRule
+    from ms_tune.lint.context import Violation
+
+# What a new value may hold beside what the old one held: nothing of it means anything to a shell, in quotes or not.
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:,/+-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +48,21 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The settings of one file, in order."""
+    """The settings of one file, in order.
+
+    Args:
+        path: The file.
+        text: Its text.
+        assignments: What it sets.
+        reader: Reads the settings of another text of this file; None for what is no file and cannot be mended.
+    """
 
     path: Path
     text: str = field(repr=False)
     assignments: tuple[Assignment, ...]
+    reader: Callable[[str, Path], Environment] | None = None
 
-    def source(self) -> SourceFile:
+    def source(self) -> EnvironmentSource:
         """The settings in the form that checks look at: a mapping of variables, each with its last value."""
         lines = Document(self.text, self.path)
         entries: dict[str | int, Entry] = {}
@@ -56,7 +75,7 @@ class Environment:
                 entries[one.name] = Entry(one.key, Node(one.span, {}, None, 1, 1, []), None)
                 data[one.name] = one.value
         root = Node(lines.span(0, len(self.text)), entries, None, 1 + len(entries), 2, [])
-        return SourceFile(self.path, self.text, data, tuple(self._replaced()), root)
+        return EnvironmentSource(self.path, self.text, data, tuple(self._replaced()), root, self)
 
     def _replaced(self) -> list[Duplicate]:
         """Assignments that a later one undoes for sure: one in the same block or in one around it."""
@@ -73,3 +92,74 @@ class Environment:
                 found.append(Duplicate((one.name,), before.key, one.key))
             last[one.name] = one
         return found
+
+
+@dataclass(frozen=True)
+class EnvironmentSource(CodeSource):
+    """Environment settings in front of checks and fixes. Fixes set a variable's last value, and nothing else."""
+
+    environment: Environment = field(repr=False, compare=False)
+
+    def again(self, text: str) -> EnvironmentSource:
+        """The settings of another text of the file."""
+        if self.environment.reader is None:
+            raise ConfigError(msg("edits.process"), path=self.path)
+        return self.environment.reader(text, self.path).source()
+
+    def body(self, name: str) -> tuple[int, int]:
+        """Where the last value of a variable stands, without the quotes around it.
+
+        Raises:
+            EditRefusedError: There is none, or the text is not the value, to the letter.
+        """
+        value = self.data.get(name)
+        position = self.position((name,))
+        if self.environment.reader is None:
+            raise EditRefusedError(msg("edits.process"))
+        if position is None or not isinstance(value, str):
+            raise EditRefusedError(msg("edits.no-such-place"))
+        start, end = position.value.start, position.value.end
+        words = self.text[start:end]
+        if len(words) > 1 and words[0] in "'\"" and words[-1] == words[0]:
+            start, end = start + 1, end - 1
+        if self.text[start:end] != value:
+            raise EditRefusedError(msg("edits.pieced"))
+        return start, end
+
+    def fix(self, rule: FixRule, violation: Violation) -> Fix:
+        """A new value for the variable: the one of the checklist, or the one that a rewrite makes of the old."""
+        from ms_tune.lint.environment.rewrites import REWRITES  # noqa: PLC0415 - it needs this module
+        from ms_tune.lint.fix import title_of  # noqa: PLC0415 - it needs this module
+
+        if rule.rewrite in REWRITES:
+            value = REWRITES[rule.rewrite](self, violation)
+        elif rule.kind is ChangeKind.SET_VALUE and rule.path is None and isinstance(rule.value, str):
+            value = rule.value
+        else:
+            raise EditRefusedError(msg("edits.not-here"))
+        change = Change(ChangeKind.SET_VALUE, violation.path, value, value)
+        return Fix(rule.safe, title_of(change), (change,), (self._edit(str(violation.path[0]), value),))
+
+    def proves(self, fixes: Sequence[Fix]) -> bool:
+        """Whether the mended text sets the same variables in the same order, all but the meant ones to the same values."""
+        expected = [(one.name, one.value, one.block, one.extends) for one in self.environment.assignments]
+        for change in (change for fix in fixes for change in fix.changes):
+            last = max(index for index, one in enumerate(expected) if one[0] == change.path[0])
+            if expected[last][1] not in (self.data[change.path[0]], change.value):
+                return False  # another fix gives the variable another value
+            expected[last] = (expected[last][0], str(change.value), *expected[last][2:])
+        try:
+            mended = self.again(apply_edits(self.text, (edit for fix in fixes for edit in fix.edits)))
+        except (ConfigError, ValueError):
+            return False
+        return [(one.name, one.value, one.block, one.extends) for one in mended.environment.assignments] == expected
+
+    def quoted(self) -> list[tuple[int, int]]:
+        """Where values stand."""
+        return [(one.span.start, one.span.end) for one in self.environment.assignments]
+
+    def _edit(self, name: str, value: str) -> Edit:
+        start, end = self.body(name)
+        if not set(value) <= _PLAIN | set(self.text[start:end]):
+            raise EditRefusedError(msg("edits.pieced"))
+        return Edit(start, end, value)

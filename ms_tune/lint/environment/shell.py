@@ -68,13 +68,13 @@ def parse_env(text: str, path: Path, *, raw: bool = False) -> Environment:
         value = words if raw else _unquoted(words)
         key = lines.span(*match.span("name"))
         found.append(Assignment(match["name"], value, key, lines.span(start, start + len(words))))
-    return Environment(path, text, tuple(found))
+    return Environment(path, text, tuple(found), None if raw else parse_env)
 
 
 def parse_shell(text: str, path: Path) -> Environment:
     """The settings of a shell script's text."""
     text = text.removeprefix("\ufeff")
-    return Environment(path, text, tuple(_Scanner(text, path).scan()))
+    return Environment(path, text, tuple(_Scanner(text, path).scan()), parse_shell)
 
 
 class _Scanner:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.engine import lint
-from ms_tune.lint.python_code.module import module_of, parse_python, read_python
+from ms_tune.lint.python_code.module import module_of
+from ms_tune.lint.python_code.source import parse_python, read_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -45,6 +45,10 @@ def _table(same: str, functional: str, cells: str, other: dict[str, str]) -> dic
     }
 
 
+# What parameters are called in mint (MindSpore 2.9): those of any function, and those of WITH_KEYWORDS.
+AXES = {"axis": "dim", "keep_dims": "keepdim"}
+PARAMETERS = {**AXES, "x": "input", "input_x": "input"}
+
 # Full name of the old function to the new one.
 DROP_IN = _table(_SAME_OPS, _FUNCTIONAL_OPS, _SAME_NN, _OTHER)
 WITH_KEYWORDS = _table(_RENAMED_OPS, _RENAMED_FUNCTIONAL_OPS, "", _RENAMED_OTHER)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.config.source import SourceFile, decode
-from ms_tune.config.yaml_nodes import Document, Node
+from ms_tune.config.yaml_nodes import Document
 from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ms_tune.config.source import Span
+    from ms_tune.config.source import SourceFile, Span
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
@@ -85,6 +84,36 @@ class Module:
             node = self.parents[node]
             yield node
 
+    @cached_property
+    def bound(self) -> dict[str, set[str]]:
+        """What each name is bound by, anywhere in the file: the full names it is imported as, or an empty text."""
+        found: dict[str, set[str]] = {}
+        for node in ast.walk(self.tree):
+            for name, full in _bindings(node):
+                found.setdefault(name, set()).add(full)
+        return found
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """Every name that the code reads or binds by assignment."""
+        return frozenset(node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+
+    def at(self, span: Span | None, *kinds: type[ast.AST]) -> ast.AST | None:
+        """The expression or keyword argument of one of the kinds that fills a span."""
+        if span is None:
+            return None
+        found = self._nodes.get((span.start, span.end), ())
+        return next((node for node in found if isinstance(node, kinds)), None)
+
+    @cached_property
+    def _nodes(self) -> dict[tuple[int, int], list[ast.AST]]:
+        found: dict[tuple[int, int], list[ast.AST]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.expr, ast.keyword)):
+                span = self.span(node)
+                found.setdefault((span.start, span.end), []).append(node)
+        return found
+
     def function(self, node: ast.AST) -> Function | None:
         """The function that a node stands in."""
         return next((one for one in self.around(node) if isinstance(one, FUNCTIONS)), None)
@@ -118,35 +147,6 @@ class _Lines(Document):
         return self._starts[min(line, len(self._starts)) - 1]
 
 
-def read_python(path: Path) -> SourceFile:
-    """A Python file.
-
-    Raises:
-        ConfigError: The file cannot be read, or is not Python.
-    """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(msg("config.not-found"), path=path) from None
-    except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
-    return parse_python(decode(content, path), path)
-
-
-def parse_python(text: str, path: Path) -> SourceFile:
-    """A Python file from its text.
-
-    Raises:
-        ConfigError: The text is not Python.
-    """
-    text = text.removeprefix("\ufeff")
-    lines = Document(text, path)
-    root = Node(lines.span(0, len(text)), {}, None, 1, 1, [])
-    source = SourceFile(path, text, {}, (), root)
-    module_of(source)
-    return source
-
-
 def module_of(source: SourceFile) -> Module:
     """The parsed file behind a source.
 
@@ -168,6 +168,25 @@ def _module(text: str, path: Path) -> Module:
         line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
         raise ConfigError(msg("lint_code.not-python"), path=path, line=line, column=column) from error
     return Module(tree, parents, _names(tree), lines)
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that a node binds, each with the full name that it is imported as, or an empty text."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            yield (alias.asname, alias.name) if alias.asname else (top, top)
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            yield alias.asname or alias.name, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+    elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id, ""
+    elif isinstance(node, ast.arg):
+        yield node.arg, ""
+    elif isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+        yield node.name, ""
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node.rest, ""
 
 
 def _names(tree: ast.Module) -> dict[str, str]:

@@ -18,9 +18,13 @@ _STEP = re.compile(
     r"(?:^|[._])(?:train(?:ing)?_(?:one_)?step|train_one_step\w*|forward_backward\w*|grad_fn|step_fn|train_net(?:work)?|"
     r"net_with_(?:loss|criterion)|optimizer|opt(?:imizer)?\.step|backward)$"
 )
+# What a training step is made with.
+_STEP_MAKERS = re.compile(r"TrainOneStep\w*$|\bvalue_and_grad$")
 _STEP_FUNCTIONS = re.compile(
-    r"(?:train(?:ing)?_(?:one_)?step|train_one_step\w*|forward_step|forward_backward\w*|step_fn)"
+    r"_*(?:train(?:ing)?_(?:one_)?step|train_one_step\w*|forward_step|forward_fn|forward_backward\w*|step_fn)"
 )
+# What MindSpore calls in every step of Model.train (mindspore/train/callback/_callback.py, 2.9).
+_CALLBACK_METHODS = ("step_begin", "step_end", "on_train_step_begin", "on_train_step_end")
 _CELL_METHODS = ("construct", "bprop", "forward")
 # Conditions that let only some steps through, or that are not part of training.
 _RARE = re.compile(
@@ -47,14 +51,34 @@ _FRESH = (
 
 def step_loops(module: Module) -> Iterator[Loop]:
     """Loops whose body, without the functions defined in it, takes a training step; the innermost ones only."""
-    loops = [node for node in ast.walk(module.tree) if isinstance(node, LOOPS) and _takes_step(node)]
+    made = frozenset(_made_steps(module))
+    loops = [node for node in ast.walk(module.tree) if isinstance(node, LOOPS) and _takes_step(node, made)]
     for loop in loops:
         if not any(other is not loop and loop in module.around(other) for other in loops):
             yield loop
 
 
-def _takes_step(loop: Loop) -> bool:
-    return any(isinstance(node, ast.Call) and _STEP.search(_dotted(node.func)) for node in own_nodes(loop))
+def _takes_step(loop: Loop, made: frozenset[str]) -> bool:
+    called = (_dotted(node.func) for node in own_nodes(loop) if isinstance(node, ast.Call))
+    return any(name in made or _STEP.search(name) for name in called)
+
+
+def _made_steps(module: Module) -> Iterator[str]:
+    """The names that training steps are given, whatever they are called: ``trainer = nn.TrainOneStepCell(...)``."""
+    for call, name in module.calls:
+        statement = module.parents.get(call)
+        if _STEP_MAKERS.search(name) and isinstance(statement, ast.Assign):
+            yield from filter(None, map(_dotted, statement.targets))
+
+
+def is_step_result(module: Module, node: ast.expr) -> bool:
+    """Whether a value is a name that is only ever given what a training step returns."""
+    if not isinstance(node, ast.Name):
+        return False
+    values = list(assigned(module, node))
+    return bool(values) and all(
+        isinstance(value, ast.Call) and _STEP.search(_dotted(value.func)) is not None for value in values
+    )
 
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
@@ -68,18 +92,25 @@ def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
 
 
 def step_functions(module: Module) -> Iterator[Function]:
-    """Functions that run in every step: methods of cells, and those named like one."""
+    """Functions that run in every step: methods of cells and of callbacks, and those named like one."""
     for node in ast.walk(module.tree):
         if isinstance(node, FUNCTIONS):
             around = module.parents.get(node)
-            in_cell = isinstance(around, ast.ClassDef) and is_cell(module, around) and node.name in _CELL_METHODS
-            if in_cell or _STEP_FUNCTIONS.fullmatch(node.name):
+            in_class = isinstance(around, ast.ClassDef) and (
+                (node.name in _CELL_METHODS and is_cell(module, around))
+                or (node.name in _CALLBACK_METHODS and _is_callback(module, around))
+            )
+            if in_class or _STEP_FUNCTIONS.fullmatch(node.name):
                 yield node
 
 
 def is_cell(module: Module, node: ast.ClassDef) -> bool:
     """Whether a class is a cell, by the names of its bases."""
     return any(_CELL_BASES.search(module.name(base)) for base in node.bases)
+
+
+def _is_callback(module: Module, node: ast.ClassDef) -> bool:
+    return any(module.name(base).endswith("Callback") for base in node.bases)
 
 
 def is_guarded(module: Module, node: ast.AST, root: ast.AST) -> bool:

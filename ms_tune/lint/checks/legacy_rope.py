@@ -1,0 +1,85 @@
+"""Checks of ``extend_method`` and ``scaling_factor``, which stretch the positions of the legacy Llama network.
+
+``FreqsMgr`` and the functions before it in ``mindformers/modules/layers.py`` (MindFormers 1.6 to 2.1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.config.source import MISSING
+from ms_tune.lint.checks import legacy_llama
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.lint.context import Context
+
+_MODEL = ("model", "model_config")
+_METHOD, _FACTOR = (*_MODEL, "extend_method"), (*_MODEL, "scaling_factor")
+_ORIGINAL = "original_max_position_embeddings"
+# The keys that `scaling_factor` has to have, and the two of them that have to be in order.
+_KEYS = {
+    "YARN": ("factor", _ORIGINAL, "beta_slow", "beta_fast", "mscale", "mscale_all_dim"),
+    "LLAMA3": ("factor", _ORIGINAL, "low_freq_factor", "high_freq_factor"),
+}
+_ORDER = {"YARN": ("beta_slow", "beta_fast"), "LLAMA3": ("low_freq_factor", "high_freq_factor")}
+_PLAIN = ("PI", "NTK")  # where `scaling_factor` is a number
+_BROKEN = "linear"  # refuses every factor that is a number, and fails over any other
+
+
+def scaling(context: Context) -> Iterator[Violation]:
+    """A ``scaling_factor`` that does not go with its method."""
+    if not legacy_llama.is_llama(context):
+        return
+    method, factor = context.source.get(_METHOD, "None"), context.source.get(_FACTOR, 1.0)
+    place = _FACTOR if context.source.get(_FACTOR, MISSING) is not MISSING else _METHOD
+    if method == _BROKEN:
+        yield Violation(_METHOD, "broken")
+    elif method in _PLAIN:
+        if not isinstance(factor, (int, float)) or (method == "PI" and not factor):
+            yield Violation(place, "number", {"method": method})
+    elif isinstance(method, str) and method in _KEYS:
+        if isinstance(factor, dict):
+            yield from _mapping(context, method, factor)
+        else:
+            yield Violation(place, "mapping", {"method": method, "keys": ", ".join(_KEYS[method])})
+
+
+def _mapping(context: Context, method: str, factor: Mapping[object, object]) -> Iterator[Violation]:
+    missing = [key for key in _KEYS[method] if key not in factor]
+    unknown = [str(key) for key in factor if key not in _KEYS[method]]
+    if missing:
+        yield Violation(_FACTOR, "missing", {"method": method, "missing": ", ".join(missing)})
+        return
+    for name in unknown:
+        yield Violation((*_FACTOR, name), "unknown", {"method": method}, at_key=True)
+    if not unknown:
+        yield from _values(context, method, factor)
+
+
+def _values(context: Context, method: str, factor: Mapping[object, object]) -> Iterator[Violation]:
+    for name in _KEYS[method]:
+        wanted: tuple[type, ...] = (int,) if name == _ORIGINAL else (int, float)
+        if not isinstance(factor[name], wanted):
+            yield Violation((*_FACTOR, name), "entry", {"wanted": "/".join(kind.__name__ for kind in wanted)})
+            return
+    scale, original = factor["factor"], factor[_ORIGINAL]
+    low, high = (factor[name] for name in _ORDER[method])
+    # LLAMA3 looks at its factor twice, and takes no whole number the second time.
+    whole = method == "LLAMA3" and not isinstance(scale, float)
+    if whole or (isinstance(scale, (int, float)) and scale < 1):
+        yield Violation((*_FACTOR, "factor"), "whole" if whole else "small")
+    elif isinstance(low, (int, float)) and isinstance(high, (int, float)) and high < low:
+        yield Violation((*_FACTOR, _ORDER[method][1]), "order", {"low": _ORDER[method][0]})
+    elif isinstance(original, int) and original > _longest(context) - (method == "LLAMA3"):
+        path: KeyPath = (*_FACTOR, _ORIGINAL)
+        yield Violation(path, "length", {"longest": _longest(context)})
+
+
+def _longest(context: Context) -> int:
+    """Positions of the model: at least those of a sequence (2048 by default)."""
+    length = context.integer("model.model_config.seq_length", 2048) or 2048
+    return max(context.integer("model.model_config.max_position_embedding", length) or length, length)

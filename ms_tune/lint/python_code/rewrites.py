@@ -1,0 +1,258 @@
+"""Fixes of Python code: what ``checklists/code/python.yaml`` calls a rewrite.
+
+Each function is given the parsed file and the finding's violation. It answers with edits of the text and, apart from
+them, with what they mean for the syntax tree (:mod:`ms_tune.lint.python_code.swaps`): the two are compared.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from ms_tune.config.spans import Edit, EditRefusedError
+from ms_tune.lint.environment.variables import items
+from ms_tune.lint.python_code.imports import mint_name
+from ms_tune.lint.python_code.mint_names import AXES, PARAMETERS, WITH_KEYWORDS
+from ms_tune.lint.python_code.swaps import Swap, swap_of
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import NoReturn
+
+    from ms_tune.lint.context import Violation
+    from ms_tune.lint.python_code.module import Module
+    from ms_tune.texts import Message
+
+    Rewrite: TypeAlias = Callable[[Module, Violation], "Rewritten"]
+
+_FLIPPED: Mapping[object, str] = {"ON": "OFF", "OFF": "ON"}
+_CONTIGUOUS = re.compile(r"(?P<blank>\s*)\.[ \t]*contiguous[ \t]*\([ \t]*\)")
+_REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
+_SHOWN = 40  # characters of code in a title
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A fix, not yet proved: its title, the edits of the text, and the swaps in the tree."""
+
+    title: Message
+    edits: tuple[Edit, ...]
+    swaps: tuple[Swap, ...]
+
+
+def _flip(module: Module, violation: Violation) -> Rewritten:
+    """``'ON'`` as ``'OFF'`` and ``True`` as ``False``, and the other way round."""
+    value = _argument(module, violation)
+    given = value.value
+    if isinstance(given, bool):
+        return _written(module, value, str(not given))
+    return _written(module, value, _quoted(module, value, _FLIPPED.get(given) or _unclear()))
+
+
+def _accepted(module: Module, violation: Violation) -> Rewritten:
+    """The value that was meant in the type that the call takes."""
+    value = _argument(module, violation)
+    word = str(value.value).strip().lower()
+    on = word in ("true", "on", "1")
+    if not on and word not in ("false", "off", "0"):
+        _unclear()
+    if isinstance(module.at(violation.span, ast.keyword), ast.keyword):
+        state = "ON" if on else "OFF"
+        quoted = _quoted(module, value, state) if isinstance(value.value, str) else f"'{state}'"
+        return _written(module, value, quoted)
+    return _written(module, value, str(on))
+
+
+def _drop_call(module: Module, violation: Violation) -> Rewritten:
+    """The statement that is nothing but the call, with its line if it has one to itself."""
+    call = module.at(violation.span, ast.Call) or _unclear()
+    statement = module.parents.get(call)
+    if not isinstance(statement, ast.Expr):
+        _unclear()
+    text, span = module.lines.text, module.span(statement)
+    title = msg("lint.fix.remove-words", old=_shown(text[span.start : span.end]))
+    start = module.lines.start(span.line)
+    rest = _REST_OF_LINE.match(text, span.end)
+    around = module.parents[statement]
+    bodies = [getattr(around, name, None) for name in ("body", "orelse", "finalbody")]
+    alone = any(isinstance(body, list) and body == [statement] for body in bodies)
+    if text[start : span.start].strip() or rest is None or (alone and not isinstance(around, ast.Module)):
+        # A block must hold something.
+        return Rewritten(title, (Edit(span.start, span.end, "pass"),), (swap_of(statement, "pass"),))
+    return Rewritten(title, (Edit(start, rest.end(), ""),), (swap_of(statement, ""),))
+
+
+def _without_contiguous(module: Module, violation: Violation) -> Rewritten:
+    """``x.contiguous()`` as ``x``."""
+    call = module.at(violation.span, ast.Call)
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        _unclear()
+    text, inner = module.lines.text, module.span(call.func.value)
+    end = module.span(call).end
+    found = _CONTIGUOUS.search(text, inner.end, end)
+    if found is None or found.end() != end or "#" in text[inner.end : found.start()]:
+        _unclear()
+    title = msg("lint.fix.remove-words", old=".contiguous()")
+    edits = (Edit(found.start(), end, ""),)
+    return Rewritten(title, edits, (swap_of(call, text[inner.start : inner.end]),))
+
+
+def _mint(module: Module, violation: Violation) -> Rewritten:
+    """The counterpart in mint, under a name that means it here; keyword arguments under their new names."""
+    function = module.at(violation.span, ast.Attribute, ast.Name)
+    call = module.parents.get(function) if function is not None else None
+    if not isinstance(call, ast.Call) or not isinstance(function, (ast.Attribute, ast.Name)):
+        _unclear()
+    root: ast.expr = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or len(module.bound.get(root.id, ())) != 1:
+        _unclear()
+    edits, swaps = [], []
+    names = PARAMETERS if module.name(function) in WITH_KEYWORDS else AXES
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            _unclear()
+        name = names.get(keyword.arg)
+        if name is not None:
+            start = module.span(keyword).start
+            edits.append(Edit(start, start + len(keyword.arg), name))
+            swaps.append(swap_of(keyword, name))
+    made = _in_mint(module, function, str(violation.params["new"]))
+    return Rewritten(made.title, (*made.edits, *edits), (*made.swaps, *swaps))
+
+
+def _mint_sum(module: Module, violation: Violation) -> Rewritten:
+    """``sum(x)`` as ``mint.sum(x, dim=0)``."""
+    call = module.at(violation.span, ast.Call)
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords or "sum" in module.bound:
+        _unclear()
+    made = _in_mint(module, call.func, "mint.sum")
+    end = module.span(call.args[0]).end
+    words = f"{made.swaps[0].words}({_words(module, call.args[0])}, dim=0)"
+    return Rewritten(made.title, (*made.edits, Edit(end, end, ", dim=0")), (swap_of(call, words), *made.swaps[1:]))
+
+
+def _from_numpy(module: Module, violation: Violation) -> Rewritten:
+    """``Tensor(array)`` as ``Tensor.from_numpy(array)``, for an array that nothing else can change."""
+    call = module.at(violation.span, ast.Call)
+    if not isinstance(call, ast.Call) or module.name(call.func) != "mindspore.Tensor":
+        _unclear()
+    if not isinstance(call.args[0], ast.Call):
+        raise EditRefusedError(msg("edits.unclear"))  # the array has a name, under which it may change
+    old = _words(module, call.func)
+    return _written(module, call.func, f"{old}.from_numpy")
+
+
+def _listed(module: Module, violation: Violation) -> Rewritten:
+    """An index more in the only list of ``used_bprop_inputs``."""
+    node = module.at(violation.span, ast.Name, ast.Subscript) or _unclear()
+    cell = next((one for one in module.around(node) if isinstance(one, ast.ClassDef)), None) or _unclear()
+    values = [
+        one.value
+        for one in ast.walk(cell)
+        if isinstance(one, ast.Assign)
+        and any(isinstance(target, ast.Attribute) and target.attr == "used_bprop_inputs" for target in one.targets)
+    ]
+    if len(values) != 1 or not isinstance(values[0], ast.List):
+        _unclear()
+    index = str(violation.params["index"])
+    span = module.span(values[0])
+    place = module.span(values[0].elts[-1]).end if values[0].elts else span.start + 1
+    new = ", ".join([*map(ast.unparse, values[0].elts), index])
+    edit = Edit(place, place, f", {index}" if values[0].elts else index)
+    title = msg("lint.fix.rewrite", old=_shown(_words(module, values[0])), new=f"[{new}]")
+    return Rewritten(title, (edit,), (swap_of(values[0], f"[{new}]"),))
+
+
+def _colon(module: Module, violation: Violation) -> Rewritten:
+    """An item ``key=value`` of ``MS_ALLOC_CONF`` as ``key:value``."""
+    words = str(violation.params["item"])
+    if words.count("=") != 1:
+        _unclear()
+    key, _, setting = words.partition("=")
+    return _item(module, violation, words, f"{key.strip()}:{setting.strip()}")
+
+
+def _tracker_off(module: Module, violation: Violation) -> Rewritten:
+    """The memory tracker turned off in ``MS_ALLOC_CONF``."""
+    return _item(module, violation, str(violation.params["item"]), "memory_tracker:False")
+
+
+REWRITES: Mapping[str | None, Rewrite] = {
+    "flip": _flip,
+    "accepted": _accepted,
+    "drop-call": _drop_call,
+    "without-contiguous": _without_contiguous,
+    "mint": _mint,
+    "mint-sum": _mint_sum,
+    "from-numpy": _from_numpy,
+    "listed": _listed,
+    "colon": _colon,
+    "tracker-off": _tracker_off,
+}
+
+
+def _argument(module: Module, violation: Violation) -> ast.Constant:
+    """The written-out value of a keyword argument, or of the first argument of a call."""
+    node = module.at(violation.span, ast.keyword, ast.Call)
+    value = node.value if isinstance(node, ast.keyword) else None
+    if isinstance(node, ast.Call):
+        value = next(iter((*node.args, *(keyword.value for keyword in node.keywords))), None)
+    return value if isinstance(value, ast.Constant) else _unclear()
+
+
+def _item(module: Module, violation: Violation, old: str, new: str) -> Rewritten:
+    """A string of allocator settings with one item spelled anew."""
+    node = module.at(violation.span, ast.Constant)
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        _unclear()
+    found = [item for item in items(node.value) if item.text == old]
+    if len(found) != 1:
+        _unclear()
+    value, start = node.value, found[0].start
+    words = _quoted(module, node, value[:start] + new + value[start + len(old) :])
+    return _written(module, node, words, msg("lint.fix.rewrite", old=_shown(old), new=_shown(new)))
+
+
+def _in_mint(module: Module, function: ast.expr, new: str) -> Rewritten:
+    """A function's name replaced by that of one of mint, and the import that this needs."""
+    mint = mint_name(module, function)
+    if mint is None:
+        raise EditRefusedError(msg("edits.no-name-for-mint"))
+    words = f"{mint.words}{new.removeprefix('mint')}"
+    kind = "lint.fix.rewrite-import" if mint.edits else "lint.fix.rewrite"
+    made = _written(module, function, words, msg(kind, old=_shown(_words(module, function)), new=words))
+    return Rewritten(made.title, (*made.edits, *mint.edits), (*made.swaps, *mint.swaps))
+
+
+def _written(module: Module, node: ast.AST, words: str, title: Message | None = None) -> Rewritten:
+    """An expression replaced by another."""
+    span = module.span(node)
+    title = title or msg("lint.fix.rewrite", old=_shown(_words(module, node)), new=_shown(words))
+    return Rewritten(title, (Edit(span.start, span.end, words),), (swap_of(node, words),))
+
+
+def _quoted(module: Module, node: ast.Constant, new: str) -> str:
+    """A string in the quotes of the one it replaces, which must be of one piece and without escapes."""
+    words = _words(module, node)
+    if not isinstance(node.value, str) or words not in (f"'{node.value}'", f'"{node.value}"'):
+        raise EditRefusedError(msg("edits.pieced"))
+    return f"{words[0]}{new}{words[0]}"
+
+
+def _words(module: Module, node: ast.AST) -> str:
+    span = module.span(node)
+    return module.lines.text[span.start : span.end]
+
+
+def _shown(words: str) -> str:
+    words = " ".join(words.split())
+    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"
+
+
+def _unclear() -> NoReturn:
+    raise EditRefusedError(msg("edits.unclear"))

@@ -1,0 +1,122 @@
+"""What the legacy Llama network refuses; whole random configs are compared with the network itself in ``tests/oracle``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import parse_source
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.texts import Language
+
+CHECKS = [check for check in built_in(Dialect.MINDFORMERS) if check.id in ("MST345", "MST346", "MST347")]
+BASE = """
+run_mode: train
+use_parallel: True
+parallel_config: {PARALLEL}
+moe_config: {EXPERTS}
+model:
+  model_config: {type: LlamaConfig, num_layers: 2, hidden_size: 64, num_heads: 8, seq_length: 64, MODEL}
+"""
+
+
+def found(parallel: str = "", model: str = "", experts: str = "", text: str = BASE) -> list[str]:
+    config = text.replace("PARALLEL", parallel).replace("MODEL", model).replace("EXPERTS", experts)
+    findings = lint(parse_source(config, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS)
+    return [f"{one.id} {one.message.say(Language.EN)}" for one in findings]
+
+
+# Each was run through `LlamaForCausalLM` of the installed MindFormers 1.9.0.
+@pytest.mark.parametrize(
+    ("parallel", "model", "refused"),
+    [
+        ("model_parallel: 3", "", True),
+        ("model_parallel: 8", "n_kv_heads: 4", True),
+        ("model_parallel: 4", "n_kv_heads: 4", False),
+        ("model_parallel: 8", "intermediate_size: 100", True),
+        ("", "n_kv_heads: 3", False),
+        ("model_parallel: 8", "vocab_size: 101", False),
+        ("", "use_ring_attention: True", True),
+        ("", "use_flash_attention: True, use_ring_attention: True", False),
+        ("", "use_eod_attn_mask_compression: True, seq_length: 4096", True),
+        ("", "use_attn_mask_compression: True", True),
+        ("", "use_attn_mask_compression: True, seq_length: 2048", False),
+        ("seq_split_num: 2", "use_flash_attention: True", False),
+        ("seq_split_num: 2", "use_flash_attention: False", True),
+        ("seq_split_num: 2", "use_flash_attention: True, use_ring_attention: True", True),
+        (
+            "context_parallel: 4, context_parallel_algo: ulysses_cp, model_parallel: 4",
+            "use_flash_attention: True",
+            True,
+        ),
+        (
+            "context_parallel: 2, context_parallel_algo: ulysses_cp, model_parallel: 4",
+            "use_flash_attention: True",
+            False,
+        ),
+        ("", "compute_dtype: x", True),
+        ("", "compute_dtype: BFLOAT16", False),
+        ("", "extend_method: YARN", True),
+        ("", "extend_method: PI, scaling_factor: 0", True),
+        ("", "extend_method: DYNAMIC_NTK, scaling_factor: x", False),
+    ],
+)
+def test_settings(parallel: str, model: str, refused: bool) -> None:  # noqa: FBT001 - a column of the table
+    assert bool(found(parallel, model)) is refused
+
+
+def test_numbers_are_those_that_do_not_divide() -> None:
+    assert found("model_parallel: 8", "n_kv_heads: 4") == [
+        "MST345 4 heads of keys and values cannot be split 8 ways",
+    ]
+    # Two thirds of four times the hidden size are 170, and the next multiple of 6 counts.
+    assert found("model_parallel: 8", "multiple_of: 6") == [
+        "MST345 the width 174 of the feed-forward block cannot be split 8 ways",
+    ]
+
+
+def test_experts() -> None:
+    assert found(experts="expert_num: 8") == ["MST345 experts need routing_policy: TopkRouterV2, not TopkRouterV1"]
+    assert found(experts="expert_num: 8, routing_policy: TopkRouterV2") == []
+    assert found("expert_parallel: 3", experts="expert_num: 8, routing_policy: TopkRouterV2") == [
+        "MST345 experts need 3 ranks, and data and context parallelism leave 1",
+    ]
+    assert found(
+        "model_parallel: 2", experts="expert_num: 8, routing_policy: TopkRouterV2, expert_model_parallel: 3"
+    ) == [
+        "MST345 experts need 3 ranks, and data and context parallelism leave 2",
+        "MST345 expert_model_parallel 3 is neither 1 nor model_parallel 2",
+    ]
+
+
+def test_sizes_count_only_where_the_network_is_split() -> None:
+    alone = BASE.replace("use_parallel: True", "use_parallel: False")
+    assert found("model_parallel: 3", text=alone) == []
+    assert found("seq_split_num: 2", text=alone) != []  # this one is not set back
+
+
+def test_other_networks_are_left_alone() -> None:
+    other = BASE.replace("type: LlamaConfig", "type: ChatGLM2Config")
+    assert found("model_parallel: 3", "compute_dtype: x", text=other) == []
+    research = BASE.replace("model:\n", "model:\n  arch: {type: ParallelLlamaForCausalLM}\n")
+    assert found("model_parallel: 3", text=research) == []
+
+
+def test_stretched_positions() -> None:
+    llama3 = (
+        "extend_method: LLAMA3, scaling_factor: {factor: FACTOR, low_freq_factor: 1.0, high_freq_factor: 4.0, "
+        "original_max_position_embeddings: LENGTH}"
+    )
+    good = llama3.replace("FACTOR", "8.0").replace("LENGTH", "32")
+    assert found(model=good) == []
+    assert found(model=good.replace("8.0", "8")) == ["MST347 LLAMA3 needs a factor with a point: 8.0"]
+    assert found(model=good.replace("8.0", "0.5")) == ["MST347 the factor must be at least 1, not 0.5"]
+    assert found(model=good.replace(": 32", ": 64")) != []
+    assert found(model=good.replace("high_freq_factor: 4.0", "high_freq_factor: 0.5")) != []
+    assert found(model=good.replace("high_freq_factor: 4.0, ", "")) == [
+        "MST347 extend_method: LLAMA3 also needs high_freq_factor"
+    ]
+    assert found(model=good.replace("{factor", "{x: 1, factor")) == ["MST347 extend_method: LLAMA3 does not take 'x'"]

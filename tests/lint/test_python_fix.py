@@ -1,0 +1,278 @@
+"""Fixes of Python code: the syntax tree changes as meant, and no other character."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.lint.fix import Fixed, mend
+from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python
+from ms_tune.lint.python_code.mint_names import AXES, DROP_IN, PARAMETERS, WITH_KEYWORDS
+from ms_tune.lint.python_code.swaps import Swap, leads_to
+from ms_tune.texts import Language, render
+from tests.config.corpus import SITE_PACKAGES
+from tests.dryrun.machine import needs_mindspore
+from tests.lint.few import profile_for
+
+if TYPE_CHECKING:
+    from ms_tune.config.source import SourceFile
+    from ms_tune.lint.checklist import Check
+    from ms_tune.lint.finding import Finding
+
+FILE = Path("train.py")
+CASES = [pytest.param(check, id=check.id) for check in python_checks() if check.fixes]
+
+
+def mended(text: str, profile: str | None = "performance", *, unsafe: bool = True) -> str:
+    source = parse_python(text, FILE)
+    after, _ = mend(source, lambda one: lint_python(one, profile=profile), unsafe=unsafe)
+    assert mend(after, lambda one: lint_python(one, profile=profile), unsafe=unsafe)[1] == Fixed(after.text, 0)
+    return after.text
+
+
+@pytest.mark.parametrize("check", CASES)
+def test_the_fix_makes_the_good_example_of_the_bad_one(check: Check) -> None:
+    def again(source: SourceFile) -> tuple[Finding, ...]:
+        return lint_python(source, (check,), profile_for(check))
+
+    bad = parse_python(check.bad, FILE)
+    (finding,) = again(bad)
+    assert finding.fix is not None
+    assert all(render(finding.fix.title, language) for language in Language)
+    after, done = mend(bad, again, unsafe=True)
+    assert done == Fixed(check.good, 1)
+    assert mend(after, again, unsafe=True)[1].count == 0
+    assert mend(bad, again)[1].count == int(finding.fix.safe)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('ms.set_context(mode=1, deterministic = "ON") # 确定', 'ms.set_context(mode=1, deterministic = "OFF") # 确定'),
+        ("ms.set_deterministic(True)", "ms.set_deterministic(False)"),
+        ("ms.set_deterministic(deterministic=True)", "ms.set_deterministic(deterministic=False)"),
+        ("ms.set_context(deterministic='O' 'N')", None),
+        ("ms.set_context(deterministic=r'ON')", None),
+        ("ms.set_context(deterministic='off')", "ms.set_context(deterministic='OFF')"),
+        ("ms.set_context(deterministic=2)", None),
+        ("ms.set_deterministic('OFF')", "ms.set_deterministic(False)"),
+        ("ms.set_context(pynative_synchronize=True)", "ms.set_context(pynative_synchronize=False)"),
+        ("y = 中 + x.contiguous( ).contiguous()", "y = 中 + x.contiguous( )"),
+        ("y = x.contiguous().contiguous().contiguous()", "y = x.contiguous()"),
+        ("y = (x.contiguous()).contiguous()", "y = (x.contiguous())"),
+        ("y = (x.contiguous()  # once\n     .contiguous())", None),
+        ("y = (x.contiguous()\n     .contiguous())", "y = (x.contiguous())"),
+        ("y = ms.Tensor(np.load(f))", "y = ms.Tensor.from_numpy(np.load(f))"),
+        ("a = np.load(f); y = ms.Tensor(a)", None),  # the array has a name
+        ("y = sum(ms.mint.stack(a), )", "y = ms.mint.sum(ms.mint.stack(a), dim=0, )"),
+        ("os.environ['MS_ALLOC_CONF'] = 'a:1,enable_vmm=True'", "os.environ['MS_ALLOC_CONF'] = 'a:1,enable_vmm:True'"),
+        ("os.environ['MS_ALLOC_CONF'] = 'memory_tracker:True'", "os.environ['MS_ALLOC_CONF'] = 'memory_tracker:False'"),
+        ("os.environ['MS_ALLOC_CONF'] = 'a:1,' 'enable_vmm=True'", None),
+        ("os.environ['MS_ALLOC_CONF'] = 'enable_vmm\\x3dTrue'", None),
+        ("os.environ['MS_ALLOC_CONF'] = 'enable_vmm'", None),
+    ],
+)
+def test_single_places(line: str, expected: str | None) -> None:
+    head = "import os\nimport numpy as np\nimport mindspore as ms\n\n"
+    for end in ("\n", "\r\n"):
+        text, wanted = (f"{head}{words}\n".replace("\n", end) for words in (line, expected or line))
+        assert mended(text) == wanted
+    assert mended(f"{head}{line}") == f"{head}{expected or line}"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("ms.runtime.launch_blocking()  # debug\nx = 1\n", "x = 1\n"),
+        ("x = 1; ms.runtime.launch_blocking()\n", "x = 1; pass\n"),
+        ("if a:\n    ms.runtime.launch_blocking()  # debug\n", "if a:\n    pass  # debug\n"),
+        ("if a: ms.runtime.launch_blocking()\nelse: x = 1\n", "if a: pass\nelse: x = 1\n"),
+        ("if a:\n    ms.runtime.launch_blocking()\n    x = 1\n", "if a:\n    x = 1\n"),
+        ("def f():\n    x = 1\n    ms.runtime.launch_blocking(\n    )", "def f():\n    x = 1\n"),
+        ("x = ms.runtime.launch_blocking()\n", "x = ms.runtime.launch_blocking()\n"),
+        ("x = 1 if ms.runtime.launch_blocking() else 2\n", "x = 1 if ms.runtime.launch_blocking() else 2\n"),
+        ("ms.runtime.launch_blocking()", ""),
+    ],
+)
+def test_calls_are_dropped_with_their_line(code: str, expected: str) -> None:
+    assert mended(f"import mindspore as ms\n{code}") == f"import mindspore as ms\n{expected}"
+
+
+@pytest.mark.parametrize(
+    ("imports", "call", "expected"),
+    [
+        ("from mindspore import mint, ops", "ops.mul(a, other=b)", "mint.mul(a, other=b)"),
+        ("import mindspore.mint as M\nfrom mindspore import ops", "ops.mul(a, b)", "M.mul(a, b)"),
+        ("import mindspore as ms", "ms.ops.cat([a], axis = 1)", "ms.mint.cat([a], dim = 1)"),
+        (
+            "import mindspore.nn\nimport mindspore.ops.functional as F",
+            "F.silu(x)",
+            "mindspore.mint.nn.functional.silu(x)",
+        ),
+        ("from mindspore import mint, nn", "nn.SiLU()", "mint.nn.SiLU()"),
+        (
+            "from mindspore import mint\nfrom mindspore.ops import mean as m",
+            "m(x, keep_dims=True)",
+            "mint.mean(x, keepdim=True)",
+        ),
+        ("from mindspore import mint, ops", "ops.sqrt(x=a)", "mint.sqrt(input=a)"),
+        ("from mindspore import mint, ops", "ops.arcsin(x=a)", "mint.arcsin(x=a)"),
+        ("from mindspore import mint, ops", "ops.logsumexp(a, axis=1)", "mint.logsumexp(a, dim=1)"),
+        ("from mindspore import mint, ops", "ops.mul(*a)", "mint.mul(*a)"),
+        ("from mindspore import mint, ops", "ops.cat(a, **b)", None),
+        # Names that may mean something else.
+        ("from mindspore import mint, ops\nmint = 1", "ops.mul(a, b)", None),
+        ("from mindspore import mint, ops\ndef f(ops): pass", "ops.mul(a, b)", None),
+        ("from mindspore import ops\ndef f(mint): pass", "ops.mul(a, b)", None),
+        ("from mindspore import ops\nif a:\n    from mindspore import mint", "ops.mul(a, b)", None),
+        ("from mindspore.ops import mul", "mul(a, b)", None),
+        ("from mindspore import ops\nprint(mint)", "ops.mul(a, b)", None),
+    ],
+)
+def test_mint(imports: str, call: str, expected: str | None) -> None:
+    assert mended(f"{imports}\nx = {call}  # 乘\n") == f"{imports}\nx = {expected or call}  # 乘\n"
+
+
+def test_places_that_the_parser_tells_wrong_are_left_alone() -> None:
+    # Up to Python 3.11 the parts of an f-string have places of their own counting.
+    text = "from mindspore import mint, ops\nx = 1; print(f'{ops.mul(a, b)} ops.mul')\n"
+    assert mended(text) in (text, text.replace("{ops", "{mint"))
+
+
+def test_one_import_is_added_for_many_calls() -> None:
+    text = "from mindspore import (\n    nn,  # cells\n    ops,\n)\nx = ops.mul(a, b)\ny = ops.cat([ops.sub(c, d)])\n"
+    assert mended(text) == text.replace("    ops,", "    ops, mint,").replace("ops.", "mint.")
+    findings = lint_python(parse_python(text, FILE))
+    assert [finding.fix is not None for finding in findings] == [True, True, True]
+    below = "def f():\n    return ops.mul(a, b)\n\nfrom mindspore import ops\n"
+    assert mended(below) == below
+
+
+def test_indices_are_added_to_the_list() -> None:
+    text = (
+        "from mindspore import nn\nclass A(nn.Cell):\n    def __init__(self):\n        self.used_bprop_inputs = LIST\n"
+        "    def construct(self, x, y):\n        return x\n    def bprop(self, x, y, out, dout):\n        return x * y * y\n"
+    )
+    for old, new in (("[]", "[0, 1]"), ("[ ]", "[0, 1 ]"), ("[2,  # 输出\n]", "[2, 0, 1,  # 输出\n]"), ("()", "()")):
+        assert mended(text.replace("LIST", old)) == text.replace("LIST", new)
+
+
+def test_comments_in_strings_are_no_comments() -> None:
+    text = 'import mindspore\nx = """\n# ms-tune: ignore[MST901]\n"""\n'
+    assert parse_python(text, FILE).quoted()
+    assert mended(text) == text
+
+
+@pytest.mark.parametrize(
+    ("swaps", "after"),
+    [
+        ((), "x = a(1)\n"),
+        ((Swap("Name", (1, 4, 1, 5), "b"),), "x = b(2)\n"),
+        ((Swap("Name", (1, 4, 1, 6), "b"),), "x = a(1)\n"),  # there is no such node
+        ((Swap("Name", (1, 4, 1, 5), "b"),), "x = b(1\n"),
+        ((Swap("Assign", (1, 0, 1, 8), ""),), "x = a(1)\n"),
+    ],
+)
+def test_a_text_that_means_something_else_is_refused(swaps: tuple[Swap, ...], after: str) -> None:
+    assert leads_to("x = a(1)\n", swaps, after) is (not swaps)
+
+
+CALLS = (
+    "ops.mul(a, b)",
+    "ops.cat([ops.sub(a, b)], axis=0)",
+    "x.contiguous().contiguous()",
+    "ms.set_deterministic(True)",
+    "ms.set_context(mode=1, deterministic='ON')",
+    "ms.runtime.launch_blocking()",
+    "ms.Tensor(np.load('中.npy'))",
+    "f(1)",
+)
+BEFORE = ("", "x = ", "if a: ", "for i in range(3):  # 循环\n    ", "y = 1; ", '"""ops.mul(a, b)"""; ', "(z) = ")
+AFTER = ("", "  # ops.mul(a, b)", "; y = 2", " ")
+IMPORTS = ("from mindspore import ops", "from mindspore import mint, ops", "import mindspore.ops as ops")
+
+
+@given(
+    imports=st.sampled_from(IMPORTS),
+    lines=st.lists(st.builds("{}{}{}".format, *map(st.sampled_from, (BEFORE, CALLS, AFTER))), max_size=5),
+    end=st.sampled_from(["\n", "\r\n"]),
+    unsafe=st.booleans(),
+)
+def test_only_what_the_fixes_mean_is_changed(imports: str, lines: list[str], end: str, *, unsafe: bool) -> None:
+    def whole(*body: str) -> SourceFile:
+        return parse_python("\n".join((*head, *body, "")).replace("\n", end), FILE)
+
+    head = ("import mindspore as ms", "import numpy as np", imports)
+    source = whole(*lines)
+
+    def again(one: SourceFile) -> tuple[Finding, ...]:
+        return lint_python(one, profile="performance")
+
+    after, done = mend(source, again, unsafe=unsafe)
+    assert mend(after, again, unsafe=unsafe)[1] == Fixed(after.text, 0)
+    assert bool(done.count) is (after.text != source.text)
+    alone = [mend(whole(line), again, unsafe=unsafe)[0] for line in lines]
+    assert _body(after.text) == "".join(_body(one.text) for one in alone)
+
+
+def _body(text: str) -> str:
+    """The text without its three lines of imports."""
+    return "".join(text.splitlines(keepends=True)[3:])
+
+
+@pytest.mark.skipif(not (SITE_PACKAGES / "mindformers").is_dir(), reason="mindformers is not installed")
+def test_the_installed_mindformers_can_be_mended() -> None:
+    count = 0
+    for path in sorted((SITE_PACKAGES / "mindformers" / "modules").rglob("*.py")):
+        source = read_python(path)
+        after, done = mend(source, lint_python, unsafe=True)
+        if done.count:
+            assert ast.dump(ast.parse(after.text)) != ast.dump(ast.parse(source.text))
+            assert mend(after, lint_python, unsafe=True)[1].count == 0, path
+        count += done.count
+    assert count
+
+
+SIGNATURES = """
+import inspect, json, sys
+import mindspore
+found = {}
+for name in json.load(sys.stdin):
+    value = mindspore
+    for part in name.split(".")[1:]:
+        value = getattr(value, part)
+    parameters = inspect.signature(value).parameters.values()
+    found[name] = [(one.name, one.kind.name, repr(one.default)) for one in parameters]
+print("SIGNATURES" + json.dumps(found))
+"""
+
+
+@pytest.mark.mindspore
+@needs_mindspore
+def test_the_functions_of_mint_take_the_arguments_of_those_they_replace() -> None:
+    names = {old: f"mindspore.{new}" for old, new in {**DROP_IN, **WITH_KEYWORDS}.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNATURES],
+        input=json.dumps([*names, *names.values()]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    signatures = json.loads(done.stdout.partition("SIGNATURES")[2])
+    for old, new in names.items():
+        renamed = PARAMETERS if old in WITH_KEYWORDS else AXES
+        before = [[renamed.get(name, name), *others] for name, *others in signatures[old]]
+        after = signatures[new]
+        if [kind for _, kind, _ in after] == ["VAR_POSITIONAL", "VAR_KEYWORD"]:
+            continue  # it passes everything on to one of several functions
+        assert after[: len(before)] == before, (old, before, after)
+        assert all(default != repr(inspect.Parameter.empty) for _, _, default in after[len(before) :]), old
