@@ -51,7 +51,7 @@ def reads_unlisted(context: Context) -> Iterator[Violation]:
 def unjitted_optimizer(context: Context) -> Iterator[Violation]:
     """An optimizer whose update is not compiled."""
     module = module_of(context.source)
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.ClassDef) or not any(_is_optimizer(module, base) for base in node.bases):
             continue
         update = next((one for one in node.body if isinstance(one, FUNCTIONS) and one.name == "construct"), None)
@@ -64,7 +64,7 @@ def unjitted_optimizer(context: Context) -> Iterator[Violation]:
 def unfused_swiglu(context: Context) -> Iterator[Violation]:
     """``silu(a) * b``: MindSpore has a fused operator."""
     module = module_of(context.source)
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             sides = [side for side in (node.left, node.right) if isinstance(side, ast.Call)]
             if any(module.name(side.func) in _SILU for side in sides):
@@ -72,7 +72,7 @@ def unfused_swiglu(context: Context) -> Iterator[Violation]:
 
 
 def _cells(module: Module) -> Iterator[tuple[ast.ClassDef, Function]]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and is_cell(module, node):
             for method in node.body:
                 if isinstance(method, FUNCTIONS) and method.name == "bprop":

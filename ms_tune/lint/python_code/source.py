@@ -55,7 +55,7 @@ class PythonSource(CodeSource):
         module = module_of(self)
         spans = (
             module.span(node)
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
         )
         return [(span.start, span.end) for span in spans]

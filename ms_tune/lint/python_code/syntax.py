@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS
@@ -49,13 +50,14 @@ _FRESH = (
 )
 
 
-def step_loops(module: Module) -> Iterator[Loop]:
+@lru_cache(maxsize=2)
+def step_loops(module: Module) -> tuple[Loop, ...]:
     """Loops whose body, without the functions defined in it, takes a training step; the innermost ones only."""
     made = frozenset(_made_steps(module))
-    loops = [node for node in ast.walk(module.tree) if isinstance(node, LOOPS) and _takes_step(node, made)]
-    for loop in loops:
-        if not any(other is not loop and loop in module.around(other) for other in loops):
-            yield loop
+    loops = [node for node in module.nodes if isinstance(node, LOOPS) and _takes_step(node, made)]
+    return tuple(
+        loop for loop in loops if not any(other is not loop and loop in module.around(other) for other in loops)
+    )
 
 
 def _takes_step(loop: Loop, made: frozenset[str]) -> bool:
@@ -91,17 +93,19 @@ def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
-def step_functions(module: Module) -> Iterator[Function]:
+@lru_cache(maxsize=2)
+def step_functions(module: Module) -> tuple[Function, ...]:
     """Functions that run in every step: methods of cells and of callbacks, and those named like one."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, FUNCTIONS):
-            around = module.parents.get(node)
-            in_class = isinstance(around, ast.ClassDef) and (
-                (node.name in _CELL_METHODS and is_cell(module, around))
-                or (node.name in _CALLBACK_METHODS and _is_callback(module, around))
-            )
-            if in_class or _STEP_FUNCTIONS.fullmatch(node.name):
-                yield node
+    return tuple(node for node in module.nodes if isinstance(node, FUNCTIONS) and _runs_in_a_step(module, node))
+
+
+def _runs_in_a_step(module: Module, function: Function) -> bool:
+    around = module.parents.get(function)
+    in_class = isinstance(around, ast.ClassDef) and (
+        (function.name in _CELL_METHODS and is_cell(module, around))
+        or (function.name in _CALLBACK_METHODS and _is_callback(module, around))
+    )
+    return in_class or _STEP_FUNCTIONS.fullmatch(function.name) is not None
 
 
 def is_cell(module: Module, node: ast.ClassDef) -> bool:
