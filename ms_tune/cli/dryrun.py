@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.cli.dryrun_html import check_page, write_job
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.memory_inputs import need, new_file, written
+from ms_tune.cli.memory_inputs import need
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.dryrun.device import CHIPS
 from ms_tune.dryrun.environment import LEVELS
-from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
+from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting, StageChoice
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.texts import msg
 
@@ -20,12 +21,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.dryrun.device import MemoryLimit
-    from ms_tune.dryrun.result import DryrunResult, Reading
+    from ms_tune.dryrun.result import DryrunResult
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
 
-_ENGINES = ("local", "ray")
 _SIMULATION_ONLY: Mapping[str, object] = {
     "stages": None,
     "stage": None,
@@ -55,38 +54,39 @@ def build_parser(language: Language) -> Parser:
     parser = _DryrunParser(
         prog="ms-tune dryrun",
         language=language,
-        description=msg("dryrun.description"),
-        epilog=msg("dryrun.examples"),
+        description=msg("dryrun_help.description"),
+        epilog=msg("dryrun_help.examples"),
     )
     count, natural = integer_argument(language, minimum=1), integer_argument(language, minimum=0)
     size = size_argument(language)
-    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help=parser.tr("dryrun.help.config"))
-    parser.add_argument("--layers", type=count, metavar="N", help=parser.tr("dryrun.help.layers"))
-    parser.add_argument("--no-extrapolate", action="store_true", help=parser.tr("dryrun.help.no-extrapolate"))
+    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help=parser.tr("dryrun_help.config"))
+    parser.add_argument("--layers", type=count, metavar="N", help=parser.tr("dryrun_help.layers"))
+    parser.add_argument("--no-extrapolate", action="store_true", help=parser.tr("dryrun_help.no-extrapolate"))
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--stages", metavar="all|worst|K,..", help=parser.tr("dryrun.help.stages"))
-    which.add_argument("--stage", type=natural, action="append", metavar="K", help=parser.tr("dryrun.help.stage"))
-    which.add_argument("--ranks", metavar="R,..", help=parser.tr("dryrun.help.ranks"))
-    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun.help.devices"))
+    which.add_argument("--stages", metavar="all|worst|K,..", help=parser.tr("dryrun_help.stages"))
+    which.add_argument("--stage", type=natural, action="append", metavar="K", help=parser.tr("dryrun_help.stage"))
+    which.add_argument("--ranks", metavar="R,..", help=parser.tr("dryrun_help.ranks"))
+    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
     memory = parser.add_mutually_exclusive_group()
-    memory.add_argument("--device-memory", type=size, metavar="SIZE", help=parser.tr("dryrun.help.device-memory"))
-    memory.add_argument("--chip", choices=sorted(CHIPS), help=parser.tr("dryrun.help.chip"))
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun.help.set"))
+    memory.add_argument("--device-memory", type=size, metavar="SIZE", help=parser.tr("dryrun_help.device-memory"))
+    memory.add_argument("--chip", choices=sorted(CHIPS), help=parser.tr("dryrun_help.chip"))
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
     parser.add_argument(
-        "--sweep", action="append", default=[], metavar="PATH=A,B,..", help=parser.tr("dryrun.help.sweep")
+        "--sweep", action="append", default=[], metavar="PATH=A,B,..", help=parser.tr("dryrun_help.sweep")
     )
-    parser.add_argument("--level", type=int, choices=LEVELS, default=1, help=parser.tr("dryrun.help.level"))
-    parser.add_argument("--jobs", type=count, metavar="N", help=parser.tr("dryrun.help.jobs"))
-    parser.add_argument("--engine", choices=_ENGINES, default=_ENGINES[0], help=parser.tr("dryrun.help.engine"))
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help=parser.tr("dryrun.help.run-dir"))
-    parser.add_argument("--timeout", type=count, default=3600, metavar="SECONDS", help=parser.tr("dryrun.help.timeout"))
-    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("dryrun.help.html"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("dryrun.help.force"))
-    parser.add_argument("--real", action="store_true", help=parser.tr("dryrun.help.real"))
-    parser.add_argument("--compare-real", type=Path, metavar="RUN", help=parser.tr("dryrun.help.compare-real"))
-    parser.add_argument("--check", action="store_true", help=parser.tr("dryrun.help.check"))
+    parser.add_argument("--level", type=int, choices=LEVELS, default=1, help=parser.tr("dryrun_help.level"))
+    parser.add_argument("--jobs", type=count, metavar="N", help=parser.tr("dryrun_help.jobs"))
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help=parser.tr("dryrun_help.engine"))
+    parser.add_argument("--reference", action="store_true", help=parser.tr("reference.help"))
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help=parser.tr("dryrun_help.run-dir"))
+    parser.add_argument("--timeout", type=count, default=3600, metavar="SECONDS", help=parser.tr("dryrun_help.timeout"))
+    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("dryrun_help.html"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("dryrun_help.force"))
+    parser.add_argument("--real", action="store_true", help=parser.tr("dryrun_help.real"))
+    parser.add_argument("--compare-real", type=Path, metavar="RUN", help=parser.tr("dryrun_help.compare-real"))
+    parser.add_argument("--check", action="store_true", help=parser.tr("dryrun_help.check"))
     parser.add_common_arguments()
-    parser.epilog = f"  {parser.tr('dryrun.help.command')}\n\n{parser.epilog}"
+    parser.epilog = f"  {parser.tr('dryrun_help.command')}\n\n{parser.epilog}"
     return parser
 
 
@@ -95,9 +95,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     if arguments.check:
         return _check(arguments, console)
     need("numpy", "memory.no-numpy")
-    new_file(arguments.html, force=arguments.force)
-    if arguments.html:
-        need("jinja2", "memory.no-jinja")
+    check_page(arguments)
     if arguments.command:
         from ms_tune.cli import dryrun_command  # noqa: PLC0415 - imported late: start-up time
 
@@ -127,8 +125,8 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
         console.write_json(report)
     else:
         dryrun_text.show(result, console)
-    if arguments.html and result.stages:
-        write_html(result.worst.reading, result.worst.limit, arguments.html, console)
+    if arguments.html:
+        write_job(result, arguments.html, console)
     return _code([result])
 
 
@@ -197,6 +195,7 @@ def _request(arguments: Namespace, settings: tuple[Setting, ...]) -> DryrunReque
         engine=arguments.engine,
         settings=settings,
         real=arguments.real,
+        reference=arguments.reference,
     )
 
 
@@ -223,16 +222,6 @@ def keep_report(folder: Path, report: Mapping[str, object]) -> None:
 
     with contextlib.suppress(OSError):  # on a full disk the user has seen it all the same
         write_json(folder / "report.json", report)
-
-
-def write_html(reading: Reading, limit: MemoryLimit, path: Path, console: Console) -> None:
-    """The report of ``ms-tune memory --html`` about one rank."""
-    from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.memory_html import report_html  # noqa: PLC0415
-
-    report = analyse(reading.trace, Wish(limit_bytes=limit.bytes), lambda *_: None)
-    with written(path, console) as part:
-        part.write_text(report_html(report, None, console.language), encoding="utf-8")
 
 
 def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.dryrun import keep_report, numbers, refuse, write_html
+from ms_tune.cli.dryrun import keep_report, numbers, refuse
+from ms_tune.cli.dryrun_html import write_command
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.device import CHIPS
 from ms_tune.dryrun.request import CommandRequest
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 _ABOUT_CONFIGS: dict[str, object] = {
     **dict.fromkeys(("config", "layers", "stages", "stage", "compare_real")),
     "no_extrapolate": False,
+    "reference": False,
     "set": [],
     "sweep": [],
-    "engine": "local",
 }
 
 
@@ -32,6 +33,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         The command's exit code if it is not 0, else whether what it allocated fits.
     """
     refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
+    if arguments.real:
+        refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
     from ms_tune.dryrun.command import run_command  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.dryrun.result import Verdict  # noqa: PLC0415
     from ms_tune.render import dryrun_command  # noqa: PLC0415
@@ -48,8 +51,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     else:
         dryrun_command.show(result, console)
     worst = result.worst
-    if arguments.html and worst is not None:
-        write_html(worst.reading, worst.limit, arguments.html, console)
+    if arguments.html:
+        write_command(result, arguments.html, console)
     if result.code:
         return result.code
     return ExitCode.FINDINGS if worst is not None and worst.verdict is Verdict.DOES_NOT_FIT else ExitCode.OK
@@ -68,6 +71,7 @@ def _request(arguments: Namespace) -> CommandRequest:
         timeout=arguments.timeout,
         level=arguments.level,
         jobs=arguments.jobs,
+        engine=arguments.engine,
         real=arguments.real,
     )
 

@@ -74,6 +74,7 @@ class Experts:
         router: Number format in which the router works.
         tensor_parallel: Experts are split over the tensor-parallel ranks as other layers are; otherwise these ranks
             take part in expert parallelism.
+        fused_order: Tokens are put in the order of their experts, and back, by one operator each; otherwise by several.
     """
 
     count: int
@@ -85,6 +86,7 @@ class Experts:
     capacity_factor: float | None = None
     router: DType = DType.FLOAT32
     tensor_parallel: bool = True
+    fused_order: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,14 @@ class ModelShape:
         sandwich_norm: Attention and feed-forward block are normalised behind as well as before.
         latent: Multi-head latent attention instead of the usual one.
         experts: The feed-forward block of the layers that have experts.
+        legacy: Layers are written as in ``legacy/model`` of MindSpeed-Core-MS: what tensor-parallel ranks exchange stays
+            until the backward pass, each group's queries lie beside their key and value, keys and values are repeated
+            for every query head.
+        fused_norm: RMSNorm is one operator; otherwise several, on float32.
+        fused_rotary: Rotary positions are one operator; otherwise several.
+        adds_mask: Attention by matrix products adds its mask to the scores; otherwise it fills them.
+        whole_mask: FlashAttention gets the mask of all positions; otherwise a compressed one.
+        heads_first: FlashAttention works on ``(batch, heads, sequence, size)``; otherwise on heads that lie side by side.
     """
 
     vocab_size: int
@@ -125,6 +135,12 @@ class ModelShape:
     sandwich_norm: bool = False
     latent: LatentAttention | None = None
     experts: Experts | None = None
+    legacy: bool = False
+    fused_norm: bool = True
+    fused_rotary: bool = True
+    adds_mask: bool = False
+    heads_first: bool = False
+    whole_mask: bool = False
 
     @property
     def gated(self) -> bool:
@@ -183,6 +199,8 @@ class Precision:
         embedding: Format of the word embedding; None for that of the other weights.
         norm: Format of the weights of normalisations, in which these compute; None for that of the other weights.
         rotary: Format in which rotary positions are applied; None for that of the other weights.
+        compute: Format in which projections compute; None for that of the weights.
+        softmax: Format of the softmax in attention by matrix products; None for float32.
     """
 
     parameters: DType
@@ -191,6 +209,8 @@ class Precision:
     embedding: DType | None = None
     norm: DType | None = None
     rotary: DType | None = None
+    compute: DType | None = None
+    softmax: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +223,9 @@ class Optimizer:
         gathers_again: With sharded parameters: a layer's weights are let go after the forward pass and gathered again
             for the backward pass.
         shards: Data-parallel ranks that share out what is sharded; the rest holds copies. None for all of them.
+        overlaps: Gradient buffers are reduced in buckets while the backward pass still runs.
+        delays: All pipeline stages but the first wait with that until their last backward pass is over.
+        bucket_size: Elements of a bucket; None for the framework's own choice.
     """
 
     name: str
@@ -210,6 +233,9 @@ class Optimizer:
     sharding: Sharding
     gathers_again: bool = False
     shards: int | None = None
+    overlaps: bool = False
+    delays: bool = False
+    bucket_size: int | None = None
 
     @property
     def distributed(self) -> bool:

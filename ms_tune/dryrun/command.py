@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun import device, machine
+from ms_tune.dryrun import device
 from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
-from ms_tune.dryrun.engines.local import LocalEngine
+from ms_tune.dryrun.engines.choice import engine_for, reach
 from ms_tune.dryrun.launcher import LOG, Ended
 from ms_tune.dryrun.reading import check_end, reading_of, see_log
 from ms_tune.dryrun.result import CommandResult, RankResult
@@ -22,8 +23,6 @@ from ms_tune.trace.folder import find_trace
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.texts import Message
@@ -44,6 +43,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     outside = [rank for rank in request.ranks if rank >= request.devices]
     if outside:
         raise UsageError(msg("dryrun.ranks", rank=outside[0], size=request.devices))
+    reach(request.engine, observer)
     cann = _cann(request, observer)
     folder = create_run_folder(request.run_folder, request.command[0])
     tasks = [_task(request, rank) for rank in dict.fromkeys(request.ranks)]
@@ -58,8 +58,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
 
     observer.begin(tasks)
     begin = time.monotonic()
-    engine = LocalEngine(cann, machine.jobs([task.host_bytes for task in tasks], request.jobs))
-    engine.run(tasks, folder, observer.state, end)
+    engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
     ranks = [found for task in tasks for found in _read(request, folder / task.folder, ends[task.folder])]
     problems = [problem for task in tasks if (problem := _problem(folder / task.folder, ends[task.folder], task))]
     failed = [ended for ended in ends.values() if ended.code]
@@ -96,6 +95,7 @@ def _task(request: CommandRequest, rank: int) -> Task:
         stage=0,
         layers=0,
         command=request.command,
+        working_folder=str(Path.cwd()),
         real=request.real,
     )
 

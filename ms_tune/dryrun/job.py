@@ -83,6 +83,25 @@ class MindFormersJob:
         return {"kind": "mindformers", **asdict(self)}
 
 
+@dataclass(frozen=True, slots=True)
+class MindSpeedJob:
+    """Train a MindSpeed-Core-MS model (dynamic graph) from a rewritten copy of the user's config.
+
+    Attributes:
+        package: Where the framework's modules lie.
+        config_file: File name of that copy, in the process's working folder.
+        steps: Training steps.
+    """
+
+    package: str
+    config_file: str
+    steps: int
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data for the job file."""
+        return {"kind": "mindspeed", **asdict(self)}
+
+
 def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
     """The job that :meth:`ReferenceJob.to_json` wrote."""
     return ReferenceJob(
@@ -133,3 +152,8 @@ def mindformers_job_from_json(data: Mapping[str, Any]) -> MindFormersJob:
     fields = {name: data[name] for name in ("config_file", "batches", "batch_size", "threads")}
     columns = tuple(Column(item["name"], tuple(item["shape"]), item["dtype"]) for item in data["columns"])
     return MindFormersJob(columns=columns, **fields)
+
+
+def mindspeed_job_from_json(data: Mapping[str, Any]) -> MindSpeedJob:
+    """The job that :meth:`MindSpeedJob.to_json` wrote."""
+    return MindSpeedJob(data["package"], data["config_file"], data["steps"])

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
     from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import KeyPath
-    from ms_tune.dryrun.job import MindFormersJob, ReferenceJob
+    from ms_tune.dryrun.job import MindFormersJob, MindSpeedJob, ReferenceJob
     from ms_tune.texts import Message
 
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"
 DEFAULT_TEMPLATE_DEVICES = 8
+ENGINES = ("local", "ray")  # where processes run
 STEPS = 2  # the second one starts with optimizer state in place, as every later one does
 
 
@@ -63,6 +64,7 @@ class DryrunRequest:
         engine: Where the processes run: ``local`` or ``ray``.
         settings: Values to be run otherwise than the config says.
         real: Run on devices, without simulation.
+        reference: Run ms-tune's reference transformer even where the dynamic-graph config's own framework is installed.
     """
 
     config: Path | None = None
@@ -80,6 +82,7 @@ class DryrunRequest:
     engine: str = "local"
     settings: tuple[Setting, ...] = ()
     real: bool = False
+    reference: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class CommandRequest:
         timeout: Seconds after which a process is stopped.
         level: ``MS_SIMULATION_LEVEL``.
         jobs: Processes at once; None for what cores and memory allow.
+        engine: Where the processes run: ``local`` or ``ray``.
         real: Run on the device, without simulation.
     """
 
@@ -106,6 +110,7 @@ class CommandRequest:
     timeout: float = 3600.0
     level: int = 1
     jobs: int | None = None
+    engine: str = "local"
     real: bool = False
 
 
@@ -150,7 +155,7 @@ class PreparedRun:
         theory: Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
     """
 
-    job: ReferenceJob | MindFormersJob
+    job: ReferenceJob | MindFormersJob | MindSpeedJob
     dialect: Dialect
     config_name: str
     packaged: bool

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.theory import beside_theory
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Backend
     from ms_tune.dryrun.device import MemoryLimit
     from ms_tune.dryrun.request import PreparedRun, Setting
+    from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.errors import MsTuneError
     from ms_tune.memory.contents import Content
     from ms_tune.memory.phases import Phase
@@ -126,6 +129,11 @@ class StageResult:
     def judged_bytes(self) -> int:
         """The peak that the verdict is about: of the full stage where it is known."""
         return self.extrapolation.peak_bytes if self.extrapolation else self.reading.peak_bytes
+
+    @property
+    def theory(self) -> tuple[BesideTheory, ...]:
+        """What the run holds from its first step to its last, beside theory; empty where theory tells nothing."""
+        return beside_theory(self.run.theory, self.reading.contents)
 
     @property
     def verdict(self) -> Verdict:

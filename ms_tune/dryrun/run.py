@@ -14,6 +14,7 @@ from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.dryrun import device, machine, real
 from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
+from ms_tune.dryrun.engines.choice import engine_for, reach
 from ms_tune.dryrun.engines.local import LocalEngine
 from ms_tune.dryrun.environment import overridden
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan
@@ -153,11 +154,7 @@ def _planned(request: DryrunRequest) -> _Job:
 
 def _look_around(mindspore: MindSpore, jobs: Sequence[_Job], observer: Observer) -> _Here:
     """What the runs need beside MindSpore: MindFormers, and CANN's libraries. Stand-ins take ten seconds to build."""
-    if jobs[0].request.engine == "ray":
-        from ms_tune.dryrun.engines import ray  # noqa: PLC0415 - seldom needed
-
-        observer.say(msg("stages.ray.connecting"))
-        ray.connect()
+    reach(jobs[0].request.engine, observer)
     needs = any(job.first.dialect is Dialect.MINDFORMERS for job in jobs)
     mindformers = _mindformers_version() if needs else None
     if jobs[0].request.real:
@@ -220,11 +217,7 @@ def _load_readers() -> None:
 def _engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> Engine:
     if request.real:  # the ranks wait for each other
         return LocalEngine(here.cann, len(tasks))
-    if request.engine == "ray":
-        from ms_tune.dryrun.engines.ray import RayEngine  # noqa: PLC0415 - seldom needed
-
-        return RayEngine(request.jobs)
-    return LocalEngine(here.cann, machine.jobs([task.host_bytes for task in tasks], request.jobs))
+    return engine_for(request.engine, tasks, here.cann, request.jobs)
 
 
 def _task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
@@ -322,7 +315,7 @@ def _warnings(job: _Job, stages: Sequence[StageResult]) -> tuple[Message, ...]:
     found = [message for stage in job.plan.stages for message in stage.run.warnings]
     found += [stage.reason for stage in job.plan.stages if stage.reason is not None]
     found += [message for reading in job.readings.values() for message in reading.warnings]
-    found += [message for stage in stages for message in unlike_theory(stage.run.theory, stage.reading.contents)]
+    found += [message for stage in stages for message in unlike_theory(stage.theory)]
     fragmented = any(
         stage.extrapolation is None
         and stage.verdict is Verdict.FITS

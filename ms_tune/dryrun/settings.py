@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import yaml
@@ -16,7 +17,7 @@ from ms_tune.errors import ConfigError, UsageError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import KeyPath, SourceFile
@@ -102,11 +103,12 @@ def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None)
         _check_known(source, setting.path, dialect)
     kind = ChangeKind.SET_VALUE if present else ChangeKind.ADD_KEY
     try:
-        text, changes = _edited(source, Change(kind, setting.path, raw=setting.raw))
+        text, changes = _edited(source, Change(kind, setting.path, raw=setting.raw), _followers(source, setting.path))
     except EditRefusedError as error:
         where = source.nearest(setting.path).value
         raise ConfigError(
             msg("stages.set.refused", setting=str(setting), reason=error.message),
+            msg("dryrun.set.shared.hint"),
             path=source.path,
             line=where.line,
             column=where.column,
@@ -115,14 +117,39 @@ def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None)
     return edited if changes else source
 
 
-def _edited(source: SourceFile, change: Change) -> tuple[str, bool]:
+def _followers(source: SourceFile, path: KeyPath) -> tuple[KeyPath, ...]:
+    """The places that take a number or word from here through an anchor: ``x: &dp 2`` and ``y: *dp``."""
+    here = source.position(path)
+    if here is None or here.plain is None or here.value != here.definition:
+        return ()
+    return tuple(
+        place
+        for place in _places(source.data, ())
+        if place != path and (there := source.position(place)) is not None and there.definition == here.definition
+    )
+
+
+def _places(node: object, path: KeyPath) -> Iterator[KeyPath]:
+    """Every key path of the config, aliases followed."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from _places(value, (*path, key))
+
+
+def _edited(source: SourceFile, change: Change, followers: Sequence[KeyPath] = ()) -> tuple[str, bool]:
     """The text after a change, and whether it is another one.
+
+    Args:
+        source: The config.
+        change: The change.
+        followers: Other places whose values change with it, and no others.
 
     Raises:
         EditRefusedError: It cannot be made, or would change more than it should.
     """
     edits = change.edits(source)
-    if not prove(source, [change], edits):
+    if not prove(source, [change, *(replace(change, path=path) for path in followers)], edits):
         raise EditRefusedError(msg("edits.unproven"))
     text = apply_edits(source.text, edits)
     return text, text != source.text

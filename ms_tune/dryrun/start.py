@@ -38,7 +38,7 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
     environment |= task.environment
     if task.command:
         command = (sys.executable, "-I", "-S", "-c", _BECOME, *task.command)
-        return Child(command, environment, folder, task.timeout, working_folder=Path.cwd())
+        return Child(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
     # A checkout that is run in place must be found from the run's folder too.
     checkout = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), checkout]))

@@ -35,7 +35,8 @@ class Task:
         host_bytes: Memory that it will need on the host.
         stage: Its pipeline stage, for progress.
         layers: Its layers, for progress; 0 for a command, whose layers nobody knows.
-        command: A command of the user's own, to be run in ms-tune's working folder instead of ``arguments``.
+        command: A command of the user's own, to be run instead of ``arguments``.
+        working_folder: Where a command runs; every machine that may get it has this folder.
         real: Run on the device, without simulation.
         environment: Further variables.
     """
@@ -51,6 +52,7 @@ class Task:
     stage: int
     layers: int
     command: tuple[str, ...] = ()
+    working_folder: str = ""
     real: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 

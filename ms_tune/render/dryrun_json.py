@@ -54,7 +54,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
 _FIGURES = (
     *("peak_bytes", "footprint_bytes", "limit_bytes", "device_bytes", "verdict", "verdict_about", "categories_at_peak"),
     *("full_layers", "extrapolated_peak_bytes", "extrapolated_categories_at_peak"),
-    *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer"),
+    *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer", "theory"),
 )
 
 
@@ -74,7 +74,20 @@ def _figures(stage: StageResult) -> dict[str, object]:
         "extrapolated_from_layers": list(whole.from_layers) if whole else None,
         "bytes_per_layer": whole.layer_bytes if whole else None,
         "activation_bytes_per_layer": stage.layer_activations,
+        "theory": _theory(stage),
     }
+
+
+def _theory(stage: StageResult) -> dict[str, object] | None:
+    """What lives for the whole run, by category; None where theory is not known."""
+    return {
+        pair.content: {
+            "bytes": pair.expected,
+            "measured_bytes": pair.measured,
+            "difference": None if pair.difference is None else round(pair.difference, 6),
+        }
+        for pair in stage.theory
+    } or None
 
 
 def _stage(stage: StageResult) -> dict[str, object]:

@@ -28,6 +28,7 @@ def show(result: DryrunResult, console: Console) -> None:
         _show_verdict(worst, console)
         if len(result.stages) > 1 or worst.extrapolation:
             dryrun_stages.show(result, console)
+        _show_theory(worst, console)
         _show_saving(worst, console)
         # By layer is left to `ms-tune memory`.
         memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
@@ -88,6 +89,20 @@ def _show_verdict(stage: StageResult, console: Console) -> None:
 
 def _runs(layers: tuple[int, ...]) -> str:
     return ", ".join(map(str, layers))
+
+
+def _show_theory(stage: StageResult, console: Console) -> None:
+    """What the stage holds for the whole run, beside what it should hold."""
+    console.write("")
+    if not stage.theory:
+        console.write(console.text("dryrun.show.no-theory"))
+        return
+    console.write(console.text("dryrun.show.theory", stage=stage.run.stage, layers=stage.run.layers))
+    for pair in stage.theory:
+        label = memory_text.pad(console.text(f"memory.content.{pair.content}"), 18)
+        difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
+        note = console.text("dryrun.show.by-theory", size=memory_text.size(pair.expected), difference=difference)
+        console.write(f"  {label}{memory_text.size(pair.measured):>12}   {note}")
 
 
 def _show_saving(stage: StageResult, console: Console) -> None:

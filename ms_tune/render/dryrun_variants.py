@@ -10,6 +10,7 @@ from ms_tune.render.dryrun_text import near
 from ms_tune.render.memory_text import signed
 
 if TYPE_CHECKING:
+    from ms_tune.dryrun.request import Setting
     from ms_tune.dryrun.result import SweepResult, VariantResult
     from ms_tune.render.console import Console
 
@@ -22,7 +23,10 @@ def show(result: SweepResult, console: Console) -> None:
     first = done[0].worst.judged_bytes if done else 0
     columns = ["variant", "settings", "stage", "layers", *_SHOWN_CONTENTS, "peak", "change", "verdict"]
     console.write(console.text("stages.variants.title", count=len(result.variants)))
-    rows = [_row(number, variant, first, console) for number, variant in enumerate(result.variants, start=1)]
+    shared = _shared(result)
+    if shared:
+        console.write(console.text("dryrun.show.settings", settings=", ".join(map(str, shared))))
+    rows = [_row(number, variant, shared, first, console) for number, variant in enumerate(result.variants, start=1)]
     show_table(console, columns, rows)
     if any(done_one.worst.extrapolation for done_one in done):
         console.write(console.text("stages.variants.extrapolated"))
@@ -34,8 +38,14 @@ def show(result: SweepResult, console: Console) -> None:
     console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
 
 
-def _row(number: int, variant: VariantResult, first: int, console: Console) -> list[str]:
-    settings = "\n".join(map(str, variant.settings))
+def _shared(result: SweepResult) -> tuple[Setting, ...]:
+    """The settings that all variants have, which tell none of them apart; of a single variant none."""
+    first, *others = result.variants
+    return tuple(setting for setting in first.settings if others and all(setting in one.settings for one in others))
+
+
+def _row(number: int, variant: VariantResult, shared: tuple[Setting, ...], first: int, console: Console) -> list[str]:
+    settings = "\n".join(str(setting) for setting in variant.settings if setting not in shared)
     if variant.result is None:
         blank = ["–"] * (4 + len(_SHOWN_CONTENTS))
         return [str(number), settings, *blank, console.text("stages.variants.no-result")]

@@ -34,13 +34,14 @@ _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.colum
 _SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")
 
 
-def report_html(report: MemoryReport, comparison: Comparison | None, language: Language) -> str:
+def report_html(report: MemoryReport, comparison: Comparison | None, language: Language, further: str = "") -> str:
     """The page.
 
     Args:
         report: The run to show; where there is a comparison, the second one.
         comparison: What it is compared with.
         language: The language that the page starts in.
+        further: A section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
     """
     import jinja2  # noqa: PLC0415 - an optional dependency, imported late
 
@@ -56,6 +57,7 @@ def report_html(report: MemoryReport, comparison: Comparison | None, language: L
         script=_raw(script),
         library_style=_raw(library_style),
         style=_raw(style),
+        further=_raw(further),
         data=_raw(_island(_page(report, comparison, language))),
     )
 

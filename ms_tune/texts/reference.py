@@ -3,6 +3,15 @@
 from ms_tune.texts import Text
 
 TEXTS = {
+    "reference.help": Text(
+        "run ms-tune's reference transformer even where the framework of a MindSpeed-Core-MS config is installed",
+        "即使已安装 MindSpeed-Core-MS 配置所属的框架，也使用 ms-tune 参考模型",
+    ),
+    "reference.by-framework": Text("the config's own model in {framework}", "{framework} 中该配置的模型"),
+    "reference.not-included.data": Text(
+        "the data set: tokens and an attention mask of (batch, 1, sequence, sequence) in bytes stand for it",
+        "数据集：以 token 和形状为 (batch, 1, sequence, sequence)、每元素一字节的注意力掩码代替",
+    ),
     "reference.framework-installed": Text(
         "{package} is installed here, but the figures are those of ms-tune's reference transformer; to simulate the "
         "framework itself, give its training command: ms-tune dryrun -- python ...",

@@ -147,7 +147,7 @@ JSON_KEYS = {
     ),
     *("settings", "verdict_about", "full_layers", "skipped_stages", "imbalance"),
     *("extrapolated_peak_bytes", "extrapolated_categories_at_peak"),
-    *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer"),
+    *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer", "theory"),
     *("verdict", "categories_at_peak", "largest", "changes", "not_included", "warnings", "seconds"),
 }
 
@@ -167,6 +167,8 @@ class TestJson:
         assert (len(result["stages"]), stage["stage"], stage["peak_bytes"], stage["verdict"]) == (1, 0, 3 * GIB, "fits")
         assert list(result["categories_at_peak"]) == [content.value for content in Content]
         assert sum(result["categories_at_peak"].values()) == 3 * GIB
+        assert result["theory"] == stage["theory"]
+        assert stage["theory"]["weights"] == {"bytes": 2143363072, "measured_bytes": 0, "difference": -1.0}
         assert set(result["largest"][0]) == {"bytes", "count", "operator", "category", "where", "name"}
         assert (Path(result["run"]) / "manifest.json").is_file()
         assert "simulating" in err
@@ -206,6 +208,44 @@ class TestText:
         assert "next: ms-tune dryrun --layers 4 config.yaml" in out
         assert "warning" not in err
 
+    def test_what_lives_for_the_whole_run_stands_beside_theory(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child())
+        out = ms_tune(capsys, "--layers", "4")[1]
+        assert "measured beside theory (stage 0, 4 layer(s)):" in out
+        # 4 layers of Llama-2-7B, bfloat16; the made-up trace holds none of them
+        assert re.search(r"^  weights +0\.0 MiB   by theory 2\.00 GiB, difference -100\.000%$", out, re.MULTILINE)
+
+    def test_the_page_for_the_browser_has_theory_too(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        pytest.importorskip("jinja2")
+        child(good_child())
+        ms_tune(capsys, "--layers", "4", "--no-extrapolate", "--html", "report.html")
+        page = Path("report.html").read_text("utf-8")
+        (section,) = re.findall(r'<section id="job-theory">.*?</section>', page, re.DOTALL)
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", section)
+        assert cells[:6] == [
+            "0",
+            "0",
+            '<span data-en="weights" data-zh="权重"></span>',
+            "0.0 MiB",
+            "2.00 GiB",
+            "-100.000%",
+        ]
+        assert len(cells) == 18  # weights, gradients and optimizer state
+        # What the page would guess from the weights that it sees is not shown beside it.
+        (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+        assert json.loads(data)["ranks"][0]["theory"]["states"] == []
+
+    def test_where_the_framework_builds_the_model_theory_is_not_known(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(good_child())
+        assert "bytes by theory: not known" in ms_tune(capsys, "--layers", "2", "--stage", "0", "config.yaml")[1]
+        assert json.loads(ms_tune(capsys, "--stage", "0", "--json", "config.yaml")[1])["stages"][0]["theory"] is None
+
     def test_chinese_shows_the_same_figures(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
@@ -221,7 +261,8 @@ class TestText:
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child(good_child())
-        shares = [float(share) for share in re.findall(r"([\d.]+)%", ms_tune(capsys)[1])]
+        lines = [line for line in ms_tune(capsys)[1].splitlines() if "by theory" not in line]
+        shares = [float(share) for line in lines for share in re.findall(r"([\d.]+)%", line)]
         assert len(shares) == len(Content)
         assert sum(shares) == pytest.approx(100, abs=0.3)
 

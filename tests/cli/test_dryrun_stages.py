@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from ms_tune.cli import dryrun_html
 from ms_tune.cli.main import main
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS, edited
@@ -51,6 +52,20 @@ def table(out: str, first: str) -> list[list[str]]:
             break
         rows.append(line.split())
     return rows
+
+
+def island(page: str) -> dict[str, Any]:
+    """The data of a page for the browser."""
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def cells(page: str) -> list[list[str]]:
+    """The cells of the table of theory, row by row."""
+    (section,) = re.findall(r'<section id="job-theory">.*?</section>', page, re.DOTALL)
+    rows = re.findall(r"<tr>(<td.*?)</tr>", section, re.DOTALL)
+    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
 
 
 def test_stages_are_shown_with_the_worst_first(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
@@ -149,6 +164,12 @@ class TestSweep:
         assert "2.00" in text  # 8 layers
         assert "−1.00 GiB" in text
 
+    def test_what_all_variants_share_is_told_once(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        shared = "parallel_config.micro_batch_num=16"
+        out = ms_tune("--set", shared, *self.SWEEP[:-1], "model.model_config.num_hidden_layers=64,32", "config.yaml")[1]
+        assert out.count(shared) == 1
+        assert f"run with {shared}\n" in out
+
     def test_json_has_the_whole_result_of_each(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
         result: dict[str, Any] = json.loads(ms_tune(*self.SWEEP, "--json", "config.yaml")[1])
         first, second, third = result["variants"]
@@ -165,10 +186,67 @@ class TestSweep:
         assert "did you mean model.model_config.num_hidden_layers?" in err
 
 
-def test_the_report_for_the_browser_is_written(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
-    pytest.importorskip("jinja2")
-    code, _, err = ms_tune("--layers", "4", "--stage", "0", "--html", "report.html", "config.yaml")
-    assert code == 0
-    assert "report.html" in err
-    assert Path("report.html").read_text("utf-8").startswith("<!")
-    assert ms_tune("--layers", "4", "--html", "report.html", "config.yaml")[0] == 2  # it is not overwritten
+class TestPage:
+    @pytest.fixture(autouse=True)
+    def needs_jinja(self) -> None:
+        pytest.importorskip("jinja2")
+
+    def test_it_has_every_stage_with_the_worst_first(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        code, _, err = ms_tune("--layers", "4", "--no-extrapolate", "--html", "report.html", "config.yaml")
+        assert code == 0
+        assert "report.html" in err
+        page = Path("report.html").read_text("utf-8")
+        data = island(page)
+        assert data["worst"] == 0
+        assert [(rank["stage"], rank["rank"]) for rank in data["ranks"]] == [(3, 24), (0, 0), (1, 8), (2, 16)]
+        assert [rank["peak"] for rank in data["ranks"]] == [2 * GIB + GIB // 2, *[GIB + GIB // 2] * 3]
+        assert all(rank["blocks"] for rank in data["ranks"])
+        unknown = '<span data-en="by theory: not known" data-zh="理论值：未知"></span>'
+        assert cells(page) == [
+            [stage, rank, unknown] for stage, rank in (("3", "24"), ("0", "0"), ("1", "8"), ("2", "16"))
+        ]
+
+    def test_one_stage_alone_is_a_page_too(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        ms_tune("--layers", "4", "--stage", "2", "--html", "report.html", "config.yaml")
+        (rank,) = island(Path("report.html").read_text("utf-8"))["ranks"]
+        assert (rank["stage"], rank["rank"]) == (2, 16)
+
+    def test_of_very_many_ranks_the_worst_are_shown(
+        self, ms_tune: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dryrun_html, "_MOST_RANKS", 2)
+        err = ms_tune("--layers", "4", "--html", "report.html", "config.yaml")[2]
+        assert "the page shows the 2 worst ranks; 2 more are in the run folder" in err
+        assert [rank["stage"] for rank in island(Path("report.html").read_text("utf-8"))["ranks"]] == [3, 0]
+
+    def test_it_is_not_overwritten(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        Path("report.html").write_text("mine", encoding="utf-8")
+        assert ms_tune("--layers", "4", "--html", "report.html", "config.yaml")[0] == 2
+        assert ms_tune("--layers", "4", "--html", "report.html", "--force", "config.yaml")[0] == 0
+        assert Path("report.html").read_text("utf-8") != "mine"
+
+    @pytest.mark.parametrize("place", ["nowhere/report.html", "config.yaml/report.html"])
+    def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
+        self, ms_tune: Callable[..., tuple[int, str, str]], place: str
+    ) -> None:
+        code, out, err = ms_tune("--layers", "4", "--html", place, "config.yaml")
+        assert (code, out) == (2, "")
+        assert f"{place}: cannot write the file" in err
+        assert not Path("ms-tune-runs").exists()
+
+    def test_without_traces_there_is_none_and_that_is_told(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        code, _, err = ms_tune("--layers", "4", "--level", "0", "--html", "report.html", "config.yaml")
+        assert code == 0
+        assert "warning: report.html was not written" in err
+        assert not Path("report.html").exists()
+
+    @pytest.mark.parametrize(
+        "options", [("--sweep", "parallel_config.micro_batch_num=4,8"), ("--compare-real", "elsewhere")]
+    )
+    def test_several_runs_are_refused_before_anything_runs(
+        self, ms_tune: Callable[..., tuple[int, str, str]], options: tuple[str, str]
+    ) -> None:
+        code, out, err = ms_tune(*options, "--html", "report.html", "config.yaml")
+        assert (code, out) == (2, "")
+        assert f"cannot be used with {options[0]}" in err
+        assert not Path("ms-tune-runs").exists()

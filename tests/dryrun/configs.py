@@ -1,4 +1,4 @@
-"""Small configs of the dialects that dryrun runs, and how tests prepare them."""
+"""Small configs of the dialects that dryrun runs, one that was read already, and how tests prepare them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import Any
 
 import yaml
 
+from ms_tune.config.model import (
+    Batch,
+    DType,
+    ModelShape,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Sharding,
+    TrainingConfig,
+)
 from ms_tune.config.source import SourceFile, parse_source
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers, reference
@@ -52,6 +62,33 @@ MINDFORMERS: dict[str, Any] = {
     "swap_config": {"swap": False},
     "callbacks": [{"type": "CheckpointMonitor"}],
 }
+
+
+SHAPE = ModelShape(
+    vocab_size=1024,
+    hidden_size=64,
+    ffn_hidden_size=128,
+    num_layers=2,
+    num_attention_heads=8,
+    num_query_groups=8,
+    head_size=8,
+    seq_length=64,
+    activation="swiglu",
+    normalization="RMSNorm",
+    rotary=True,
+    tied_embeddings=True,
+    qkv_bias=True,
+    output_bias=True,
+    mlp_bias=True,
+    flash_attention=True,
+)
+TRAINING = TrainingConfig(
+    SHAPE,
+    Parallelism(1, 1, 1, 1, None, sequence=False),
+    Batch(1, 2),
+    Precision(DType.BFLOAT16, mixed=True, gradients=DType.FLOAT32),
+    Optimizer("AdamW", gradient_buffers=True, sharding=Sharding.OPTIMIZER),
+)
 
 
 def edited(config: dict[str, Any], path: str, value: object) -> dict[str, Any]:

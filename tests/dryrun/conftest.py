@@ -86,7 +86,14 @@ def stray_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cannery") / "latest" / "scann" / "latest-cann-cache"
 
 
-def _run(folder: Path, cache: Path, *arguments: str) -> RealRun:
+def run_dryrun(folder: Path, cache: Path, *arguments: str) -> RealRun:
+    """``ms-tune dryrun`` in a process of its own.
+
+    Args:
+        folder: Its working folder; the run is kept in ``kept`` below it.
+        cache: Where the stand-ins are kept.
+        arguments: What follows the command's name.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
     environment |= {"MS_TUNE_CACHE": str(cache), "PYTHONPATH": str(Path(__file__).parents[2])}
     kept = folder / "kept"
@@ -104,7 +111,7 @@ def _run(folder: Path, cache: Path, *arguments: str) -> RealRun:
 @pytest.fixture(scope="session")
 def packaged_run(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path) -> RealRun:
     """Four layers of the packaged Llama-2-7B, as JSON; the first run, so that it builds the stand-ins."""
-    return _run(tmp_path_factory.mktemp("packaged"), stray_cache, "--layers", "4", "--json")
+    return run_dryrun(tmp_path_factory.mktemp("packaged"), stray_cache, "--layers", "4", "--json")
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +122,7 @@ def small_device_run(
 ) -> RealRun:
     """The same on a device of 8 GB, as Chinese text."""
     arguments = ("--layers", "4", "--no-extrapolate", "--device-memory", "8GB", "--lang", "zh")
-    return _run(tmp_path_factory.mktemp("small"), stray_cache, *arguments)
+    return run_dryrun(tmp_path_factory.mktemp("small"), stray_cache, *arguments)
 
 
 @pytest.fixture(scope="session")
@@ -128,8 +135,8 @@ def derived_runs(
     template = str(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml")
     settings = ["--set", "model_config.num_layers=6", "--set", "parallel_config.recompute_config.recompute=[3]"]
     arguments = ("--json", *settings, template)
-    derived = _run(tmp_path_factory.mktemp("derived"), stray_cache, "--layers", "2", *arguments)
-    return derived, _run(tmp_path_factory.mktemp("whole"), stray_cache, *arguments)
+    derived = run_dryrun(tmp_path_factory.mktemp("derived"), stray_cache, "--layers", "2", *arguments)
+    return derived, run_dryrun(tmp_path_factory.mktemp("whole"), stray_cache, *arguments)
 
 
 @pytest.fixture(scope="session")
@@ -141,7 +148,7 @@ def command_run(
     """A script of the user's own that trains a little and ends with exit code 7."""
     folder = tmp_path_factory.mktemp("command")
     (folder / "train.py").write_text(_SCRIPT, encoding="utf-8")
-    return _run(folder, stray_cache, "--json", "--", sys.executable, "train.py", "7")
+    return run_dryrun(folder, stray_cache, "--json", "--", sys.executable, "train.py", "7")
 
 
 @pytest.fixture(scope="session")
@@ -157,4 +164,6 @@ def qwen3_config() -> Path:
 @pytest.fixture(scope="session")
 def qwen3_run(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path, qwen3_config: Path) -> RealRun:
     """Qwen3-32B with one layer in every pipeline stage, stage 0, as JSON."""
-    return _run(tmp_path_factory.mktemp("qwen3"), stray_cache, "--layers", "1", *_ONE, "--json", str(qwen3_config))
+    return run_dryrun(
+        tmp_path_factory.mktemp("qwen3"), stray_cache, "--layers", "1", *_ONE, "--json", str(qwen3_config)
+    )

@@ -68,7 +68,7 @@ def install(patch: pytest.MonkeyPatch, folder: Path, code: str, *, mindformers: 
     patch.setattr(sys, "executable", str(python))
     patch.setattr(run, "find_mindspore", lambda: MindSpore("2.9.0", folder))
     patch.setattr(run, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, folder / "cann"))
-    # The made-up traces hold no weights, of which theory would tell.
+    # The made-up traces hold no weights, which theory would miss.
     patch.setattr(run, "unlike_theory", lambda *_: ())
     if mindformers:
         patch.setattr(run, "_mindformers_version", lambda: "1.9.0")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +14,15 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.dryrun import command as room
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
+from ms_tune.dryrun.engines import ray
+from ms_tune.dryrun.task import Task
 from tests.dryrun.fakes import GIB, HEADER, good_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.task import State
 
 # The tracker writes where MS_ALLOC_CONF tells it to.
 TO_TRACKER = (
@@ -138,6 +145,70 @@ def test_the_manifest_keeps_the_command(ms_tune: Callable[..., tuple[int, str, s
     manifest: dict[str, Any] = json.loads((run_folder() / "manifest.json").read_text("utf-8"))
     assert manifest["command"] == [sys.executable, "train.py"]
     assert manifest["environment"]["MS_ALLOC_CONF"].endswith(f"memory_tracker_path:{run_folder().resolve()}/rank_0")
+
+
+def test_the_page_for_the_browser_has_every_rank(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    pytest.importorskip("jinja2")
+    children = {"0": good_child(GIB), "1": good_child(2 * GIB)}
+    code = f"import os\nexec({children!r}[os.environ['RANK_ID']])\n" + TO_TRACKER
+    ms_tune(code, "--ranks", "0,1", "--devices", "2", "--html", "report.html")
+    page = Path("report.html").read_text("utf-8")
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert [rank["rank"] for rank in json.loads(data)["ranks"]] == [1, 0]
+    assert "job-theory" not in page
+
+
+class RunsHere:
+    """An engine that runs tasks as a Ray worker does, in this process."""
+
+    def __init__(self, jobs: int | None) -> None:
+        self.jobs = jobs
+
+    def run(
+        self,
+        tasks: Sequence[Task],
+        folder: Path,
+        _: Callable[[Task, State], None],
+        on_end: Callable[[Task, Ended], None],
+    ) -> None:
+        for task in tasks:
+            brought = ray.run_here(asdict(task))
+            on_end(task, ray.unpacked(brought, task, folder / task.folder))
+
+
+class TestRay:
+    @pytest.fixture(autouse=True)
+    def engine(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(ray, "connect", lambda: None)
+        monkeypatch.setattr(ray, "RayEngine", RunsHere)
+        monkeypatch.setattr(ray, "find_mindspore", lambda: MindSpore("2.9.0", tmp_path))
+        monkeypatch.setattr(ray, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
+
+    def test_it_runs_in_the_users_folder_and_its_trace_comes_back(
+        self, ms_tune: Callable[..., tuple[int, str, str]]
+    ) -> None:
+        code = "import os; print(os.getcwd())\n" + good_child(3 * GIB, 4 * GIB) + TO_TRACKER
+        done, out, err = ms_tune(code, "--engine", "ray", "--json")
+        assert done == 0, err
+        assert "connecting to Ray" in err
+        assert json.loads(out)["peak_bytes"] == 3 * GIB
+        assert (run_folder() / "rank_0" / "log.txt").read_text("utf-8").startswith(f"{Path.cwd()}\n")
+
+    def test_its_exit_code_comes_back(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        assert ms_tune("raise SystemExit(7)", "--engine", "ray")[0] == 7
+
+    def test_a_machine_without_the_folder_is_told(self, tmp_path: Path) -> None:
+        gone = str(tmp_path / "gone")
+        task = Task("rank_0", {}, (), 0, 1, 1, 60, 0, 0, 0, command=("true",), working_folder=gone)
+        brought = ray.run_here(asdict(task))
+        assert brought.ended is None
+        assert brought.error is not None
+        assert brought.error.message.params["folder"] == gone
+
+    def test_devices_are_not_on_it(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+        code, _, err = ms_tune("pass", "--real", "--engine", "ray")
+        assert code == 2
+        assert "--engine" in err
 
 
 class TestRefused:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
+from ms_tune.dryrun.command import run_command
 from ms_tune.dryrun.engines.local import LocalEngine
 from ms_tune.dryrun.engines.ray import RayEngine
-from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.request import CommandRequest, DryrunRequest
 from ms_tune.dryrun.run import dryrun
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import MissingExtraError
@@ -135,6 +137,21 @@ class TestRay:
         )
         assert ended[0].code == 7
         assert ended[1].timed_out
+
+    def test_a_command_runs_in_the_users_folder_on_a_worker(
+        self,
+        cluster: Any,  # noqa: ANN401
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        assert cluster.is_initialized()
+        monkeypatch.chdir(tmp_path)
+        code = "import os, sys; print(os.getcwd(), os.environ['RANK_ID']); sys.exit(int(os.environ['RANK_ID']))"
+        request = CommandRequest((sys.executable, "-c", code), ranks=(0, 7), devices=8, engine="ray")
+        result = run_command(request, Silence())
+        assert result.code == 7
+        logs = [(result.folder / f"rank_{rank}" / "log.txt").read_text("utf-8") for rank in (0, 7)]
+        assert logs == [f"{tmp_path} {rank}\n" for rank in (0, 7)]
 
     def test_a_simulated_job_has_the_same_figures(
         self,

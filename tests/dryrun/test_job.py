@@ -10,18 +10,17 @@ from hypothesis import strategies as st
 
 from ms_tune.config.model import (
     Batch,
-    DType,
     Experts,
     LatentAttention,
     ModelShape,
     Optimizer,
     Parallelism,
     Precision,
-    Sharding,
     TrainingConfig,
 )
 from ms_tune.dryrun.job import Column, MindFormersJob, ReferenceJob, mindformers_job_from_json, reference_job_from_json
 from ms_tune.layers.stage import Chunk, Stage, StageLayer
+from tests.dryrun.configs import TRAINING
 
 REFERENCE = st.builds(
     ReferenceJob,
@@ -70,34 +69,8 @@ def test_a_mindformers_job_comes_back_as_it_went(job: MindFormersJob) -> None:
 
 
 def test_number_formats_are_written_as_their_names() -> None:
-    precision = Precision(DType.BFLOAT16, mixed=True, gradients=DType.FLOAT32)
-    shape = ModelShape(
-        vocab_size=100,
-        hidden_size=64,
-        ffn_hidden_size=128,
-        num_layers=2,
-        num_attention_heads=4,
-        num_query_groups=4,
-        head_size=16,
-        seq_length=32,
-        activation="swiglu",
-        normalization="RMSNorm",
-        rotary=True,
-        tied_embeddings=True,
-        qkv_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        flash_attention=True,
-    )
-    config = TrainingConfig(
-        shape,
-        Parallelism(1, 1, 1, 1, None, sequence=False),
-        Batch(1, 2),
-        precision,
-        Optimizer("mint.AdamW", gradient_buffers=True, sharding=Sharding.OPTIMIZER),
-    )
     stage = Stage(0, 1, (Chunk((StageLayer(0),), embedding=True, head=True),))
-    written = json.loads(json.dumps(ReferenceJob(config, stage, 8, 2).to_json()))
+    written = json.loads(json.dumps(ReferenceJob(TRAINING, stage, 8, 2).to_json()))
     given = {name: value for name, value in written["config"]["precision"].items() if value is not None}
     assert given == {"parameters": "bfloat16", "mixed": True, "gradients": "float32"}
     assert written["config"]["optimizer"]["sharding"] == "optimizer"

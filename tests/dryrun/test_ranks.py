@@ -8,45 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.model import (
-    Batch,
-    ContextMethod,
-    DType,
-    Experts,
-    ModelShape,
-    Optimizer,
-    Parallelism,
-    Precision,
-    Sharding,
-    TrainingConfig,
-)
+from ms_tune.config.model import ContextMethod, Experts, Parallelism, TrainingConfig
 from ms_tune.dryrun.ranks import rank_groups
+from tests.dryrun.configs import SHAPE, TRAINING
 
-SHAPE = ModelShape(
-    vocab_size=1024,
-    hidden_size=64,
-    ffn_hidden_size=128,
-    num_layers=2,
-    num_attention_heads=8,
-    num_query_groups=8,
-    head_size=8,
-    seq_length=64,
-    activation="swiglu",
-    normalization="RMSNorm",
-    rotary=True,
-    tied_embeddings=True,
-    qkv_bias=True,
-    output_bias=True,
-    mlp_bias=True,
-    flash_attention=True,
-)
-CONFIG = TrainingConfig(
-    SHAPE,
-    Parallelism(1, 1, 1, 1, None, sequence=False),
-    Batch(1, 1),
-    Precision(DType.BFLOAT16, mixed=True, gradients=DType.FLOAT32),
-    Optimizer("AdamW", gradient_buffers=True, sharding=Sharding.OPTIMIZER),
-)
 SIZES = st.sampled_from([1, 2, 4])
 
 
@@ -63,10 +28,10 @@ def jobs(draw: st.DrawFn) -> tuple[TrainingConfig, int]:
     shards = draw(st.sampled_from([None, 1, data]))
     return (
         replace(
-            CONFIG,
+            TRAINING,
             shape=replace(SHAPE, experts=Experts(8, 2, 32, tensor_parallel=split)),
             parallelism=parallel,
-            optimizer=replace(CONFIG.optimizer, shards=shards),
+            optimizer=replace(TRAINING.optimizer, shards=shards),
         ),
         data,
     )

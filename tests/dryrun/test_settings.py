@@ -119,10 +119,21 @@ class TestEdits:
         with pytest.raises(UsageError, match=r"no zzz\.yyy"):
             edited("zzz.yyy=1")
 
-    def test_a_shared_value_is_not_changed_behind_the_users_back(self) -> None:
+    def test_what_follows_an_anchor_follows(self) -> None:
+        assert edited("parallel_config.data_parallel=4") == TEXT.replace("&dp 2", "&dp 4")
+
+    def test_what_follows_an_anchor_can_be_set_by_itself(self) -> None:
+        assert edited("copy=4", dialect=None) == TEXT.replace("copy: *dp", "copy: 4")
+
+    def test_so_does_what_follows_a_section(self) -> None:
+        shared = "a: &a\n  b: 1\nc: *a\n"
+        assert edited("a.b=2", text=shared, dialect=None) == shared.replace("b: 1", "b: 2")
+
+    def test_a_value_in_a_section_that_is_elsewhere_is_not_changed_behind_the_users_back(self) -> None:
         with pytest.raises(ConfigError) as caught:
-            edited("parallel_config.data_parallel=4")
-        assert caught.value.location() == "config.yaml:3:22"
+            edited("c.b=2", text="a: &a\n  b: 1\nc: *a\n", dialect=None)
+        assert caught.value.location() == "config.yaml:2:6"
+        assert caught.value.hint is not None
 
     def test_the_original_is_left_alone(self) -> None:
         source = parse_source(TEXT, Path("config.yaml"))

@@ -15,7 +15,7 @@ from ms_tune.config.dialects.recognise import Dialect, recognise
 from ms_tune.dryrun.job import ReferenceJob
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import reference
-from ms_tune.dryrun.theory import unlike_theory
+from ms_tune.dryrun.theory import beside_theory, unlike_theory
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.memory.contents import Content
 from ms_tune.resources import data_folder
@@ -189,7 +189,7 @@ def test_theory_is_told_where_it_can_be_measured() -> None:
     assert told["weights"] == 2 * parameters
     assert told["gradients"] == pytest.approx(4 * parameters, rel=1e-6)
     assert told["optimizer_state"] == pytest.approx(12 * parameters / 8, rel=1e-6)
-    whole, parts = (prepared(CASES["Qwen3"].config, devices).theory for devices in (1, 4))
+    whole, parts = (prepared(CASES["Qwen3"].config, devices).theory for devices in (2, 8))
     assert {name: size / parts[name] for name, size in whole.items()} == pytest.approx(
         dict.fromkeys(parts, 4), rel=0.01
     )
@@ -198,6 +198,16 @@ def test_theory_is_told_where_it_can_be_measured() -> None:
 def test_what_is_unlike_theory_is_said() -> None:
     theory = {"weights": 10**10, "gradients": 10**9}
     weights, gradients = Content.WEIGHTS, Content.GRADIENTS
-    assert list(unlike_theory(theory, {weights: 10**10 + 10**6, gradients: 10**9})) == []
-    (message,) = unlike_theory(theory, {weights: 10**10, gradients: 9 * 10**8})
+    assert list(unlike_theory(beside_theory(theory, {weights: 10**10 + 10**6, gradients: 10**9}))) == []
+    (message,) = unlike_theory(beside_theory(theory, {weights: 10**10, gradients: 9 * 10**8}))
     assert message.params["measured"] == 9 * 10**8
+
+
+def test_a_difference_is_a_part_of_theory() -> None:
+    pairs = beside_theory({"weights": 200, "gradients": 0}, {Content.WEIGHTS: 201, Content.ACTIVATIONS: 5})
+    assert [(pair.content, pair.measured, pair.expected) for pair in pairs] == [
+        ("weights", 201, 200),
+        ("gradients", 0, 0),
+    ]
+    assert [pair.difference for pair in pairs] == [pytest.approx(0.005), None]
+    assert beside_theory({}, {Content.WEIGHTS: 201}) == ()

@@ -61,7 +61,7 @@ def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
         shape=_read_shape(model, Section(data, "moe_config", path), path),
         parallelism=_read_parallelism(parallel),
         batch=Batch(batch.get("batch_size", 1), batch.get("micro_batch_num", 1)),
-        precision=Precision(parameters, mixed, DType.FLOAT32 if fp32_gradients else parameters),
+        precision=_read_precision(model, parameters, mixed=mixed, fp32_gradients=fp32_gradients),
         optimizer=Optimizer(
             optimizer.get("optimizer_type", "AdamWeightDecay"),
             gradient_buffers=ddp,
@@ -69,7 +69,23 @@ def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
             sharding=Sharding.OPTIMIZER
             if ddp and training.get("use_distributed_optimizer", default=False)
             else Sharding.NONE,
+            overlaps=ddp and training.get("overlap_grad_reduce", default=False),
+            delays=training.get("delay_grad_reduce", default=False),
+            bucket_size=training.count(("bucket_size",)) or None,
         ),
+    )
+
+
+def _read_precision(model: Section, parameters: DType, *, mixed: bool, fp32_gradients: bool) -> Precision:
+    dtypes = [dtype.value for dtype in DType]
+    compute = parameters if mixed else DType(model.one_of("compute_dtype", dtypes, "float32"))
+    wide_softmax = model.get("attention_softmax_in_fp32", default=True)
+    return Precision(
+        parameters,
+        mixed,
+        DType.FLOAT32 if fp32_gradients else parameters,
+        compute=compute,
+        softmax=None if wide_softmax else DType(model.one_of("softmax_compute_dtype", dtypes, "float32")),
     )
 
 
@@ -95,7 +111,7 @@ def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
         num_query_groups=groups,
         head_size=model.get("kv_channels", hidden // heads),
         seq_length=model.get("seq_length", None),
-        activation=model.get("hidden_act", "gelu"),
+        activation=_activation(model),
         normalization=model.get("normalization", "LayerNorm"),
         rotary=model.get("position_embedding_type", "absolute") == "rope",
         tied_embeddings=not model.get("untie_embeddings_and_output_weights", default=False),
@@ -104,7 +120,24 @@ def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
         mlp_bias=model.get("mlp_has_bias", default=True),
         flash_attention=model.get("use_flash_attention", default=False),
         experts=_read_experts(model, moe),
+        legacy=True,
+        fused_norm=model.get("normalization", "LayerNorm") != "RMSNorm",
+        fused_rotary=model.get("apply_rope_fusion", default=False),
+        adds_mask=model.get("mask_func_type", "attn_mask_add") == "attn_mask_add",
+        heads_first=_heads_first(model),
     )
+
+
+def _heads_first(model: Section) -> bool:
+    """``legacy/model/transformer.py``, ParallelAttention: heads lie side by side for the layout ``SBH`` only."""
+    arguments = model.raw("fa_config")
+    return not (isinstance(arguments, dict) and arguments.get("input_layout") == "SBH")
+
+
+def _activation(model: Section) -> str:
+    """``legacy/model/activation.py``: SwiGLU as one operator, which keeps its input only, or as two."""
+    name = model.get("hidden_act", "gelu")
+    return "fusedswiglu" if name == "swiglu" and model.get("apply_swiglu_fusion", default=False) else name
 
 
 def _read_experts(model: Section, moe: Section) -> Experts | None:

@@ -45,6 +45,7 @@ _EXPERTS = ("n_routed_experts", "num_experts", "num_moe_experts", "expert_num")
 _PER_TOKEN = ("num_experts_per_tok", "moe_router_topk", "num_experts_chosen")
 _EXPERT_WIDTH = ("moe_intermediate_size", "moe_ffn_hidden_size")
 _SHARED = ("n_shared_experts", "shared_expert_num")
+_COMPRESSED = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
 _GATED = ("silu", "swiglu", "fusedswiglu")
 
 
@@ -66,7 +67,7 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
     parameters = DType(model.one_of("compute_dtype", _DTYPES, DType.BFLOAT16.value))
     local = training.get("local_batch_size", 1)
     return TrainingConfig(
-        shape=_read_shape(model, path),
+        shape=_read_shape(model, path, whole=parallelism.context == 1),
         parallelism=parallelism,
         batch=Batch(local, _micro_batches(training, devices // parallelism.model_size, local, path)),
         precision=Precision(
@@ -77,7 +78,7 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
             norm=DType(model.one_of("layernorm_compute_dtype", _DTYPES, DType.FLOAT32.value)),
             rotary=DType(model.one_of("rotary_dtype", _DTYPES, DType.FLOAT32.value)),
         ),
-        optimizer=_read_optimizer(data, path, parallelism),
+        optimizer=_read_optimizer(data, path, parallelism, alone=devices == 1),
     )
 
 
@@ -85,9 +86,10 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
     """How the job is split; the data-parallel size follows from the devices."""
     section = Section(data, "parallelism", path)
     chunks = section.get("pipeline_parallel_interleave_num", 1)
+    tensor = section.get("tensor_parallel", 1)
     method = section.one_of("context_parallel_method", list(_CONTEXT_METHODS), "colossal")
     return Parallelism(
-        tensor=section.get("tensor_parallel", 1),
+        tensor=tensor,
         pipeline=section.get("pipeline_parallel", 1),
         context=section.get("context_parallel", 1),
         expert=section.get("expert_parallel", 1),
@@ -95,7 +97,7 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
         sequence=section.get("sequence_parallel", default=False),
         context_method=_CONTEXT_METHODS[method],
         ulysses=section.get("ulysses_degree_in_cp", 1),
-        split_loss=section.get("enable_loss_parallel", default=False),
+        split_loss=section.get("enable_loss_parallel", default=False) and tensor > 1,
     )
 
 
@@ -132,7 +134,8 @@ def _micro_batches(training: Section, data_parallel: int, local: int, path: Path
     return count
 
 
-def _read_shape(model: Section, path: Path) -> ModelShape:
+def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
+    """The sizes; ``whole`` where no rank has a part of the sequence only."""
     heads, hidden = model.first(_HEADS, None), model.get("hidden_size", None)
     groups = model.first(_GROUPS, heads)
     latent = _read_latent(model) if model.get("multi_latent_attention", default=False) else None
@@ -166,6 +169,9 @@ def _read_shape(model: Section, path: Path) -> ModelShape:
         sandwich_norm=model.first(("use_sandwich_norm", "sandwich_norm"), kind == "glm4"),
         latent=latent,
         experts=_read_experts(model) if model.count(_EXPERTS) else None,
+        # ``parallel_core/transformer_config.py``: the layout and the mask of FlashAttention.
+        heads_first=whole,
+        whole_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
     )
 
 
@@ -193,6 +199,7 @@ def _read_experts(model: Section) -> Experts:
         capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
         router=DType(model.one_of("router_dense_type", _DTYPES, DType.FLOAT32.value)),
         tensor_parallel=False,
+        fused_order=model.get("moe_permute_fusion", default=False),
     )
 
 
@@ -202,15 +209,16 @@ def _fraction(model: Section, default: float) -> float:
     return float(value) if isinstance(value, int | float) and 0 < value <= 1 else default
 
 
-def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Parallelism) -> Optimizer:
+def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Parallelism, *, alone: bool) -> Optimizer:
+    """The optimizer; on a single device nothing is sharded, and gradients are cast as they come (``trainer.py``)."""
     section = Section(data, "parallelism", path)
     policy = section.one_of("reshard_after_forward_policy", ("always", "never", "default"), "default")
     shards = section.raw("data_parallel_shard")
     again = policy == "always" or (policy == "default" and parallelism.pipeline == 1)
     return Optimizer(
         Section(data, "optimizer", path).get("type", "AdamW"),
-        gradient_buffers=True,
-        sharding=Sharding.PARAMETERS,
+        gradient_buffers=not alone,
+        sharding=Sharding.NONE if alone else Sharding.PARAMETERS,
         gathers_again=again,
         shards=shards if isinstance(shards, int) and shards > 0 else None,
     )

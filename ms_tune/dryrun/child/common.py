@@ -51,7 +51,10 @@ def make_stacks_cheap() -> None:
 def write_tensor_list(tensors: Mapping[str, Iterable[Tensor]]) -> None:
     """Write ``tensors.json``: name, device address and bytes of the tensors that live for the whole run."""
     listed = {
-        category: [{"name": tensor.name, "address": tensor.data_ptr(), "bytes": tensor.nbytes} for tensor in members]
+        category: [
+            {"name": getattr(tensor, "name", category), "address": tensor.data_ptr(), "bytes": tensor.nbytes}
+            for tensor in members
+        ]
         for category, members in tensors.items()
     }
     Path("tensors.json").write_text(json.dumps({"version": 1, **listed}), encoding="utf-8")

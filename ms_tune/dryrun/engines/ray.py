@@ -1,7 +1,8 @@
 """Runs tasks on a Ray cluster: each task is a Ray task, and Ray repeats it elsewhere when its worker is lost.
 
 The machines share nothing but Ray. A task carries the texts that its process needs, the machine that gets it finds or
-builds its own stand-in CANN, and what the process leaves comes back as compressed files.
+builds its own stand-in CANN, and what the process leaves comes back as compressed files. Only a command of the user's own
+needs more: its working folder, on a file system that the machines share.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def run_here(described: dict[str, Any]) -> Brought:
     with tempfile.TemporaryDirectory(prefix="ms-tune-") as scratch:
         folder = Path(scratch) / task.folder
         try:
+            _check_folder(task, host)
             cann = prepare_cann(find_mindspore(), lambda _: None)
             write_files(task, folder)
             with watched() as watch:
@@ -68,6 +70,13 @@ def run_here(described: dict[str, Any]) -> Brought:
             if path.is_file() and str(path.relative_to(folder)) not in task.files
         }
         return Brought(ended, files, host, None)
+
+
+def _check_folder(task: Task, host: str) -> None:
+    if task.command and not Path(task.working_folder).is_dir():
+        raise RunError(
+            msg("dryrun.ray.no-folder", folder=task.working_folder, host=host), msg("dryrun.ray.no-folder.hint")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +142,20 @@ def connect() -> Any:  # noqa: ANN401 - the module of an optional package
 
 
 def _take(ray: Any, reference: Any, task: Task, folder: Path) -> Ended:  # noqa: ANN401 - as above
-    """What a worker brought, put into the run folder."""
+    """How a task ended, when what it left is in its folder here."""
     try:
         brought: Brought = ray.get(reference)
     except ray.exceptions.RayError as error:
         raise RunError(msg("stages.ray.lost", task=task.folder, detail=type(error).__name__)) from error
+    return unpacked(brought, task, folder)
+
+
+def unpacked(brought: Brought, task: Task, folder: Path) -> Ended:
+    """Put what a worker brought into the task's folder.
+
+    Raises:
+        MsTuneError: The worker could not run the task.
+    """
     if brought.error is not None:
         raise brought.error
     write_files(task, folder)

@@ -17,10 +17,12 @@ from .context import RingAttention, apart, heads_to_sequence, joined, sequence_t
 from .linear import ColumnLinear, Norm, RowLinear
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from .settings import Settings
 
 _MASK_SIZE = 2048  # FlashAttentionScore, sparse_mode 2: a compressed lower-triangular mask of this size
-_LEFT_UP_CAUSAL = 2
+LEFT_UP_CAUSAL, ALL = 2, 0
 _ROTARY_BASE = 10000.0
 _MASKED = -10000.0
 
@@ -33,7 +35,7 @@ class SelfAttention(nn.Cell):
         shape, tensor = settings.shape, settings.groups.tensor.size
         # With fewer key/value heads than ranks, every rank has a copy of one.
         self.heads, self.groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
-        self.size = shape.head_size
+        self.size, self.by_group = shape.head_size, shape.heads_first
         self.split = (self.heads * self.size, self.groups * self.size, self.groups * self.size)
         self.linear_qkv = ColumnLinear(
             shape.hidden_size, sum(self.split) * tensor, bias=shape.qkv_bias, settings=settings
@@ -48,10 +50,19 @@ class SelfAttention(nn.Cell):
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Attend: ``(s, b, h)`` to the same."""
-        query, key, value = mint.split(self.linear_qkv(x), self.split, dim=-1)
+        query, key, value = self.parted(self.linear_qkv(x))
         query = self.positioned(query, self.heads, self.q_layernorm, tables)
         key = self.positioned(key, self.groups, self.k_layernorm, tables)
         return self.linear_proj(self.core_attention(query, key, value, tables.mask))
+
+    def parted(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values; with heads first they lie group by group (``pynative/transformers/attention.py``)."""
+        parts = self.split
+        if self.by_group:
+            parts = (self.heads // self.groups * self.size, self.size, self.size)
+            mixed = mixed.reshape(*mixed.shape[:2], self.groups, sum(parts))
+        query, key, value = mint.split(mixed, parts, dim=-1)
+        return query, key, value
 
     def positioned(self, x: Tensor, heads: int, norm: nn.Cell | None, tables: Tables) -> Tensor:
         """Heads, normalised where the model does that, with their positions: ``(s, b, heads, d)``."""
@@ -65,12 +76,23 @@ class Tables:
     """What all layers share: cosines and sines of the rotary positions, and the causal mask."""
 
     def __init__(self, settings: Settings, rotary_size: int) -> None:
-        self.cos, self.sin = _rotary_tables(settings.tokens, rotary_size, settings.rotary_dtype)
-        if settings.shape.flash_attention:
+        legacy = settings.shape.legacy
+        angles = _rotary_angles(settings.tokens, rotary_size)
+        # Angles for layers that make the rest of them; without use a tensor takes no memory of the device.
+        self.angles = Tensor(angles)
+        if not legacy:
+            self.cos, self.sin = (Tensor(of(angles)).astype(settings.rotary_dtype) for of in (np.cos, np.sin))
+        if settings.shape.whole_mask:
+            # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation.
+            positions = settings.shape.seq_length
+            self.triangle = mint.tril(mint.ones((positions, positions), dtype=settings.dtype))
+            self.mask = (1 - self.triangle).astype(mindspore.uint8)
+        elif settings.shape.flash_attention:
             self.mask = Tensor(np.triu(np.ones((_MASK_SIZE, _MASK_SIZE), np.uint8), 1))
         else:
             length = settings.tokens * settings.groups.ulysses.size
-            self.mask = mint.triu(mint.ones((length, length), dtype=mindspore.uint8), 1).astype(mindspore.bool_)
+            mask = mint.triu(mint.ones((length, length), dtype=mindspore.uint8), 1)
+            self.mask = mask if legacy else mask.astype(mindspore.bool_)
 
 
 class Rotary(nn.Cell):
@@ -111,7 +133,8 @@ def core_attention(settings: Settings, heads: int, size: int) -> nn.Cell:
     elif groups.ring.size > 1:
         inner = RingAttention(groups, heads // groups.ulysses.size, size**-0.5)
     else:
-        inner = FlashAttention(heads // groups.ulysses.size, size)
+        kind = HeadsFirstAttention if settings.shape.heads_first and not settings.shape.legacy else FlashAttention
+        inner = kind(heads // groups.ulysses.size, size)
     return UlyssesAttention(settings, inner) if groups.ulysses.size > 1 else inner
 
 
@@ -132,8 +155,28 @@ class FlashAttention(nn.Cell):
             attn_mask=mask,
             scalar_value=self.scale,
             input_layout="SBH",
-            sparse_mode=_LEFT_UP_CAUSAL,
+            sparse_mode=LEFT_UP_CAUSAL,
         )
+
+
+class HeadsFirstAttention(FlashAttention):
+    """FlashAttention on ``(b, n, s, d)`` (``pynative/layers/flash_attention.py``, 2.1): copies before it and behind it."""
+
+    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Attend: heads ``(s, b, n, d)``, or side by side, to ``(s, b, n d)``."""
+        size = query.shape[-1] if query.ndim > 3 else query.shape[-1] // self.heads  # noqa: PLR2004 - axes
+        heads = [mint.permute(x.reshape(*x.shape[:2], -1, size), (1, 2, 0, 3)).contiguous() for x in (query, key)]
+        wide = value if value.ndim > 3 else value.reshape(*value.shape[:2], heads[1].shape[1], -1)  # noqa: PLR2004
+        y = ops.flash_attention_score(
+            *heads,
+            mint.permute(wide, (1, 2, 0, 3)).contiguous(),
+            self.heads,
+            attn_mask=mask,
+            scalar_value=self.scale,
+            input_layout="BNSD",
+            sparse_mode=ALL if mask.shape[-1] != _MASK_SIZE else LEFT_UP_CAUSAL,
+        )
+        return mint.permute(mint.permute(y, (0, 2, 1, 3)).reshape(y.shape[0], y.shape[2], -1), (1, 0, 2))
 
 
 class PlainAttention(nn.Cell):
@@ -179,9 +222,8 @@ class UlyssesAttention(nn.Cell):
         return joined(sequence_to_heads(context, self.group))
 
 
-def _rotary_tables(length: int, size: int, dtype: mindspore.Type) -> tuple[Tensor, Tensor]:
-    """``(s, 1, 1, size)`` each."""
+def _rotary_angles(length: int, size: int) -> NDArray[np.float32]:
+    """``(s, 1, 1, size)``, float32."""
     frequencies = _ROTARY_BASE ** (-np.arange(0, size, 2, dtype=np.float32) / size)
     angles = np.outer(np.arange(length, dtype=np.float32), frequencies)
-    angles = np.concatenate([angles, angles], axis=-1)[:, None, None, :]
-    return Tensor(np.cos(angles)).astype(dtype), Tensor(np.sin(angles)).astype(dtype)
+    return np.concatenate([angles, angles], axis=-1)[:, None, None, :]

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 
+_EPSILON = 1e-5  # its value changes nothing in simulation
+
+
+def cast(x: Tensor, dtype: mindspore.Type) -> Tensor:
+    """The tensor in a number format; itself where it is in that one."""
+    return x if x.dtype == dtype else x.astype(dtype)
+
+
 class Linear(nn.Cell):
     """``(…, inputs)`` to ``(…, outputs)``; the weight is ``(outputs, inputs)``."""
 
@@ -28,8 +36,8 @@ class Linear(nn.Cell):
         self.bias = Parameter(initializer("zeros", (outputs,), dtype)) if bias else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Project the last axis."""
-        return mint.nn.functional.linear(x, self.weight, self.bias)
+        """Project the last axis, in the weight's number format; the output's is that of the input."""
+        return cast(mint.nn.functional.linear(cast(x, self.weight.dtype), self.weight, self.bias), x.dtype)
 
 
 class ColumnLinear(Linear):
@@ -40,16 +48,21 @@ class ColumnLinear(Linear):
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, settings: Settings) -> None:
         super().__init__(inputs, outputs // settings.groups.tensor.size, bias=bias, dtype=settings.dtype)
-        self.group = settings.groups.tensor
+        self.group, self.compute, self.keeps = settings.groups.tensor, settings.compute_dtype, settings.shape.legacy
         self.sequence, self.regather = settings.sequence, settings.regather
 
     def construct(self, x: Tensor) -> Tensor:
-        """Project the last axis."""
+        """Project the last axis, in the number format of projections; the output's is that of the input."""
+        given, weight = x.dtype, cast(self.weight, self.compute)
+        x = cast(x if self.sequence else share(x, self.group, keeps=self.keeps), self.compute)
+        bias = None if self.bias is None else cast(self.bias, self.compute)
         if self.sequence and self.regather:
-            y = _RegatheredLinear.apply(x, self.weight, self.group)
-            return y if self.bias is None else y + self.bias
-        x = gather(x, self.group) if self.sequence else share(x, self.group)
-        return super().construct(x)
+            y = _RegatheredLinear.apply(x, weight, self.group)
+            y = y if bias is None else y + bias
+        else:
+            x = gather(x, self.group, keeps=self.keeps) if self.sequence else x
+            y = mint.nn.functional.linear(x, weight, bias)
+        return cast(y, given)
 
 
 class RowLinear(Linear):
@@ -58,13 +71,16 @@ class RowLinear(Linear):
     def __init__(self, inputs: int, outputs: int, *, bias: bool, settings: Settings) -> None:
         super().__init__(inputs // settings.groups.tensor.size, outputs, bias=bias, dtype=settings.dtype)
         self.group, self.sequence = settings.groups.tensor, settings.sequence
+        self.compute, self.keeps = settings.compute_dtype, settings.shape.legacy
 
     def construct(self, x: Tensor) -> Tensor:
-        """Project the last axis."""
-        if self.group.size == 1:
-            return super().construct(x)
-        y = mint.nn.functional.linear(x, self.weight)
-        y = scatter(y, self.group) if self.sequence else reduce(y, self.group)
+        """Project the last axis, in the number format of projections; the output's is that of the input."""
+        given, x, weight = x.dtype, cast(x, self.compute), cast(self.weight, self.compute)
+        if self.group.size == 1 and not self.keeps:
+            return cast(mint.nn.functional.linear(x, weight, self.bias), given)
+        y = mint.nn.functional.linear(x, weight)
+        y = scatter(y, self.group) if self.sequence else reduce(y, self.group, keeps=self.keeps)
+        y = cast(y, given)
         return y if self.bias is None else y + self.bias
 
 
@@ -87,23 +103,30 @@ class _RegatheredLinear(_Function):
 
 
 class Norm(nn.Cell):
-    """Normalisation of the last axis, as one fused operator, in the number format of its weight."""
+    """Normalisation of the last axis: one operator, or several on float32 (``legacy/model/norm.py``, RMSNorm)."""
 
     def __init__(self, size: int, settings: Settings) -> None:
         super().__init__()
-        dtype = settings.norm_dtype
-        self.centred = settings.shape.normalization.endswith("LayerNorm")
-        self.size, self.dtype = size, dtype
+        dtype, shape = settings.norm_dtype, settings.shape
+        self.centred = shape.normalization.endswith("LayerNorm")
+        self.size, self.fused = size, shape.fused_norm
+        # RMSNorm's operator takes two number formats, that of the weight and that of the input.
+        self.casts = self.centred and not shape.legacy
         self.weight = Parameter(initializer("ones", (size,), dtype))
         self.bias = Parameter(initializer("zeros", (size,), dtype)) if self.centred else None
 
     def construct(self, x: Tensor) -> Tensor:
+        """Normalise the last axis, in the number format of the weight."""
+        if not self.casts:
+            return self.normalised(x)
+        return cast(self.normalised(cast(x, self.weight.dtype)), x.dtype)
+
+    def normalised(self, x: Tensor) -> Tensor:
         """Normalise the last axis."""
-        given = x.dtype
-        if given != self.dtype:
-            x = x.astype(self.dtype)
         if self.centred:
-            x = mint.nn.functional.layer_norm(x, (self.size,), self.weight, self.bias)
-        else:
-            x = ops.rms_norm(x, self.weight)[0]
-        return x if given == self.dtype else x.astype(given)
+            return mint.nn.functional.layer_norm(x, (self.size,), self.weight, self.bias)
+        if self.fused:
+            return ops.rms_norm(x, self.weight)[0]
+        wide = x.astype(mindspore.float32)
+        factor = mint.rsqrt(mint.mean(mint.square(wide), dim=-1, keepdim=True) + _EPSILON)
+        return cast(wide * factor, x.dtype) * self.weight

@@ -22,14 +22,54 @@ def cross_entropy(logits: Tensor, labels: Tensor, group: Group, split: bool) -> 
         logits: ``(tokens, words)``; this rank's words only, if there is more than one rank.
         labels: ``(tokens,)``.
         group: The tensor-parallel ranks.
-        split: Compute from the parts; otherwise the logits of all ranks are gathered first.
+        split: Compute from the parts, even if there is only one (``legacy/model/gpt_model.py`` of MindSpeed-Core-MS);
+            otherwise the logits of all ranks are gathered first.
     """
-    if group.size > 1 and not split:
+    if split:
+        return mint.mean(_SplitCrossEntropy.apply(logits.astype(mindspore.float32), labels, group))
+    if group.size > 1:
         parts = gather(logits, group).reshape(group.size, *logits.shape)
         logits = mint.permute(parts, (1, 0, 2)).reshape(logits.shape[0], -1)
-    elif group.size > 1:
-        return mint.mean(_SplitCrossEntropy.apply(logits.astype(mindspore.float32), labels, group))
-    return mint.nn.functional.cross_entropy(logits.astype(mindspore.float32), labels)
+    return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
+
+
+class _LogProbabilities(_Function):
+    """Logarithms of the words' probabilities, negated, as MindFormers' dynamic graph computes them.
+
+    Operator by operator (``_LogSoftmax`` of pynative/loss/loss.py, 2.1): four float32 tensors of the logits' size are
+    alive at once, and the logits themselves stay for the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx: Saved, logits: Tensor) -> Tensor:
+        ctx.save_for_backward(logits)
+        wide = logits.astype(mindspore.float32)
+        shifted = wide - mint.max(wide, dim=1, keepdim=True)[0]
+        powers = mint.exp(shifted)
+        return mint.log(mint.sum(powers, dim=-1, keepdim=True)) - shifted
+
+    @staticmethod
+    def backward(ctx: Saved, gradient: Tensor) -> Tensor:
+        (logits,) = ctx.saved_tensors
+        return gradient.astype(logits.dtype)
+
+
+class _Picked(_Function):
+    """The loss of every token; its backward pass makes the gradient of both (``_NLLLoss`` there)."""
+
+    @staticmethod
+    def forward(ctx: Saved, negated: Tensor, labels: Tensor) -> Tensor:
+        ctx.save_for_backward(negated, labels)
+        return mint.gather(negated, 1, labels.astype(mindspore.int64)).reshape(-1)
+
+    @staticmethod
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
+        negated, labels = ctx.saved_tensors
+        probabilities = mint.exp(mint.neg(negated))
+        one = mint.zeros_like(labels, dtype=probabilities.dtype) - 1
+        by_logits = mint.scatter_add(probabilities, 1, labels.astype(mindspore.int64), one)
+        by_logits = by_logits * gradient.reshape(-1, 1)
+        return by_logits, None
 
 
 class _SplitCrossEntropy(_Function):
@@ -41,7 +81,8 @@ class _SplitCrossEntropy(_Function):
     @staticmethod
     def forward(ctx: Saved, logits: Tensor, labels: Tensor, group: Group) -> Tensor:
         maximum = mint.max(logits, dim=-1, keepdim=True)[0]
-        distributed.all_reduce(maximum, "max", group=group.name)
+        if group.size > 1:
+            distributed.all_reduce(maximum, "max", group=group.name)
         logits = logits - maximum
         own = labels - logits.shape[-1] * group.place
         absent = mint.logical_or(mint.lt(own, 0), mint.ge(own, logits.shape[-1]))

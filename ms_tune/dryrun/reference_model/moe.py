@@ -38,9 +38,11 @@ _FUNCTIONS = {
 class Activation(nn.Cell):
     """The activation function; a gated one takes twice the width and multiplies its halves."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self.name = name
+        self.name = settings.shape.activation
+        # ``legacy/model/activation.py``: GELU is written out, with the error function.
+        self.written_out = settings.shape.legacy and self.name == "gelu"
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply it along the last axis."""
@@ -49,6 +51,8 @@ class Activation(nn.Cell):
         if self.name == "swiglu":
             gate, value = mint.chunk(x, 2, dim=-1)
             return mint.nn.functional.silu(gate) * value
+        if self.written_out:
+            return x * 0.5 * (mint.erf(x / math.sqrt(2.0)) + 1.0)
         return _FUNCTIONS[self.name](x)
 
 
@@ -60,7 +64,7 @@ class FeedForward(nn.Cell):
         shape = settings.shape
         wide = 2 * width if shape.gated else width
         self.linear_fc1 = ColumnLinear(shape.hidden_size, wide, bias=shape.mlp_bias, settings=settings)
-        self.activation_func = Activation(shape.activation)
+        self.activation_func = Activation(settings)
         self.linear_fc2 = RowLinear(width, shape.hidden_size, bias=shape.mlp_bias, settings=settings)
 
     def construct(self, x: Tensor) -> Tensor:
@@ -109,7 +113,7 @@ class GroupedExperts(nn.Cell):
         shape = settings.shape
         self.local, wide = local, 2 * width if shape.gated else width
         self.weight1 = Parameter(initializer("normal", (local, shape.hidden_size, wide), settings.dtype))
-        self.activation_func = Activation(shape.activation)
+        self.activation_func = Activation(settings)
         self.weight2 = Parameter(initializer("normal", (local, width, shape.hidden_size), settings.dtype))
 
     def construct(self, x: Tensor) -> Tensor:
@@ -142,7 +146,7 @@ class _Expert(nn.Cell):
         shape = settings.shape
         wide = 2 * width if shape.gated else width
         self.linear_fc1 = Linear(shape.hidden_size, wide, bias=shape.mlp_bias, dtype=settings.dtype)
-        self.activation_func = Activation(shape.activation)
+        self.activation_func = Activation(settings)
         self.linear_fc2 = Linear(width, shape.hidden_size, bias=shape.mlp_bias, dtype=settings.dtype)
 
     def construct(self, x: Tensor) -> Tensor:
@@ -183,6 +187,8 @@ class MixtureOfExperts(nn.Cell):
 
     def routed(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Tokens in the order of their experts, all-to-all there, in the order of the experts there, and back."""
+        if self.group.size == 1 and not self.settings.fused_order:
+            return self.ordered(tokens, chosen, weights)
         counts = mint.histc(chosen.reshape(-1), self.settings.count, 0, self.settings.count)
         if self.group.size > 1:
             exchange(counts, self.group)
@@ -197,6 +203,16 @@ class MixtureOfExperts(nn.Cell):
             rows = ops.moe_token_unpermute(rows, local_order)
         rows = exchange(rows, self.group)
         return ops.moe_token_unpermute(rows, order, weights)
+
+    def ordered(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """The same on one rank, operator by operator (``pynative/transformers/moe/experts.py``, 2.1)."""
+        per_token = self.settings.per_token
+        order = mint.argsort(chosen.reshape(-1).astype(mindspore.float32), stable=True)
+        rows = self.experts(tokens[mint.floor_divide(order, per_token)])
+        rows = rows * weights.reshape(-1)[order].reshape(-1, 1)
+        back = mint.zeros(rows.shape, dtype=rows.dtype)
+        back[order] = rows
+        return mint.sum(back.reshape(-1, per_token, tokens.shape[-1]), dim=1)
 
     def apply_experts(self, rows: Tensor) -> Tensor:
         """Apply the experts of this rank; with tensor-parallel experts to the tokens of all tensor-parallel ranks."""

@@ -15,11 +15,12 @@ from mindspore import Parameter, Tensor, mint, nn
 from mindspore.common.initializer import initializer
 
 from .attention import SelfAttention, Tables
-from .linear import ColumnLinear, Linear, Norm
+from .legacy import LegacySelfAttention
+from .linear import ColumnLinear, Linear, Norm, cast
 from .loss import cross_entropy
 from .mla import LatentSelfAttention
 from .moe import FeedForward, MixtureOfExperts
-from .parallel import gather, reduce, scatter
+from .parallel import cut, gather, reduce, scatter, share
 from .sharding import Unsharded
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Embedding(nn.Cell):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         shape = settings.shape
-        self.group, self.sequence, self.dtype = settings.groups.tensor, settings.sequence, settings.dtype
+        self.group, self.sequence, self.dtype = settings.groups.tensor, settings.sequence, settings.compute_dtype
+        self.keeps = settings.shape.legacy
         words = shape.vocab_size // self.group.size
         self.first = words * self.group.place
         self.weight = Parameter(initializer("normal", (words, shape.hidden_size), settings.embedding_dtype))
@@ -45,6 +47,8 @@ class Embedding(nn.Cell):
 
     def construct(self, tokens: Tensor) -> Tensor:
         """``(s, b)`` to ``(s, b, h)``."""
+        if self.keeps:
+            return self.kept(tokens)
         if self.group.size == 1:
             x = mint.nn.functional.embedding(tokens, self.weight).astype(self.dtype)
         else:
@@ -53,6 +57,18 @@ class Embedding(nn.Cell):
         if self.positions is not None:
             x = x + self.positions[: x.shape[0]].unsqueeze(1)
         return scatter(x, self.group) if self.sequence else x
+
+    def kept(self, tokens: Tensor) -> Tensor:
+        """The same with all that ``legacy/model/language_model.py`` keeps until the backward pass."""
+        x = mint.nn.functional.embedding(tokens, self.weight) if self.group.size == 1 else self.of_own_words(tokens)
+        x = reduce(x, self.group, keeps=True)
+        if self.positions is not None:
+            x = x + self.positions[: x.shape[0]].unsqueeze(1)
+        if self.sequence:
+            x = cut(x, self.group)
+        elif x.shape[1] > 1:
+            x = mint.clone(x)  # tokens are (b, s) there: to bring the sequence to the front takes a copy
+        return cast(x, self.dtype)
 
     def of_own_words(self, tokens: Tensor) -> Tensor:
         """The embedding of the words that this rank has, zero for others."""
@@ -70,7 +86,7 @@ class TransformerLayer(nn.Cell):
         shape = settings.shape
         settings = replace(settings, regather=layer.communication)
         self.input_layernorm = Norm(shape.hidden_size, settings)
-        self.self_attention = (LatentSelfAttention if shape.latent else SelfAttention)(settings)
+        self.self_attention = _attention(settings)
         self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
         self.mlp = MixtureOfExperts(settings) if layer.experts else FeedForward(shape.ffn_hidden_size, settings)
         self.post_self_attn_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
@@ -108,7 +124,8 @@ class Output(nn.Cell):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         shape = settings.shape
-        self.sequence = settings.sequence
+        self.sequence, self.keeps = settings.sequence, settings.shape.legacy
+        self.compute = settings.compute_dtype
         self.group, self.split_loss = settings.groups.tensor, settings.config.parallelism.split_loss
         # With tied embeddings the embedding's weight is handed in; no second one is made.
         if not shape.tied_embeddings:
@@ -116,12 +133,17 @@ class Output(nn.Cell):
 
     def construct(self, x: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         """The mean cross-entropy, in float32."""
-        if weight is not None:
-            x = gather(x, self.group) if self.sequence else x
-            logits = mint.nn.functional.linear(x, weight.astype(x.dtype))
-        else:
-            logits = self.linear(x)
+        logits = self.by_embedding(x, weight) if weight is not None else self.linear(x)
         return cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), self.group, self.split_loss)
+
+    def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The logits by the weight of the word embedding."""
+        given = x.dtype
+        if self.keeps and not self.sequence:
+            x = share(x, self.group, keeps=True)
+        x = cast(x, self.compute)
+        x = gather(x, self.group, keeps=self.keeps) if self.sequence else x
+        return cast(mint.nn.functional.linear(x, cast(weight, self.compute)), given)
 
 
 class ChunkNetwork(nn.Cell):
@@ -143,7 +165,7 @@ class ChunkNetwork(nn.Cell):
         self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
         self.output = Output(settings) if chunk.head else None
         self.tied = shape.tied_embeddings and chunk.head
-        self.tables = _tables(settings)
+        self.tables, self.dtype = _tables(settings), settings.compute_dtype
         tokens = (settings.tokens, settings.config.batch.micro_batch_size)
         self.tokens = mint.zeros(tokens, dtype=mindspore.int32)
         self.labels = mint.zeros(tokens, dtype=mindspore.int32) if chunk.head else None
@@ -156,7 +178,8 @@ class ChunkNetwork(nn.Cell):
             x = self.units.run(self.embedding, x)
         for layer in self.layers:
             x = self.units.run(layer, x, self.tables)
-        return self.loss(x) if self.ends else x
+        # core/config.py, _check_arguments: what goes to the next stage has the number format of the computation.
+        return self.loss(x) if self.ends else cast(x, self.dtype)
 
     def loss(self, x: Tensor) -> Tensor:
         """The loss of the next token and, with multi-token prediction, of those behind it."""
@@ -168,6 +191,12 @@ class ChunkNetwork(nn.Cell):
             x = self.units.run(layer, x, embedded, self.tables)
             loss = loss + self.units.run(self.output, x, self.labels, weight)
         return loss
+
+
+def _attention(settings: Settings) -> nn.Cell:
+    if settings.shape.latent:
+        return LatentSelfAttention(settings)
+    return (LegacySelfAttention if settings.shape.legacy else SelfAttention)(settings)
 
 
 def _ties(chunk: Chunk, settings: Settings) -> bool:

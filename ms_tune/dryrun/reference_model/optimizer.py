@@ -9,42 +9,28 @@ data-parallel ranks of their own. With fully sharded weights (MindFormers' dynam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import mindspore
 from mindspore import Parameter, Tensor, mint
-from mindspore.common.initializer import initializer
 from mindspore.mint import distributed
 
+from .buckets import GradientBuffers, Weight, zeros
+from .loose import LooseGradients
 from .moe import GroupedExperts, SequentialExperts
 from .settings import number_format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from mindspore import nn
 
     from ms_tune.config.model import TrainingConfig
 
-    from .parallel import Group, Groups
+    from .parallel import Groups
     from .sharding import Sharder
 
 _LEARNING_RATE = 1e-4  # its value changes nothing in simulation
-
-
-@dataclass(frozen=True, slots=True)
-class _Weight:
-    """A weight and the ranks that have copies of it."""
-
-    weight: Parameter
-    group: Group
-    parts: int
-
-    @property
-    def padded(self) -> int:
-        """Elements, up to a multiple of the parts."""
-        return -(-int(self.weight.size) // self.parts) * self.parts
 
 
 class WholeWeights:
@@ -54,42 +40,77 @@ class WholeWeights:
         networks: The chunks of this stage.
         config: The config.
         groups: This rank's groups.
+        stage: This pipeline stage.
     """
 
-    def __init__(self, networks: Sequence[nn.Cell], config: TrainingConfig, groups: Groups) -> None:
+    def __init__(self, networks: Sequence[nn.Cell], config: TrainingConfig, groups: Groups, stage: int) -> None:
         self.config = config
-        self.entries = [entry for network in networks for entry in _entries(network, config, groups)]
+        chunks = [_entries(network, config, groups) for network in networks]
+        self.entries = [entry for chunk in chunks for entry in chunk]
         self.weights = [entry.weight for entry in self.entries]
-        self.buffers = self._gradient_buffers() if config.optimizer.gradient_buffers else []
+        dtype, optimizer = number_format(config.precision.gradients), config.optimizer
+        self.buffers = (
+            [GradientBuffers(chunk, dtype, optimizer, stage) for chunk in chunks] if optimizer.gradient_buffers else []
+        )
+        self.loose = LooseGradients(self.entries, config) if config.shape.legacy and not self.buffers else None
         self.main = self._main_copies() if config.precision.mixed or config.optimizer.distributed else []
+        self.narrow = self._narrow_moments() if config.shape.legacy else []
         self.optimizer = mint.optim.AdamW(self.main or self.weights, lr=_LEARNING_RATE)
+        if self.main and config.shape.legacy:
+            # core/optimizer/optimizer.py and distrib_optimizer.py: weights that are float32 need no copy.
+            self.main = [
+                _own_part(entry) if entry.weight.dtype == mindspore.float32 else main
+                for entry, main in zip(self.entries, self.main, strict=True)
+            ]
+            self.optimizer.parameters = self.main
         self.totals: dict[int, Tensor] = {}
-
-    def _gradient_buffers(self) -> list[Parameter]:
-        """Flat buffers that a hook on each weight adds its gradient to."""
-        dtype = number_format(self.config.precision.gradients)
-        buffers = [_zeros(f"gradient.{entry.weight.name}", entry.padded, dtype) for entry in self.entries]
-        for weight, buffer in zip(self.weights, buffers, strict=True):
-            weight.register_hook(_adds_to(buffer, weight))
-        return buffers
 
     def _main_copies(self) -> list[Parameter]:
         """The optimizer's own copy of each weight, or of this rank's part of it."""
         precision = self.config.precision
         dtype = mindspore.float32 if precision.mixed else number_format(precision.parameters)
-        return [_zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype) for entry in self.entries]
+        return [zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype) for entry in self.entries]
+
+    def _narrow_moments(self) -> list[Parameter]:
+        """Moments in the number format of the weights that nobody uses.
+
+        ``Float16OptimizerWithFloat16Params`` makes float32 ones instead of those that AdamW made, but AdamW, being a
+        ``Cell``, still has them among its parameters.
+        """
+        if not self.config.precision.mixed or self.config.optimizer.distributed:
+            return []
+        made = [
+            zeros(f"{moment}.{weight.name}", int(weight.size), weight.dtype)
+            for weight in self.weights
+            for moment in ("exp_avg", "exp_avg_sq")
+            if weight.dtype != mindspore.float32
+        ]
+        for moment in made:
+            moment.zero_()  # a new parameter is on the host
+        return made
 
     def start_step(self) -> None:
         """Forget the gradients of the step before."""
-        for buffer in self.buffers:
-            buffer.zero_()
+        for buffers in self.buffers:
+            buffers.start_step()
+        if self.loose:
+            self.loose.start_step()
         self.totals = {}
+
+    def start_last_pass(self, chunk: int) -> None:
+        """The backward pass of a chunk's last micro-batch begins."""
+        if self.buffers:
+            self.buffers[chunk].open()
 
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
         """Add the gradients of one micro-batch, unless hooks have done so."""
         if self.buffers:
             return
-        for weight, gradient in zip(weights, gradients, strict=True):
+        if self.loose:
+            self.loose.take(weights, gradients)
+            return
+        dtype = number_format(self.config.precision.gradients)
+        for weight, gradient in zip(weights, (one.astype(dtype) for one in gradients), strict=True):
             if id(weight) in self.totals:
                 self.totals[id(weight)].add_(gradient)
             else:
@@ -97,40 +118,41 @@ class WholeWeights:
 
     def update(self) -> None:
         """Reduce the gradients, step the optimizer, and bring the new values into the weights."""
-        gradients = self.buffers or [self.totals[id(weight)] for weight in self.weights]
-        self.totals = {}
-        self.optimizer(tuple(self._reduced(i, gradient) for i, gradient in enumerate(gradients)))
+        for buffers in self.buffers:
+            buffers.reduce()
+        self.optimizer(tuple(self._gradients()))
         if not self.main:
             return
         for entry, main in zip(self.entries, self.main, strict=True):
             weight = entry.weight
             new = main.astype(weight.dtype)
-            if entry.parts > 1:
-                whole = mint.empty((main.size * entry.parts,), dtype=weight.dtype)
-                distributed.all_gather_into_tensor(whole, new, group=entry.group.name)
-                new = whole
-            weight.copy_(new[: weight.size].reshape(weight.shape))
+            if entry.parts == 1:
+                weight.copy_(new[: weight.size].reshape(weight.shape))
+        for buffers in self.buffers:
+            buffers.gather()
 
-    def _reduced(self, index: int, gradient: Tensor) -> Tensor:
-        """The gradient of one weight over all ranks, as the optimizer wants it: shape, part, number format."""
-        entry = self.entries[index]
-        if entry.parts > 1:
-            whole = gradient.reshape(-1)
-            part = mint.empty((whole.size // entry.parts,), dtype=whole.dtype)
-            distributed.reduce_scatter_tensor(part, whole, group=entry.group.name)
-            # As core/distributed/param_and_grad_buffer.py: the result goes back into this rank's part of the buffer.
-            gradient = whole[: part.size]
-            gradient.copy_(part)
-        elif entry.group.size > 1:
-            gradient = gradient.contiguous()
-            distributed.all_reduce(gradient, group=entry.group.name)
-        target = self.main[index] if self.main else entry.weight
-        return gradient.reshape(-1)[: target.size].reshape(target.shape).astype(target.dtype)
+    def _gradients(self) -> Iterator[Tensor]:
+        """The gradient of each weight over all ranks, as the optimizer wants it: shape, part, number format."""
+        targets = self.main or self.weights
+        views = {id(entry.weight): buffers for buffers in self.buffers for entry in buffers.weights}
+        totals, self.totals = self.totals, {}
+        for entry, target in zip(self.entries, targets, strict=True):
+            buffers = views.get(id(entry.weight))
+            if buffers:
+                gradient = buffers.of(entry.weight, int(target.size))
+            elif self.loose:
+                gradient = self.loose.of(entry)
+            else:
+                gradient = _reduced(totals.pop(id(entry.weight)), entry)
+            yield gradient.reshape(-1)[: target.size].reshape(target.shape).astype(target.dtype)
 
     def tensors(self) -> dict[str, list[Tensor]]:
         """The tensors that live for the whole run, by category."""
-        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq]
-        return {"weights": self.weights, "optimizer_state": [*self.main, *moments], "gradients": self.buffers}
+        copies = [main for main in self.main if isinstance(main, Parameter)]  # others lie in the weights
+        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.narrow]
+        gradients = [flat for buffers in self.buffers for flat in buffers.flats]
+        gradients += self.loose.tensors() if self.loose else []
+        return {"weights": self.weights, "optimizer_state": [*copies, *moments], "gradients": gradients}
 
 
 class ShardedWeights:
@@ -140,7 +162,7 @@ class ShardedWeights:
         self.sharded, self.networks = sharder.weights, networks
         self.parts = [weight.part for weight in self.sharded]
         self.main = [
-            part if part.dtype == mindspore.float32 else _zeros(f"main.{part.name}", part.size, mindspore.float32)
+            part if part.dtype == mindspore.float32 else zeros(f"main.{part.name}", part.size, mindspore.float32)
             for part in self.parts
         ]
         self.optimizer = mint.optim.AdamW(self.main, lr=_LEARNING_RATE)
@@ -149,6 +171,9 @@ class ShardedWeights:
         """Forget the gradients of the step before."""
         for weight in self.sharded:
             weight.gradient.zero_()
+
+    def start_last_pass(self, chunk: int) -> None:
+        """Nothing waits for it: gradients are reduced after every micro-batch."""
 
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
         """Nothing is left to take: hooks have sent every gradient to its ranks."""
@@ -170,7 +195,13 @@ class ShardedWeights:
         return {"weights": self.parts, "optimizer_state": [*copies, *moments], "gradients": gradients}
 
 
-def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[_Weight]:
+def _own_part(entry: Weight) -> Tensor:
+    """This rank's part of a float32 weight, in the weight's own memory."""
+    entry.weight.zero_()  # a new parameter is on the host
+    return entry.weight.view(-1)[: entry.padded // entry.parts]
+
+
+def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[Weight]:
     experts = {
         id(weight)
         for _, cell in network.cells_and_names()
@@ -181,20 +212,17 @@ def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[_
     made = []
     for weight in network.trainable_params():
         group = groups.expert_data if id(weight) in experts else groups.data
-        made.append(_Weight(weight, group, group.size if sharded else 1))
+        made.append(Weight(weight, group, group.size if sharded else 1))
     return made
 
 
-def _adds_to(buffer: Parameter, weight: Parameter) -> Callable[[Tensor], Tensor]:
-    """A gradient hook as that of core/distributed/distributed_data_parallel.py: accumulate, and let go at once."""
-    size, shape = weight.size, weight.shape
-
-    def hook(gradient: Tensor) -> Tensor:
-        buffer[:size].reshape(shape).add_(gradient)
-        return Tensor(0, weight.dtype)
-
-    return hook
-
-
-def _zeros(name: str, size: int, dtype: mindspore.Type) -> Parameter:
-    return Parameter(initializer("zeros", (size,), dtype), name=name, requires_grad=False)
+def _reduced(gradient: Tensor, entry: Weight) -> Tensor:
+    """A gradient that is in no buffer, summed over all ranks."""
+    if entry.parts > 1:
+        part = mint.empty((gradient.size // entry.parts,), dtype=gradient.dtype)
+        distributed.reduce_scatter_tensor(part, gradient.reshape(-1), group=entry.group.name)
+        return part
+    if entry.group.size > 1:
+        gradient = gradient.contiguous()
+        distributed.all_reduce(gradient, group=entry.group.name)
+    return gradient

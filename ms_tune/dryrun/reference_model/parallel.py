@@ -92,6 +92,8 @@ def exchanged(x: Tensor, group: Group) -> Tensor:
 
 def summed(x: Tensor, group: Group) -> Tensor:
     """The sum over all ranks; no gradient."""
+    if group.size == 1:
+        return x
     total = x.clone()
     distributed.all_reduce(total, group=group.name)
     return total
@@ -99,13 +101,15 @@ def summed(x: Tensor, group: Group) -> Tensor:
 
 class _Gather(_Function):
     @staticmethod
-    def forward(ctx: Saved, x: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Saved, x: Tensor, group: Group, keeps: bool) -> Tensor:  # noqa: FBT001 - one input each
         ctx.group = group
+        if keeps:
+            ctx.save_for_backward(x)
         return gathered(x, group)
 
     @staticmethod
-    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
-        return scattered(gradient, ctx.group), None
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return scattered(gradient, ctx.group), None, None
 
 
 class _Scatter(_Function):
@@ -119,14 +123,33 @@ class _Scatter(_Function):
         return gathered(gradient, ctx.group), None
 
 
-class _Sum(_Function):
+class _Cut(_Function):
     @staticmethod
-    def forward(_ctx: Saved, x: Tensor, group: Group) -> Tensor:
-        return summed(x, group)
+    def forward(ctx: Saved, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        size = x.shape[0] // group.size
+        part = x[size * group.place : size * (group.place + 1)]
+        # There it is (b, s) that is cut along s: one sample's part lies in one piece, that of several is copied.
+        part = part if x.shape[1] == 1 else mint.clone(part)
+        ctx.save_for_backward(x, part)
+        return part
 
     @staticmethod
-    def backward(_ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
+        return gathered(gradient, ctx.group), None
+
+
+class _Sum(_Function):
+    @staticmethod
+    def forward(ctx: Saved, x: Tensor, group: Group, keeps: bool) -> Tensor:  # noqa: FBT001 - one input each
+        total = x.view(x.shape) if group.size == 1 else summed(x, group)
+        if keeps:
+            ctx.save_for_backward(x, total)
+        return total
+
+    @staticmethod
+    def backward(_ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient, None, None
 
 
 class _Share(_Function):
@@ -151,9 +174,13 @@ class _Exchange(_Function):
         return exchanged(gradient, ctx.group), None
 
 
-def gather(x: Tensor, group: Group) -> Tensor:
-    """All-gather along axis 0; backward: reduce-scatter."""
-    return x if group.size == 1 else _Gather.apply(x, group)
+def gather(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
+    """All-gather along axis 0; backward: reduce-scatter.
+
+    ``keeps``, here and below: what is exchanged stays until the backward pass. A ``Cell`` with a ``bprop`` has that effect
+    in MindSpore, whether it needs its input and output there or not (``core/tensor_parallel/mappings.py``).
+    """
+    return x if group.size == 1 else _Gather.apply(x, group, keeps)
 
 
 def scatter(x: Tensor, group: Group) -> Tensor:
@@ -161,14 +188,21 @@ def scatter(x: Tensor, group: Group) -> Tensor:
     return x if group.size == 1 else _Scatter.apply(x, group)
 
 
-def reduce(x: Tensor, group: Group) -> Tensor:
+def cut(x: Tensor, group: Group) -> Tensor:
+    """This rank's part along axis 0 of what all ranks have; backward: all-gather. Both stay until then."""
+    return x if group.size == 1 else _Cut.apply(x, group)
+
+
+def reduce(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     """All-reduce; backward: as it comes."""
-    return x if group.size == 1 else _Sum.apply(x, group)
+    return x if group.size == 1 and not keeps else _Sum.apply(x, group, keeps)
 
 
-def share(x: Tensor, group: Group) -> Tensor:
+def share(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     """As it is; backward: all-reduce."""
-    return x if group.size == 1 else _Share.apply(x, group)
+    if group.size == 1:
+        return _Sum.apply(x, group, keeps) if keeps else x
+    return _Share.apply(x, group)
 
 
 def exchange(x: Tensor, group: Group) -> Tensor:

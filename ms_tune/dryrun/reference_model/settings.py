@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 import mindspore
 
+from ms_tune.config.model import DType
+
 if TYPE_CHECKING:
-    from ms_tune.config.model import DType, Experts, LatentAttention, ModelShape, TrainingConfig
+    from ms_tune.config.model import Experts, LatentAttention, ModelShape, TrainingConfig
 
     from .parallel import Groups
 
@@ -68,6 +70,16 @@ class Settings:
     def dtype(self) -> mindspore.Type:
         """Number format of weights and activations."""
         return number_format(self.config.precision.parameters)
+
+    @property
+    def compute_dtype(self) -> mindspore.Type:
+        """Number format in which projections compute."""
+        return number_format(self.config.precision.compute or self.config.precision.parameters)
+
+    @property
+    def softmax_dtype(self) -> mindspore.Type:
+        """Number format of the softmax in attention by matrix products."""
+        return number_format(self.config.precision.softmax or DType.FLOAT32)
 
     @property
     def norm_dtype(self) -> mindspore.Type:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 import mindspore
@@ -18,6 +18,8 @@ from .optimizer import ShardedWeights, WholeWeights
 from .sharding import Sharder
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from ms_tune.dryrun.schedule import Pass
     from ms_tune.layers.stage import Stage
 
@@ -44,45 +46,61 @@ class Trainer:
             network.set_train()
         self.weights = [ParameterTuple(network.trainable_params()) for network in self.networks]
         self.state = (
-            ShardedWeights(sharder, self.networks) if sharder else WholeWeights(self.networks, config, settings.groups)
+            ShardedWeights(sharder, self.networks)
+            if sharder
+            else WholeWeights(self.networks, config, settings.groups, stage.index)
         )
         self.schedule = passes(stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num)
-        # What lies between a forward pass and its backward pass, by chunk: the recorded pass, its input, the loss.
-        self.in_flight: list[deque[tuple[nn.Cell, Tensor, Tensor | None]]] = [deque() for _ in stage.chunks]
+        # What lies between a forward pass and its backward pass, by chunk: the recorded pass, its input, what else is kept.
+        self.in_flight: list[deque[tuple[nn.Cell, Tensor, tuple[Tensor, ...]]]] = [deque() for _ in stage.chunks]
+        self.legacy = config.shape.legacy
+        self.sent: Tensor | None = None
+        self.ahead: deque[Tensor] = deque()
+        heads = [number for number, chunk in enumerate(stage.chunks) if chunk.head]
+        ahead = self.legacy and len(stage.chunks) > 1
+        self.receives = _receives(self.schedule, heads) if ahead else Counter()
 
     def step(self) -> None:
         """One step: every micro-batch forward and backward, gradients together, weights updated."""
         self.state.start_step()
-        for one in self.schedule:
+        for position, one in enumerate(self.schedule):
+            for _ in range(self.receives.get(position, 0)):
+                self.ahead.append(self._receive(self.settings.groups.ranks.following))
             if one.forward:
                 self._forward(one)
             else:
                 self._backward(one)
+        self.sent = None
         self.state.update()
 
     def _forward(self, one: Pass) -> None:
         network, chunk = self.networks[one.chunk], self.stage.chunks[one.chunk]
         x = network.tokens if chunk.embedding else self._receive(self.settings.groups.ranks.previous)
         recorded = _Recorded(network)
-        y = recorded(x)
-        self.in_flight[one.chunk].append((recorded, x, y if chunk.head else None))
+        # legacy/model/transformer.py: what was received becomes the value of a parameter, and a copy of that the input.
+        given = mint.clone(x) if self.legacy and not chunk.embedding else x
+        y = recorded(given)
+        self.in_flight[one.chunk].append((recorded, given, (x, y) if chunk.head else (x,)))
         if not chunk.head:
             distributed.send(y, self.settings.groups.ranks.following)
 
     def _backward(self, one: Pass) -> None:
         chunk, weights = self.stage.chunks[one.chunk], self.weights[one.chunk]
-        sens = (
-            mint.ones((), dtype=mindspore.float32)
-            if chunk.head
-            else self._receive(self.settings.groups.ranks.following)
-        )
-        recorded, x, _loss = self.in_flight[one.chunk].popleft()
+        sens = mint.ones((), dtype=mindspore.float32) if chunk.head else self._received_gradient()
+        if one.micro_batch == self.settings.config.batch.micro_batch_num - 1:
+            self.state.start_last_pass(one.chunk)
+        recorded, x, _kept = self.in_flight[one.chunk].popleft()
         differentiate = GradOperation(get_all=not chunk.embedding, get_by_list=True, sens_param=True)
         gradients = differentiate(recorded, weights)(x, sens)
         if not chunk.embedding:
             (by_input, *_), gradients = gradients
             distributed.send(by_input, self.settings.groups.ranks.previous)
+            # core/pipeline_parallel/schedules.py: it is let go when the next one is there.
+            self.sent = by_input if self.legacy else None
         self.state.take(weights, gradients)
+
+    def _received_gradient(self) -> Tensor:
+        return self.ahead.popleft() if self.ahead else self._receive(self.settings.groups.ranks.following)
 
     def _receive(self, rank: int) -> Tensor:
         settings = self.settings
@@ -94,6 +112,19 @@ class Trainer:
     def tensors(self) -> dict[str, list[Tensor]]:
         """The tensors that live for the whole run, by category."""
         return self.state.tensors()
+
+
+def _receives(schedule: Sequence[Pass], heads: Collection[int]) -> Counter[int]:
+    """How many gradients are received before each pass.
+
+    Interleaved schedules receive them ahead: right behind the backward pass before, the first one before the forward pass
+    that comes before it (``forward_backward_pipelining_with_interleaving``, core/pipeline_parallel/schedules.py).
+    """
+    backward = [position for position, one in enumerate(schedule) if not one.forward]
+    ahead = [max(backward[0] - 1, 0), *(position + 1 for position in backward[:-1])]
+    return Counter(
+        early for position, early in zip(backward, ahead, strict=True) if schedule[position].chunk not in heads
+    )
 
 
 class _Recorded(nn.Cell):

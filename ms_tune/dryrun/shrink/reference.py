@@ -1,38 +1,38 @@
-"""Dynamic-graph configs, run with ms-tune's reference transformer."""
+"""Dynamic-graph configs, run with their own framework where it is installed, else with ms-tune's reference transformer."""
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.model import Sharding
+from ms_tune.dryrun.frameworks import mindspeed_framework, package_folder
 from ms_tune.dryrun.job import ReferenceJob
 from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
 from ms_tune.dryrun.schedule import enough_micro_batches
-from ms_tune.dryrun.shrink.reference_mindspeed import read_mindspeed
+from ms_tune.dryrun.shrink.mindspeed import framework_job
+from ms_tune.dryrun.shrink.reference_mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.dryrun.shrink.reference_pynative import read_pynative_job
 from ms_tune.dryrun.shrink.reference_sizes import check_devices, check_sizes
 from ms_tune.dryrun.theory import theory_of
-from ms_tune.errors import UsageError
+from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.layers.stage import resized, stage_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.config.model import TrainingConfig
     from ms_tune.config.source import SourceFile
+    from ms_tune.dryrun.frameworks import Framework
     from ms_tune.dryrun.shrink.reference_read import DynamicJob, Placed
     from ms_tune.layers.stage import Stage
     from ms_tune.texts import Message
 
 _READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}
-# What must be installed for the real framework to train such a config: MindFormers' dynamic graph needs HyperParallel.
-_FRAMEWORKS = {
-    Dialect.MINDSPEED_MS: ("mindspeed_ms",),
-    Dialect.MINDFORMERS_PYNATIVE: ("mindformers", "hyper_parallel"),
-}
+# What must be installed for MindFormers to train a dynamic-graph config.
+_PYNATIVE = ("mindformers", "hyper_parallel")
 # So few micro-batches are run as they are: leaving some out would save no time worth mentioning. Sharded weights are
 # gathered anew for each of them, which takes longer.
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
@@ -53,6 +53,9 @@ def prepare(
         UsageError: There is no such stage.
     """
     job = _READERS[dialect](source, devices)
+    framework = None if request.reference or dialect is not Dialect.MINDSPEED_MS else mindspeed_framework()
+    if framework is None and dialect is Dialect.MINDSPEED_MS:
+        check_mindspeed_served(source, job.config)
     parallel = job.config.parallelism
     check_devices(job, source.path)
     check_sizes(job.config, source.path, job.names)
@@ -66,7 +69,7 @@ def prepare(
     world_size = job.devices
     reference = ReferenceJob(config, stage, world_size // parallel.model_size, STEPS)
     rank = request.stage * (world_size // parallel.pipeline)
-    return PreparedRun(
+    run = PreparedRun(
         job=reference,
         dialect=dialect,
         config_name=name,
@@ -83,18 +86,37 @@ def prepare(
         max_device_memory=None,
         changes=(*changes, *fewer),
         not_included=job.not_included,
-        warnings=(*job.warnings, *_framework_at_hand(dialect)),
+        warnings=(*job.warnings, *_pynative_at_hand(dialect)),
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
     )
+    return run if framework is None else _by_framework(run, source, config, framework)
 
 
-def _framework_at_hand(dialect: Dialect) -> tuple[Message, ...]:
-    """A word about the config's own framework if it is installed: its training script can be simulated itself."""
-    packages = _FRAMEWORKS[dialect]
-    if any(importlib.util.find_spec(package) is None for package in packages):
+def _by_framework(run: PreparedRun, source: SourceFile, config: TrainingConfig, framework: Framework) -> PreparedRun:
+    """The same run with the framework's own code."""
+    job, files, changes = framework_job(source, run.changes, framework)
+    try:
+        check_mindspeed_served(source, config)
+        theory = run.theory
+    except UnsupportedError:
+        theory = {}  # the arithmetic is that of the reference transformer
+    return replace(
+        run,
+        job=job,
+        files=files,
+        model=msg("reference.by-framework", framework=framework.name),
+        changes=changes,
+        not_included=(msg("reference.not-included.data"),),
+        theory=theory,
+    )
+
+
+def _pynative_at_hand(dialect: Dialect) -> tuple[Message, ...]:
+    """A word about MindFormers' dynamic graph if it is installed: its training script can be simulated itself."""
+    if dialect is not Dialect.MINDFORMERS_PYNATIVE or not all(package_folder(package) for package in _PYNATIVE):
         return ()
-    return (msg("reference.framework-installed", package=packages[0]),)
+    return (msg("reference.framework-installed", package=_PYNATIVE[0]),)
 
 
 def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:

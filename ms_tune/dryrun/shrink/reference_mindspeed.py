@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.dialects.mindspeed_ms import read_mindspeed_ms
 from ms_tune.config.dialects.mindspeed_ms_layers import normalize_source
+from ms_tune.config.model import DType
+from ms_tune.dryrun.frameworks import mindspeed_framework
 from ms_tune.dryrun.request import Change
 from ms_tune.dryrun.shrink.reference_read import DynamicJob, Names, placed_layers, recomputed, refuse_unserved
 from ms_tune.dryrun.shrink.reference_sizes import fewest_devices
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 _NORMS = ("RMSNorm", "FusedRMSNorm", "LayerNorm", "FusedLayerNorm")
-_ACTIVATIONS = ("swiglu", "gelu", "fast_gelu", "silu", "relu")
+_ACTIVATIONS = ("swiglu", "fusedswiglu", "gelu", "fast_gelu", "silu", "relu")
 _OPTIMIZERS = ("mint.AdamW", "SpeedAdamW")
 _NAMES = Names(
     tensor="parallel_config.tensor_model_parallel_size",
@@ -45,9 +48,13 @@ _CELL_ACTIVATIONS = ("gelu", "fast_gelu")  # the others are functions, which rec
 
 
 def read_mindspeed(source: SourceFile, devices: int | None) -> DynamicJob:
-    """The job of a MindSpeed-Core-MS config."""
-    config = read_mindspeed_ms(source.data, source.path)
-    _check_served(source, config)
+    """The job of a MindSpeed-Core-MS config.
+
+    Raises:
+        ConfigError: The framework would refuse the config.
+    """
+    config = _as_installed(read_mindspeed_ms(source.data, source.path))
+    _check_experts(source, config)
     layers, warnings = placed_layers(normalize_source(source), _layer_of(config), source.path)
     return DynamicJob(
         config=config,
@@ -59,6 +66,19 @@ def read_mindspeed(source: SourceFile, devices: int | None) -> DynamicJob:
         not_included=tuple(_not_included(source, config)),
         warnings=warnings,
     )
+
+
+def _as_installed(config: TrainingConfig) -> TrainingConfig:
+    """The config with the number format of normalisations that the installed framework gives them.
+
+    MindSpeed-Core-MS r0.1.0 makes their weights in ``params_dtype`` (legacy/model/norm.py, get_norm). MindFormers 1.6 makes
+    those of FusedRMSNorm in ``compute_dtype`` and all others in float32 (transformer/norm.py there).
+    """
+    framework, precision = mindspeed_framework(), config.precision
+    if framework is None or not framework.package.startswith("mindformers."):
+        return config
+    norm = precision.compute if config.shape.normalization == "FusedRMSNorm" else DType.FLOAT32
+    return replace(config, precision=replace(precision, norm=norm))
 
 
 def _layer_of(config: TrainingConfig) -> Callable[[LayerPlan], StageLayer]:
@@ -116,7 +136,12 @@ def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Messag
         yield msg("reference.not-included.routing")
 
 
-def _check_served(source: SourceFile, config: TrainingConfig) -> None:
+def check_mindspeed_served(source: SourceFile, config: TrainingConfig) -> None:
+    """The reference transformer does all that the config asks for.
+
+    Raises:
+        UnsupportedError: It does not.
+    """
     parallel, shape = config.parallelism, config.shape
     sections = {name: _section(source, name) for name in ("model_config", "parallel_config", "lora_config")}
     model, zero_level = sections["model_config"], sections["parallel_config"].get("zero_level")
@@ -131,6 +156,10 @@ def _check_served(source: SourceFile, config: TrainingConfig) -> None:
             "lora_config.use_lora": (True, not sections["lora_config"].get("use_lora")),
         }
     )
+
+
+def _check_experts(source: SourceFile, config: TrainingConfig) -> None:
+    shape, parallel = config.shape, config.parallelism
     if shape.experts and parallel.context > 1 and parallel.expert > 1:  # core/parallel_state.py
         raise ConfigError(msg("reference.experts-and-context"), path=source.path)
     if shape.experts and parallel.tensor > 1 and not parallel.sequence:  # legacy/model/moe/moe_layer.py

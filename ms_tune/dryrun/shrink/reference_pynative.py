@@ -47,6 +47,7 @@ _NAMES = Names(
 
 def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     """The job of a MindFormers dynamic-graph config."""
+    _check_model(source)
     parallelism = read_parallelism(source.data, source.path)
     count = devices or _fewest(source)
     config = read_pynative(source.data, source.path, count)
@@ -177,14 +178,23 @@ def _matches(pattern: str, path: str) -> bool:
         return False
 
 
-def _check_served(source: SourceFile, config: TrainingConfig) -> None:
-    shape, model, parallel = config.shape, _section(source, "model"), _section(source, "parallelism")
-    lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
+def _check_model(source: SourceFile) -> None:
+    """Before anything is read: models of other kinds lack the keys that ordinary ones must have."""
+    model = _section(source, "model")
     variant, kind = model.get("experimental_attention_variant"), model.get("model_type")
     refuse_unserved(
         {
             "model.model_type": (kind, kind != "deepseek_v4"),
             "model.experimental_attention_variant": (variant, variant is None),
+        }
+    )
+
+
+def _check_served(source: SourceFile, config: TrainingConfig) -> None:
+    shape, parallel = config.shape, _section(source, "parallelism")
+    lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
+    refuse_unserved(
+        {
             "model.hidden_act": (shape.activation, shape.activation in _ACTIVATIONS),
             "model.normalization": (shape.normalization, shape.normalization in _NORMS),
             "parallelism.pipeline_parallel_schedule": (schedule, schedule in _SCHEDULES),

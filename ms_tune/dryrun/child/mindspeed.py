@@ -1,0 +1,165 @@
+"""Trains a MindSpeed-Core-MS model (dynamic graph) with the framework's own code, on synthetic tokens.
+
+The same calls as a training script of r0.1.0 makes: ``init_configs_from_yaml``, ``initialize_model_parallel``,
+``get_model``, ``get_optimizer``, ``TrainOneStepCell``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import mindspore
+import numpy as np
+from mindspore import Tensor
+from mindspore.communication import init
+
+from ms_tune.dryrun.child.common import make_initialisation_cheap, make_stacks_cheap, report, write_tensor_list
+from ms_tune.dryrun.child.mindspeed_compat import (
+    initialise_at_once,
+    never_overflow,
+    receive_by_the_public_function,
+    start_without_gradients,
+)
+from ms_tune.dryrun.job import mindspeed_job_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+# Where the modules lie: of MindSpeed-Core-MS r0.1.0, and of the MindFormers that it came from.
+_PLACES = {
+    "mindspeed_ms": {
+        "config": "mindspeed_ms.core.config",
+        "state": "mindspeed_ms.core.parallel_state",
+        "p2p": "mindspeed_ms.core.pipeline_parallel.p2p_communication",
+        "optimizer": "mindspeed_ms.core.optimizer",
+        "training": "mindspeed_ms.training.training",
+        "weight_decay": "mindspeed_ms.training.utils",
+        "model": "mindspeed_ms.legacy.model.gpt_model",
+    },
+    "mindformers.experimental.parallel_core.pynative": {
+        "config": "{}.config",
+        "state": "mindformers.parallel_core.inference.parallel_state",
+        "p2p": "{}.pipeline_parallel.p2p_communication",
+        "optimizer": "{}.optimizer",
+        "training": "{}.training.training",
+        "weight_decay": "{}.training.utils",
+        "model": "ms_tune.dryrun.child.mindspeed_model",
+    },
+}
+
+
+class _Library:
+    """The framework's modules, by what they do."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def __getattr__(self, part: str) -> ModuleType:
+        return import_module(_PLACES[self._package][part].format(self._package))
+
+
+def run(job_data: Mapping[str, object]) -> None:
+    """Build this rank's part of the model from the rewritten config, train it, and list what stays in memory."""
+    job = mindspeed_job_from_json(job_data)
+    report("build")
+    mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
+    mindspore.set_device("Ascend", 0)
+    make_initialisation_cheap()
+    make_stacks_cheap()
+    initialise_at_once()
+    start_without_gradients()
+    init()
+    library: Any = _Library(job.package)
+    receive_by_the_public_function(library.p2p)
+    config = library.config.init_configs_from_yaml(job.config_file)
+    _split(library, config.parallel_config)
+    model, optimizer, step = _build(library, config)
+    data = _data(config)
+    for number in range(1, job.steps + 1):
+        report("step", number, job.steps)
+        step(**data)
+    mindspore.runtime.synchronize()
+    write_tensor_list(_tensors(model, optimizer))
+    report("write")
+
+
+def _split(library: Any, parallel: Any) -> None:  # noqa: ANN401 - objects of the framework, which has no types
+    chunks = parallel.virtual_pipeline_model_parallel_size
+    library.state.initialize_model_parallel(
+        tensor_model_parallel_size=parallel.tensor_model_parallel_size,
+        pipeline_model_parallel_size=parallel.pipeline_model_parallel_size,
+        virtual_pipeline_model_parallel_size=chunks if chunks is not None and chunks > 1 else None,
+        context_parallel_size=parallel.context_parallel_size,
+        expert_model_parallel_size=parallel.expert_model_parallel_size,
+    )
+
+
+def _build(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - as above
+    """The model, its optimizer, and the cell that trains one step."""
+    training, model_config = config.training_config, config.model_config
+
+    def provide(*, pre_process: bool = True, post_process: bool = True) -> object:
+        return library.model.GPTModel(model_config, pre_process=pre_process, post_process=post_process)
+
+    model = library.training.get_model(provide, training)
+    parameters = library.weight_decay.set_weight_decay(model.trainable_params(), config.optimizer_config.weight_decay)
+    optimizer = library.optimizer.get_optimizer(
+        config.optimizer_config, training, parameters, model, grad_allreduce_op=training.loss_reduction
+    )
+    step = library.training.TrainOneStepCell(model, optimizer, None, training, model_config)
+    never_overflow(step.parallel_reducer)
+    step.set_train()
+    return model, optimizer, step
+
+
+def _data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
+    """All micro-batches of a step. Nothing is computed, only shapes and number formats count."""
+    samples = config.dataset_config.batch_size * config.dataset_config.micro_batch_num
+    words = config.model_config.seq_length
+    tokens = np.zeros((samples, words), np.int32)
+    return {
+        "tokens": Tensor(tokens),
+        "position_ids": Tensor(tokens),
+        "attention_mask": Tensor(np.zeros((samples, 1, words, words), np.uint8)),
+        "loss_mask": Tensor(np.ones((samples, words), np.float32)),
+        "labels": Tensor(tokens),
+    }
+
+
+def _tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - as above
+    """The tensors that live for the whole run, by category. With DDP, weights and gradients are parts of buffers."""
+    kinds = [getattr(chunk, kind, None) for chunk in model for kind in ("buffers", "expert_parallel_buffers")]
+    # Without DDP there are none, and `buffers` is a method that every Cell has.
+    buffers = [buffer for kind in kinds if isinstance(kind, list) for buffer in kind]
+    weights = [buffer.param_data[0 : buffer.numel] for buffer in buffers if buffer.param_data is not None]
+    # `set_hidden_states` holds what the stage before has sent, which is no weight.
+    named = [weight for weight in model.get_parameters() if "set_hidden_states" not in weight.name]
+    weights += [weight for weight in named if not _lies_in(weight, weights)]
+    gradients = [buffer.grad_data for buffer in buffers]
+    buffered = [*weights, *gradients]
+    state = [tensor for tensor in _held(optimizer, set()) if not _lies_in(tensor, buffered)]
+    return {"weights": weights, "optimizer_state": state, "gradients": gradients}
+
+
+def _lies_in(tensor: Tensor, buffers: list[Tensor]) -> bool:
+    return any(0 <= tensor.data_ptr() - buffer.data_ptr() < buffer.nbytes for buffer in buffers)
+
+
+def _held(thing: object, seen: set[int]) -> Iterator[Tensor]:
+    """All tensors that an optimizer holds, in lists, dictionaries and the optimizers inside it."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        if not str(thing.device).startswith("CPU"):
+            yield thing
+    elif isinstance(thing, list | tuple):
+        for item in thing:
+            yield from _held(item, seen)
+    elif isinstance(thing, dict):
+        for item in thing.values():
+            yield from _held(item, seen)
+    elif "ptimizer" in type(thing).__name__ or "Adam" in type(thing).__name__:
+        yield from _held(vars(thing), seen)

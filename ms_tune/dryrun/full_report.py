@@ -1,0 +1,79 @@
+"""The ranks of a finished job read once more with all of their files, for the report of ``ms-tune memory``.
+
+Verdicts need the blocks alone; a report for the browser shows number formats, launches and collectives as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.memory.findings import findings_between
+from ms_tune.memory.report import MemoryReport, RankReport, Wish, analyse_rank
+from ms_tune.memory.stages import stages_of
+from ms_tune.trace.folder import find_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ms_tune.dryrun.result import CommandResult, DryrunResult, RankResult, Reading, StageResult
+
+
+class WorstFirst(MemoryReport):
+    """A report whose ranks stand in the order of their verdicts, which may be about more layers than were run."""
+
+    __slots__ = ()
+
+    @property
+    def worst(self) -> RankReport:
+        """The first rank."""
+        return self.ranks[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobReport:
+    """The report of a job.
+
+    Attributes:
+        memory: Its ranks, the worst first.
+        stages: Their results, in the same order; empty for a command, whose stages nobody knows.
+        left_out: Ranks that need less and are not in it.
+    """
+
+    memory: MemoryReport
+    stages: tuple[StageResult, ...]
+    left_out: int
+
+
+def job_report(result: DryrunResult, most: int) -> JobReport:
+    """The stages of a job.
+
+    Args:
+        result: A finished job that left traces.
+        most: Stages to show at most.
+
+    Raises:
+        TraceError: A trace cannot be read any more.
+    """
+    ordered = sorted(result.stages, key=lambda stage: -stage.judged_bytes)
+    shown = ordered[:most]
+    ranks = [_in_full(stage.reading, stage.limit.bytes, stage.run.rank) for stage in shown]
+    memory = _report(result.folder, ranks, [stage.run.stage for stage in shown])
+    return JobReport(memory, tuple(shown), len(ordered) - len(shown))
+
+
+def command_report(result: CommandResult, most: int) -> JobReport:
+    """The ranks of a command; see :func:`job_report`."""
+    ordered: list[RankResult] = sorted(result.ranks, key=lambda rank: -rank.reading.peak_bytes)
+    ranks = [_in_full(one.reading, one.limit.bytes, one.rank) for one in ordered[:most]]
+    return JobReport(_report(result.folder, ranks, stages_of(ranks)), (), len(ordered) - len(ranks))
+
+
+def _in_full(reading: Reading, limit_bytes: int, rank: int | None) -> RankReport:
+    (files,) = find_trace(reading.trace).ranks
+    return analyse_rank(replace(files, rank=rank), Wish(limit_bytes=limit_bytes), lambda _: None)
+
+
+def _report(folder: Path, ranks: Sequence[RankReport], stages: Iterable[int | None]) -> MemoryReport:
+    return WorstFirst(folder, tuple(ranks), tuple(stages), findings_between(ranks, stale=False))

@@ -1,0 +1,129 @@
+"""The reference transformer beside MindFormers 2.1's own dynamic-graph network, tensor for tensor on one device.
+
+What is compared is what lives at the peak and is no weight, gradient or optimizer state: activations and what the loss
+takes. How weights are sharded is HyperParallel's doing, which is not at hand.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.dryrun.machine import needs_mindformers
+from tests.oracle import dynamic_network, wheels
+
+pytestmark = [pytest.mark.mindspore, needs_mindformers]
+
+COMMON: dict[str, Any] = {
+    "vocab_size": 32000,
+    "hidden_size": 1024,
+    "num_attention_heads": 8,
+    "seq_length": 2048,
+    "hidden_act": "silu",
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "attention_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "params_dtype": "bfloat16",
+    "compute_dtype": "bfloat16",
+    "layernorm_compute_dtype": "float32",
+    "softmax_compute_dtype": "float32",
+    "rotary_dtype": "float32",
+    "use_flash_attention": True,
+    "gated_linear_unit": True,
+    "add_bias_linear": False,
+    "normalization": "RMSNorm",
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "qwen3": {**COMMON, "model_type": "qwen3", "intermediate_size": 3072, "num_key_value_heads": 4, "head_dim": 128},
+    "deepseek_v3": {
+        **COMMON,
+        "model_type": "deepseek_v3",
+        "intermediate_size": 2048,
+        "multi_latent_attention": True,
+        "qk_layernorm": True,
+        "q_lora_rank": 768,
+        "kv_lora_rank": 256,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 192,
+        "position_embedding_type": "rope",
+        "num_nextn_predict_layers": 0,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 16,
+        "num_experts_per_tok": 4,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 512,
+        "moe_shared_expert_intermediate_size": 512,
+        "router_dense_type": "float32",
+        "scoring_func": "sigmoid",
+        "moe_router_load_balancing_type": "seq_aux_loss",
+        "moe_aux_loss_coeff": 0.001,
+        "norm_topk_prob": True,
+        "moe_grouped_gemm": True,
+        "moe_router_enable_expert_bias": True,
+        "mla_qkv_concat": True,
+    },
+}
+REST: dict[str, Any] = {
+    "training": {"local_batch_size": 1, "global_batch_size": 1},
+    "optimizer": {"type": "AdamW"},
+    "parallelism": {"data_parallel_shard": 1, "tensor_parallel": 1, "pipeline_parallel": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def mindformers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MindFormers 2.1, unpacked."""
+    found = wheels.wheel("2.1")
+    if isinstance(found, str):
+        pytest.skip(found)
+    folder = tmp_path_factory.mktemp("mindformers")
+    with zipfile.ZipFile(found) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def ms_tune(folder: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "ms_tune", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def held(folder: Path, run: str) -> int:
+    """Bytes at the peak that are no weights, gradients or optimizer state."""
+    report = ms_tune(folder, "memory", run, "--json")
+    kept = report["categories_at_peak"]
+    return int(report["peak_bytes"] - kept["weights"] - kept["gradients"] - kept["optimizer_state"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_activations_are_those_of_the_real_network(name: str, mindformers: Path, tmp_path: Path) -> None:
+    both: dict[str, list[int]] = {"real": [], "reference": []}
+    for layers in (2, 3):
+        text = yaml.safe_dump({**REST, "model": {**MODELS[name], "num_hidden_layers": layers}})
+        (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+        program = [sys.executable, str(Path(dynamic_network.__file__)), str(mindformers), str(tmp_path / "config.yaml")]
+        real, own = f"real_{layers}", f"reference_{layers}"
+        subprocess.run(
+            [sys.executable, "-m", "ms_tune", "dryrun", "--run-dir", real, "--", *program],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
+        ms_tune(tmp_path, "dryrun", "config.yaml", "--devices", "1", "--run-dir", own, "--json")
+        both["real"].append(held(tmp_path, real))
+        both["reference"].append(held(tmp_path, own))
+    of_a_layer = {run: three - two for run, (two, three) in both.items()}
+    assert of_a_layer["reference"] == pytest.approx(of_a_layer["real"], rel=0.01), both
+    assert both["reference"][0] == pytest.approx(both["real"][0], rel=0.01), both

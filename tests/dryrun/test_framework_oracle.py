@@ -1,0 +1,65 @@
+"""The reference transformer beside the real framework: the same memory, config by config.
+
+Not in the default run, for it takes minutes and an environment of its own. ``MS_TUNE_TEST_MINDSPEED`` names a Python that
+has MindSpore 2.7, MindFormers 1.6 (which holds MindSpeed-Core-MS's layers) and what ms-tune depends on.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PYTHON = os.environ.get("MS_TUNE_TEST_MINDSPEED", "")
+DATA = yaml.safe_load((CHECKOUT / "tests/data/framework_cases.yaml").read_text(encoding="utf-8"))
+CLOSE = 0.015
+
+
+def config_of(case: str) -> dict[str, Any]:
+    config: dict[str, Any] = copy.deepcopy(DATA["base"])
+    for path, value in DATA["cases"][case].items():
+        section, key = path.split(".", 1)
+        config[section][key] = value
+    return config
+
+
+def dryrun(folder: Path, *options: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [PYTHON, "-m", "ms_tune", "dryrun", "case.yaml", "--devices", str(DATA["devices"]), "--json", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def mask_bytes(config: dict[str, Any], result: dict[str, Any]) -> int:
+    """The attention mask of all micro-batches, one byte each: data of the real run that the reference does without."""
+    batch, length = config["dataset_config"], config["model_config"]["seq_length"]
+    changed = {change["key"]: change["after"] for change in result["changes"]}
+    micro_batches: int = changed.get("dataset_config.micro_batch_num", batch["micro_batch_num"])
+    return micro_batches * int(batch["batch_size"]) * int(length) ** 2
+
+
+@pytest.mark.mindspore
+@pytest.mark.skipif(not PYTHON, reason="MS_TUNE_TEST_MINDSPEED names no Python with MindSpore 2.7 and MindFormers 1.6")
+@pytest.mark.parametrize("case", DATA["cases"])
+def test_the_reference_needs_the_memory_that_the_framework_needs(case: str, tmp_path: Path) -> None:
+    config = config_of(case)
+    (tmp_path / "case.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    real, reference = dryrun(tmp_path), dryrun(tmp_path, "--reference")
+    assert real["model"] != reference["model"], "the framework's own code was not used"
+    mask = mask_bytes(config, real)
+    for one, other in zip(real["stages"], reference["stages"], strict=True):
+        assert other["peak_bytes"] == pytest.approx(one["peak_bytes"] - mask, rel=CLOSE), f"stage {one['stage']}"
