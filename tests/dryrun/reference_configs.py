@@ -140,6 +140,17 @@ CASES = {
         2,
     ),
     "Qwen3": Case(_PYNATIVE, 4),
+    # Several devices, and still only one part of every weight.
+    "Qwen3, one shard": Case(
+        _with(_PYNATIVE, parallelism={"data_parallel_shard": 1, "tensor_parallel": 2, "sequence_parallel": True}), 2
+    ),
+    "Qwen3 on one device": Case(_PYNATIVE, 1),
+    "overlapped": Case(
+        edited(
+            edited(_DENSE, "training_config.overlap_grad_reduce", value=True), "training_config.bucket_size", 200_000
+        ),
+        2,
+    ),
     "Qwen3-MoE": Case(
         _with(
             _PYNATIVE,

@@ -45,6 +45,8 @@ STAGES = [
         ("old ways: no FlashAttention, gelu, LayerNorm, learned positions", (0,)),
         ("float32 without buffers", (0,)),
         ("Qwen3", (0,)),
+        ("Qwen3, one shard", (0,)),
+        ("Qwen3 on one device", (0,)),
         ("Qwen3-MoE", (0,)),
         ("DeepSeek-V3", (0, 1)),
         ("GLM-4, interleaved", (0, 1)),
@@ -128,6 +130,18 @@ def test_the_peak_grows_by_the_same_with_every_layer(name: str, stage: int, tmp_
         folder.mkdir()
         peaks[layers] = simulate(folder, name, stage, layers).peak
     assert peaks[4] + 8 * (peaks[4] - peaks[3]) == pytest.approx(peaks[12], rel=0.01)
+
+
+def test_overlapped_reduction_keeps_a_copy_of_every_bucket_but_the_first(tmp_path: Path) -> None:
+    made = simulate(tmp_path, "overlapped")
+    gradients = made.tensors["gradients"]
+    (path,) = made.folder.rglob("memory_block.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        copies = sum(int(row["size"]) for row in csv.DictReader(file) if "Function:send" in row["python_stack"])
+    # The buffer begins with the last weights, float32: the last norm, and the two projections of the last feed-forward.
+    first = 4 * (256 + 256 * 512 + 1024 * 256)
+    # Of two steps: the copies that are sent, and this rank's half of the results.
+    assert copies / 2 == pytest.approx(gradients - first + gradients / 2, rel=0.001)
 
 
 _NAMES = """

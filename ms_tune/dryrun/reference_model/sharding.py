@@ -55,7 +55,8 @@ class ShardedWeight:
         storage = self.whole.untyped_storage()
         storage.resize_(self.whole.size * self.whole.itemsize)
         if self.group.size == 1:
-            self.whole.copy_(self.part.reshape(self.whole.shape))
+            # Not `whole.copy_`: a weight that is trained must not be written in place, and its versions are counted.
+            storage.copy_(self.part.untyped_storage())
             return
         distributed.all_gather_into_tensor(self.whole.view(-1), self.part, group=self.group.name)
 
