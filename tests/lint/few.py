@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.lint import checklist, run
+from ms_tune.lint.fix import Fixed, mend
 from ms_tune.lint.settings import settings_for
+from ms_tune.texts import Language, render
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from ms_tune.config.dialects.recognise import Dialect
+    from ms_tune.config.source import SourceFile
     from ms_tune.lint.checklist import Check
+    from ms_tune.lint.finding import Finding
 
 IDS = frozenset(f"MST{number}" for number in (101, 102, 202, 204, 401, 404, 501, 502, 503, 505, 508, 509, 605, 606))
 
@@ -32,3 +38,14 @@ def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
     run._check_names.cache_clear()
     settings_for.cache_clear()
     monkeypatch.setattr(run, "built_in", few)
+
+
+def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile], tuple[Finding, ...]]) -> None:
+    """Assert that the fix makes the check's good example of its bad one, once, and only if it is asked for where unsafe."""
+    (finding,) = again(bad)
+    assert finding.fix is not None
+    assert all(render(finding.fix.title, language) for language in Language)
+    after, done = mend(bad, again, unsafe=True)
+    assert done == Fixed(check.good, 1)
+    assert mend(after, again, unsafe=True)[1].count == 0
+    assert mend(bad, again)[1].count == int(finding.fix.safe)

@@ -17,8 +17,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.lint.environment import environment_checks, from_process, lint_environment, parse_env, parse_shell
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.fix import Fixed, mend
-from ms_tune.texts import Language, render
-from tests.lint.few import profile_for
+from tests.lint.few import check_the_example, profile_for
 
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
@@ -48,14 +47,7 @@ def test_the_fix_makes_the_good_example_of_the_bad_one(check: Check) -> None:
         assert isinstance(source, EnvironmentSource)
         return lint_environment(source.environment, (check,), profile_for(check))
 
-    bad = parse_shell(check.bad, FILE).source()
-    (finding,) = again(bad)
-    assert finding.fix is not None
-    assert all(render(finding.fix.title, language) for language in Language)
-    after, done = mend(bad, again, unsafe=True)
-    assert done == Fixed(check.good, 1)
-    assert mend(after, again, unsafe=True)[1].count == 0
-    assert mend(bad, again)[1].count == int(finding.fix.safe)
+    check_the_example(check, parse_shell(check.bad, FILE).source(), again)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,9 @@ from ms_tune.lint.fix import Fixed, mend
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python
 from ms_tune.lint.python_code.mint_names import AXES, DROP_IN, PARAMETERS, WITH_KEYWORDS
 from ms_tune.lint.python_code.swaps import Swap, leads_to
-from ms_tune.texts import Language, render
 from tests.config.corpus import SITE_PACKAGES
 from tests.dryrun.machine import needs_mindspore
-from tests.lint.few import profile_for
+from tests.lint.few import check_the_example, profile_for
 
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
@@ -44,14 +43,7 @@ def test_the_fix_makes_the_good_example_of_the_bad_one(check: Check) -> None:
     def again(source: SourceFile) -> tuple[Finding, ...]:
         return lint_python(source, (check,), profile_for(check))
 
-    bad = parse_python(check.bad, FILE)
-    (finding,) = again(bad)
-    assert finding.fix is not None
-    assert all(render(finding.fix.title, language) for language in Language)
-    after, done = mend(bad, again, unsafe=True)
-    assert done == Fixed(check.good, 1)
-    assert mend(after, again, unsafe=True)[1].count == 0
-    assert mend(bad, again)[1].count == int(finding.fix.safe)
+    check_the_example(check, parse_python(check.bad, FILE), again)
 
 
 @pytest.mark.parametrize(
