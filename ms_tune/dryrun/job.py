@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+JOB_FILE = "job.json"  # in the process's working folder
+
+
 @dataclass(frozen=True, slots=True)
 class ReferenceJob:
     """Train one stage of ms-tune's reference transformer.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.launcher import LOG, too_long
 from ms_tune.dryrun.result import PhasePeak, Reading
 from ms_tune.errors import RunError
@@ -56,7 +58,16 @@ def check_end(folder: Path, ended: Ended, timeout: float, *, level: int = 1) -> 
 
 def see_log(folder: Path) -> Message:
     """Where to read more."""
-    return msg("dryrun.run.log", log=folder / LOG)
+    by_framework = _kind_of_job(folder) == "mindspeed"
+    return msg("reference.run.log" if by_framework else "dryrun.run.log", log=folder / LOG)
+
+
+def _kind_of_job(folder: Path) -> object:
+    """What kind of job ran in a folder; None for a user's command."""
+    try:
+        return json.loads((folder / JOB_FILE).read_text(encoding="utf-8")).get("kind")
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def read_rank(folder: Path, rank: int | None, seconds: float) -> Reading:

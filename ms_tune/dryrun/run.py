@@ -17,6 +17,7 @@ from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, p
 from ms_tune.dryrun.engines.choice import engine_for, reach
 from ms_tune.dryrun.engines.local import LocalEngine
 from ms_tune.dryrun.environment import overridden
+from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
 from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, Verdict
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Engine, Observer, State
     from ms_tune.texts import Message
 
-_JOB = "job.json"
-_CHILD = ("-m", "ms_tune.dryrun.child", _JOB)
+_CHILD = ("-m", "ms_tune.dryrun.child", JOB_FILE)
 
 
 def dryrun(request: DryrunRequest, observer: Observer) -> DryrunResult:
@@ -223,7 +223,7 @@ def _engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> Engin
 def _task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
     return Task(
         folder=folder,
-        files={_JOB: json_text(run.job.to_json()), **run.files},
+        files={JOB_FILE: json_text(run.job.to_json()), **run.files},
         arguments=_CHILD,
         rank=run.rank,
         world_size=run.world_size,

@@ -7,6 +7,10 @@ TEXTS = {
         "run ms-tune's reference transformer even where the framework of a MindSpeed-Core-MS config is installed",
         "即使已安装 MindSpeed-Core-MS 配置所属的框架，也使用 ms-tune 参考模型",
     ),
+    "reference.run.log": Text(
+        "its whole output is in {log}; --reference runs ms-tune's reference transformer instead",
+        "完整输出见 {log}；也可以用 --reference 改为运行 ms-tune 参考模型",
+    ),
     "reference.by-framework": Text("the config's own model in {framework}", "{framework} 中该配置的模型"),
     "reference.not-included.data": Text(
         "the data set: tokens and an attention mask of (batch, 1, sequence, sequence) in bytes stand for it",

@@ -10,6 +10,7 @@ import yaml
 
 from ms_tune.dryrun.frameworks import mindspeed_framework
 from ms_tune.dryrun.job import MindSpeedJob, ReferenceJob, mindspeed_job_from_json
+from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
 from ms_tune.errors import UnsupportedError
 from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed
@@ -102,3 +103,18 @@ def test_the_reference_transformer_can_be_asked_for() -> None:
 def test_the_job_goes_through_its_file_and_back() -> None:
     job = MindSpeedJob("mindspeed_ms", "config.yaml", 2)
     assert mindspeed_job_from_json(job.to_json()) == job
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        ('{"kind": "mindspeed"}', "reference.run.log"),
+        ('{"kind": "reference"}', "dryrun.run.log"),
+        ("[1]", "dryrun.run.log"),
+        (None, "dryrun.run.log"),
+    ],
+)
+def test_where_the_framework_failed_the_way_out_is_told(job: str | None, text: str, tmp_path: Path) -> None:
+    if job is not None:
+        (tmp_path / "job.json").write_text(job, encoding="utf-8")
+    assert see_log(tmp_path).id == text
