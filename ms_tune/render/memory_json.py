@@ -51,17 +51,7 @@ def _rank(rank: RankReport, top: int) -> dict[str, object]:
         "footprint_bytes": rank.curve.footprint_bytes,
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
         "limit_bytes": rank.limit_bytes,
-        "rows": len(rank.table) + rank.host_rows,
-        "host_rows": rank.host_rows,
-        "host_bytes": rank.host_bytes,
-        "rows_dropped": rank.table.dropped_count,
-        "dropped": [
-            {"file": file, "line": row.line, "reason": row.reason.id}
-            for file, (_, rows) in rank.refused().items()
-            for row in rows
-        ],
-        "dropped_by_file": {file: count for file, (count, _) in rank.refused().items()},
-        "truncated": rank.table.truncated,
+        **_rows(rank),
         "curve_mismatches": len(rank.curve.mismatches),
         "joined_rows": joined.joined_rows if joined else 0,
         "joinable_rows": joined.joinable_rows if joined else 0,
@@ -97,6 +87,23 @@ def _rank(rank: RankReport, top: int) -> dict[str, object]:
         "activations_by_layer": [
             {"layer": layer.layer, "bytes": layer.bytes, "count": layer.count} for layer in rank.activations
         ],
+    }
+
+
+def _rows(rank: RankReport) -> dict[str, object]:
+    """How much of the trace was read, and what was not."""
+    return {
+        "rows": len(rank.table) + rank.host_rows,
+        "host_rows": rank.host_rows,
+        "host_bytes": rank.host_bytes,
+        "rows_dropped": rank.table.dropped_count,
+        "dropped": [
+            {"file": file, "line": row.line, "reason": row.reason.id}
+            for file, (_, rows) in rank.refused().items()
+            for row in rows
+        ],
+        "dropped_by_file": {file: count for file, (count, _) in rank.refused().items()},
+        "truncated": rank.table.truncated,
     }
 
 
