@@ -1,0 +1,86 @@
+"""The GitHub Action and the pre-commit hooks: what they run, run here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ms_tune.cli.lint import build_parser
+from ms_tune.texts import Language
+
+ROOT = Path(__file__).parents[2]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+BAD = "run_mode: train\ntrainer: {type: CausalLanguageModelingTrainer}\nprofile: True\n"
+BASH = shutil.which("bash")
+
+
+def run_action(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """The last step of the action as a runner runs it: ``bash -eo pipefail``, inputs in the environment."""
+    step = ACTION["runs"]["steps"][-1]
+    given = {name: str(value["default"]) for name, value in ACTION["inputs"].items()} | inputs
+    environment = {name: given[text.split("inputs.")[1].rstrip(" }")] for name, text in step["env"].items()}
+    command = folder / "bin" / "ms-tune"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ms_tune "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    search = {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [str(BASH), "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=folder,
+        env=os.environ | environment | search | {"LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("one", "two", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.yaml").write_text(BAD, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.skipif(BASH is None, reason="the action runs in bash")
+@pytest.mark.parametrize("paths", ["one two", "one\ntwo\n"])
+def test_the_action_annotates_the_lines_of_every_path(folder: Path, paths: str) -> None:
+    done = run_action(folder, paths=paths)
+    assert done.returncode == 1
+    assert [line.partition(",")[0] for line in done.stdout.splitlines() if line] == [
+        "::warning file=one/train.yaml",
+        "::warning file=two/train.yaml",
+    ]
+
+
+@pytest.mark.skipif(BASH is None, reason="the action runs in bash")
+def test_the_action_writes_sarif_where_there_is_no_folder_yet(folder: Path) -> None:
+    done = run_action(folder, sarif="results/ms-tune.sarif", arguments="--exit-zero --ignore MST310", paths="one")
+    assert (done.returncode, done.stderr) == (0, "")
+    (run,) = json.loads((folder / "results" / "ms-tune.sarif").read_text(encoding="utf-8"))["runs"]
+    assert [result["ruleId"] for result in run["results"]] == ["MST509"]
+
+
+@pytest.mark.skipif(BASH is None, reason="the action runs in bash")
+def test_what_a_workflow_passes_in_is_no_script(folder: Path) -> None:
+    done = run_action(folder, paths="one; touch owned", arguments="$(touch owned)")
+    assert done.returncode == 2
+    assert not (folder / "owned").exists()
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_a_hook_is_a_command_that_there_is(hook: dict[str, str]) -> None:
+    program, command, *options = shlex.split(hook["entry"])
+    assert (program, command) == ("ms-tune", "lint")
+    parsed = build_parser(Language.EN).parse_args([*options, "a.yaml", "b.py"])
+    assert parsed.skip_unknown
+    assert hook["id"] in (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
