@@ -79,10 +79,10 @@ def _find(name: str, rules: Sequence[Rule]) -> Rule:
 
 def _write_reference(rules: Sequence[Rule], folder: Path, console: Console) -> None:
     """Write the pages, and remove those of checks that are no more."""
-    from ms_tune.lint.topics import by_topic  # noqa: PLC0415 - seldom needed
+    from ms_tune.lint.topics import course  # noqa: PLC0415 - seldom needed
     from ms_tune.render.rule_markdown import MARK, reference  # noqa: PLC0415 - as above
 
-    pages = reference(by_topic(rules))
+    pages = reference(course(rules))
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.md"):
         if old.name not in pages and old.read_text(encoding="utf-8").startswith(MARK):

@@ -98,11 +98,19 @@ class FixRule:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a check's claim can be read in the framework's own source."""
+    """Where a check's claim can be read in the framework's own source.
+
+    Args:
+        framework: Whose source it is.
+        version: In which release.
+        file: The path in its package or repository.
+        symbol: The class or function, such as ``LayerSetting._check_inputs``; empty for the whole file.
+    """
 
     framework: str
     version: str
     file: str
+    symbol: str = ""
 
 
 @dataclass(frozen=True, slots=True)

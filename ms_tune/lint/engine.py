@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from ms_tune.lint.checklist import Function
 from ms_tune.lint.conditions import applies, violations
 from ms_tune.lint.context import Context
-from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording
+from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording, dotted, last_key
 from ms_tune.lint.fix import propose, proved
 from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
 from ms_tune.texts import Language, lookup
@@ -83,7 +83,7 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
     elif (violation.at_key or span.start == span.end) and position.key is not None:
         span = position.key
     params = {
-        "key": str(violation.path[-1]) if violation.path else "",
+        "key": last_key(violation.path),
         "path": dotted(violation.path),
         "value": _shown(source, position.definition),
         **{name: str(value) for name, value in violation.params.items()},
@@ -130,14 +130,6 @@ def _broken(check: Check, source: SourceFile, error: Exception) -> Finding:
         span=source.nearest(()).value,
         message=Wording(lookup("lint.internal-error"), params),
     )
-
-
-def dotted(path: Iterable[str | int]) -> str:
-    """A key path for people: ``parallel.dataset_strategy[0]``."""
-    words = ""
-    for item in path:
-        words += f"[{item}]" if isinstance(item, int) else f".{item}" if words else item
-    return words
 
 
 def _shown(source: SourceFile, span: Span) -> str:

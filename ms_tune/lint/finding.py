@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.texts import Language
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ms_tune.config.source import KeyPath, Span
     from ms_tune.config.spans import Change, Edit
@@ -111,3 +111,17 @@ class Finding:
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
     unfixable: Message | None = None
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """A key path for people: ``parallel.dataset_strategy[0]``."""
+    words = ""
+    for item in path:
+        words += f"[{item}]" if isinstance(item, int) else f".{item}" if words else item
+    return words
+
+
+def last_key(path: Sequence[str | int]) -> str:
+    """The end of a key path for people, from its last key on: ``recompute[0]``; nothing for an empty path."""
+    start = max((index for index, item in enumerate(path) if isinstance(item, str)), default=0)
+    return dotted(path[start:])

@@ -9,7 +9,7 @@ from ms_tune.config.source import parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, overlap, prove, spell
 from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.finding import Fix
+from ms_tune.lint.finding import Fix, last_key
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _change(kind: ChangeKind, rule: FixRule, violation: Violation, params: Mappi
 
 def title_of(change: Change) -> Message:
     """What a change does, in words."""
-    key = str(change.path[-1])
+    key = last_key(change.path)
     if change.kind is ChangeKind.REMOVE_KEY:
         return msg("lint.fix.remove-key", key=key)
     value = change.value if change.kind is ChangeKind.RENAME_KEY else change.raw or spell(change.value)

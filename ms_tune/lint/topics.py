@@ -1,10 +1,10 @@
-"""The chapters of the rule reference: what the checks of one subject have in common, and in what order to read them."""
+"""The rule reference as a course: parts of chapters, and in each what the checks of one subject have in common."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.lint.cache import read_values
 from ms_tune.lint.rules import unfolded
@@ -12,9 +12,22 @@ from ms_tune.resources import data_folder
 from ms_tune.texts import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ms_tune.lint.rules import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Checks that are read together.
+
+    Args:
+        text: The one thing to know before reading about them.
+        rules: The checks in reading order.
+    """
+
+    text: Text
+    rules: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +38,62 @@ class Topic:
         id: Its name in links.
         title: Its heading.
         text: What there is to know before reading about single checks.
-        rules: The checks in reading order.
+        groups: Its checks; none is empty.
     """
 
     id: str
     title: Text
     text: Text
-    rules: tuple[Rule, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All checks of the chapter in reading order."""
+        return tuple(chain.from_iterable(group.rules for group in self.groups))
 
 
-def by_topic(rules: Iterable[Rule]) -> tuple[Topic, ...]:
-    """The chapters with their rules; those that no chapter names, such as a user's own, are in the last one."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Chapters that answer one question of somebody who tunes a model.
+
+    Args:
+        title: The question.
+        text: What the reader learns.
+        topics: The chapters in reading order; none is empty.
+    """
+
+    title: Text
+    text: Text
+    topics: tuple[Topic, ...]
+
+
+def course(rules: Iterable[Rule]) -> tuple[Part, ...]:
+    """All parts in reading order; checks that no group names, such as a user's own, are in the last group."""
+    values = read_values(data_folder("checklists") / "reference" / "topics.yaml")
     left = {rule.name: rule for rule in rules}
-    entries = read_values(data_folder("checklists") / "reference" / "topics.yaml")["topics"]
-    named = [[left.pop(name) for name in chain(*entry["checks"]) if name in left] for entry in entries]
-    named[-1] += left.values()
-    return tuple(
-        Topic(entry["id"], Text(**entry["title"]), unfolded(Text(**entry["text"])), tuple(some))
-        for entry, some in zip(entries, named, strict=True)
-        if some
+    taken = {
+        entry["id"]: [[left.pop(name) for name in chain(*group["checks"]) if name in left] for group in entry["groups"]]
+        for entry in values["topics"]
+    }
+    taken[values["topics"][-1]["id"]][-1] += left.values()
+    topics = {entry["id"]: _topic(entry, taken[entry["id"]]) for entry in values["topics"]}
+    parts = (
+        Part(
+            _text(entry["title"]),
+            _text(entry["text"]),
+            tuple(topics[name] for name in entry["topics"] if topics[name].rules),
+        )
+        for entry in values["parts"]
     )
+    return tuple(part for part in parts if part.topics)
+
+
+def _topic(entry: Mapping[str, Any], rules: Iterable[Iterable[Rule]]) -> Topic:
+    groups = (Group(_text(group["text"]), tuple(some)) for group, some in zip(entry["groups"], rules, strict=True))
+    return Topic(
+        entry["id"], _text(entry["title"]), _text(entry["text"]), tuple(group for group in groups if group.rules)
+    )
+
+
+def _text(value: Mapping[str, str]) -> Text:
+    return unfolded(Text(**value))

@@ -34,6 +34,7 @@ def _rule(rule: Rule) -> dict[str, object]:
         "bad": rule.bad,
         "good": rule.good,
         "evidence": [
-            {"framework": item.framework, "version": item.version, "file": item.file} for item in rule.evidence
+            {"framework": item.framework, "version": item.version, "file": item.file, "symbol": item.symbol or None}
+            for item in rule.evidence
         ],
     }

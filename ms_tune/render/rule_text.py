@@ -37,7 +37,10 @@ def write_rule(rule: Rule, console: Console) -> None:
             _section(text_id, "\n".join(f"  {line}" for line in example.rstrip().splitlines()), console)
     _section("rule.fix", f"{_say(rule.help, console)}\n{console.text(f'rule.fix.{rule.fix}')}", console)
     if rule.evidence:
-        lines = (f"  {item.framework} {item.version}: {item.file}" for item in rule.evidence)
+        lines = (
+            f"  {item.framework} {item.version}: {item.file}{f', {item.symbol}' if item.symbol else ''}"
+            for item in rule.evidence
+        )
         _section("rule.evidence", "\n".join(lines), console)
 
 

@@ -36,13 +36,23 @@ TEXTS = {
     "rule.written": Text("{count} pages written to {folder}", "已在 {folder} 中写入 {count} 页"),
     "rule.index.title": Text("The checks of ms-tune lint", "ms-tune lint 的检查项"),
     "rule.index.text": Text(
-        "What a MindSpore training config gets wrong, and what it costs on Ascend. Each page says why it matters, shows a bad "
-        "and a good example (both are run as tests), how it is mended, and where in the framework's source the claim can be "
-        "read. Read top to bottom, the chapters are a course in tuning: how a config is read, how a model is split and "
-        "placed, how memory is traded for time, and what slows a run down.",
-        "MindSpore 训练配置容易出错的地方，以及在昇腾上的代价。每一页说明其重要性，给出正反示例（均作为测试运行），"
-        "说明如何修改，以及可以在框架源码何处查证。从头读到尾就是一份调优教程：配置如何被读取、模型如何切分与放置、如何以时间换显存，以及什么会拖慢训练。",
+        "What a MindSpore training config gets wrong, and what it costs on Ascend. Each page says what the framework and the "
+        "device do, what is lost, and what to write instead; it shows a bad and a good example (both are run as tests), tells "
+        "whether the linter can mend it, and names the place in the framework's source where the claim can be read.",
+        "MindSpore 训练配置容易出错的地方，以及在昇腾上的代价。每一页说明框架与设备会怎么做、损失什么、应该怎么写，给出正反示例"
+        "（均作为测试运行），说明能否自动修复，并指出可在框架源码的何处查证。",
     ),
+    "rule.index.language": Text("In English", "中文版"),
+    "rule.index.path": Text("A reading path", "阅读路线"),
+    "rule.index.check": Text("check", "检查项"),
+    "rule.index.severity": Text("severity", "级别"),
+    "rule.index.fix": Text("fix", "自动修复"),
+    "rule.index.about": Text("about", "内容"),
+    "rule.index.fix.none": Text("by hand", "手动"),
+    "rule.index.fix.safe": Text("safe", "安全"),
+    "rule.index.fix.unsafe": Text("unsafe", "不安全"),
+    "rule.before": Text("previous", "上一页"),
+    "rule.after": Text("next", "下一页"),
     "rule.index.categories": Text("By kind of trouble", "按问题类型查找"),
     "rule.topic": Text("chapter", "章节"),
     "rule.why": Text("Why it matters on Ascend", "为什么重要（昇腾）"),

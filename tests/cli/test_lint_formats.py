@@ -12,7 +12,6 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.lint.checklist import built_in
 from ms_tune.lint.rules import all_rules
 from tests.lint.few import make_only_few
 
@@ -104,11 +103,11 @@ def test_sarif_of_every_check_is_valid(
 
 
 def test_sarif_explains_rules_in_both_languages(capsys: pytest.CaptureFixture[str]) -> None:
-    checks = {check.id: check for check in built_in()}
+    rules = {rule.id: rule for rule in all_rules()}
     for rule in sarif(capsys, "my config.yaml")["tool"]["driver"]["rules"]:
         for part in (rule["help"]["text"], rule["help"]["markdown"]):
-            assert checks[rule["id"]].why.en in part
-            assert checks[rule["id"]].why.zh in part
+            assert rules[rule["id"]].why.en in part
+            assert rules[rule["id"]].why.zh in part
 
 
 def test_sarif_fingerprints_survive_a_move(capsys: pytest.CaptureFixture[str], project: Path) -> None:

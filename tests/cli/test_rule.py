@@ -14,7 +14,8 @@ from ms_tune.lint.own import OWN_RULES
 from ms_tune.lint.rules import Rule, all_rules
 from ms_tune.lint.run import Job, check_file
 from ms_tune.lint.settings import Settings
-from ms_tune.lint.topics import by_topic
+from ms_tune.lint.topics import course
+from ms_tune.render.rule_contents import PAGES
 from ms_tune.render.rule_markdown import MARK, reference
 from ms_tune.resources import data_folder
 
@@ -94,36 +95,76 @@ def test_examples_of_the_linters_own_rules(rule: Rule) -> None:
 
 def test_the_reference_is_up_to_date() -> None:
     pages = {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")}
-    wanted = reference(by_topic(RULES))
+    wanted = reference(course(RULES))
     stale = sorted(name for name in {*pages, *wanted} if pages.get(name) != wanted.get(name))
     assert stale == [], "run: ms-tune rule --markdown docs/rules"
 
 
 def test_chapters_name_checks_that_there_are() -> None:
     entries = yaml.safe_load((data_folder("checklists") / "reference" / "topics.yaml").read_text(encoding="utf-8"))
-    named = Counter(name for topic in entries["topics"] for row in topic["checks"] for name in row)
+    rows = (row for topic in entries["topics"] for group in topic["groups"] for row in group["checks"])
+    named = Counter(name for row in rows for name in row)
     assert set(named) <= {rule.name for rule in RULES}
     assert max(named.values()) == 1
     assert len(RULES) - len(named) < len(RULES) / 20, "new checks want a place in checklists/reference/topics.yaml"
-    for topic in by_topic(RULES):
-        for text in (topic.title, topic.text):
-            assert text.en.isascii()
-            assert re.search("[一-鿿]", text.zh)
+    assert sorted(name for part in entries["parts"] for name in part["topics"]) == sorted(
+        topic["id"] for topic in entries["topics"]
+    )
+
+
+def test_the_course_says_everything_in_both_languages() -> None:
+    parts = course(RULES)
+    topics = [topic for part in parts for topic in part.topics]
+    texts = [text for part in parts for text in (part.title, part.text)]
+    texts += [text for topic in topics for text in (topic.title, topic.text)]
+    texts += [group.text for topic in topics for group in topic.groups]
+    for text in texts:
+        assert text.en.isascii()
+        assert re.search("[一-鿿]", text.zh)
+        assert not re.search("[一-鿿][,;:?!()]|[,;?!][一-鿿]", text.zh), text.zh
+    assert Counter(rule.id for topic in topics for rule in topic.rules) == Counter(rule.id for rule in RULES)
 
 
 def test_the_reference_hangs_together() -> None:
-    pages = reference(by_topic(RULES))
-    links = Counter(re.findall(r"\]\(([^)#]+)\)", pages["README.md"]))
-    assert links == dict.fromkeys((name for name in pages if name != "README.md"), 2)  # by chapter and by category
-    anchors = re.findall(r'<a id="([a-z]+)">', pages["README.md"])
-    assert {anchor for page in pages.values() for anchor in re.findall(r"#([a-z]+)\)", page)} == set(anchors)
-    for name, page in pages.items():
+    pages = reference(course(RULES))
+    rules = [name for name in pages if name not in PAGES.values()]
+    for index in PAGES.values():
+        links = Counter(re.findall(r"\]\(([^)#]+)\)", pages[index]))
+        (other,) = set(PAGES.values()) - {index}
+        assert links == {**dict.fromkeys(rules, 2), other: 1}  # by chapter and by category
+        anchors = re.findall(r'<a id="([a-z]+)">', pages[index])
+        assert set(re.findall(r"\(#([a-z]+)\)", pages[index])) == set(anchors)
+        for name in rules:
+            assert set(re.findall(rf"\({re.escape(index)}#([a-z]+)\)", pages[name])) <= set(anchors)
+    for name in rules:
+        page = pages[name]
         assert page.startswith(MARK)
         assert page.count("```") % 2 == 0
-        if name != "README.md":
-            assert re.search("[一-鿿]", page)
-            for example in re.findall(r"## Bad.*?```yaml\n(.*?)```", page, re.DOTALL):
-                assert example.strip()
+        assert re.search("[一-鿿]", page)
+        assert set(re.findall(r"\]\(([^)#]+\.md)[)#]", page)) <= set(pages)
+        for example in re.findall(r"## Bad.*?```yaml\n(.*?)```", page, re.DOTALL):
+            assert example.strip()
+
+
+def test_each_contents_speaks_one_language() -> None:
+    pages = reference(course(RULES))
+    assert set(re.findall("[一-鿿]+", pages["README.md"])) == {"中文版"}
+    for line in pages["README.zh.md"].splitlines():
+        if line.startswith(("| [", "## ", "# ")):
+            assert re.search("[一-鿿]", line), line
+
+
+def test_the_pages_can_be_read_one_after_the_other() -> None:
+    pages = reference(course(RULES))
+    name, read = "number-read-as-text.md", []
+    while True:
+        read.append(name)
+        following = re.search(r"\[next · 下一页\]\(([^)]+)\)", pages[name])
+        if following is None:
+            break
+        assert f"[previous · 上一页]({name})" in pages[following[1]]
+        name = following[1]
+    assert len(read) == len(set(read)) == len(RULES)
 
 
 def test_writing_the_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -131,9 +172,9 @@ def test_writing_the_reference(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     (tmp_path / "mine.md").write_text("mine\n", encoding="utf-8")
     code, _, err = run(capsys, "--markdown", str(tmp_path))
     assert code == 0
-    assert err == f"{len(RULES) + 1} pages written to {tmp_path}\n"
+    assert err == f"{len(RULES) + len(PAGES)} pages written to {tmp_path}\n"
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {*reference(by_topic(RULES)), "mine.md"}
+    assert names == {*reference(course(RULES)), "mine.md"}
 
 
 def test_own_checklists_are_explained_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

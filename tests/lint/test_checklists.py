@@ -15,7 +15,6 @@ from ms_tune.lint.engine import lint
 from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
-from tests.config.corpus import SITE_PACKAGES, wheel_configs
 from tests.lint.few import profile_for
 
 CHECKS = built_in()
@@ -80,18 +79,3 @@ def test_texts_say_the_same_in_both_languages(check: Check) -> None:
         assert text.en.isascii()
         # Full-width punctuation between Chinese characters.
         assert not re.search("[一-鿿][,;:?!()]|[,;?!][一-鿿]", text.zh), text.zh
-
-
-@pytest.mark.skipif(not wheel_configs(), reason="mindformers is not installed")
-def test_evidence_can_be_read_in_the_installed_framework() -> None:
-    installed = {
-        ("MindFormers", path.name.split("-")[1].removesuffix(".dist-info")): path.parent
-        for path in SITE_PACKAGES.glob("mindformers-*.dist-info")
-    } | {
-        ("MindSpore", path.name.split("-")[1].removesuffix(".dist-info")): path.parent
-        for path in SITE_PACKAGES.glob("mindspore-*.dist-info")
-    }
-    for check in CHECKS:
-        for evidence in check.evidence:
-            folder = installed.get((evidence.framework, evidence.version))
-            assert folder is None or (folder / evidence.file).is_file(), (check.id, evidence.file)

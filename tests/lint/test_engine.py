@@ -14,8 +14,8 @@ from ms_tune.config.dialects.recognise import Dialect, recognise
 from ms_tune.config.source import load_source, parse_source
 from ms_tune.errors import ConfigError
 from ms_tune.lint.checklist import Function, built_in, load_checklist
-from ms_tune.lint.engine import dotted, lint
-from ms_tune.lint.finding import Severity
+from ms_tune.lint.engine import lint
+from ms_tune.lint.finding import Severity, dotted
 from ms_tune.lint.versions import matches
 from ms_tune.texts import Language
 from tests.config.corpus import wheel_configs

@@ -20,7 +20,7 @@ from ms_tune.lint.environment import (
     read_env_file,
     read_shell,
 )
-from ms_tune.lint.environment.variables import items
+from ms_tune.lint.environment.variables import RUNTIME_BOOLEANS, RUNTIME_KEYS_OF_2_7, RUNTIME_KEYS_OF_2_10, items
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.config.corpus import SITE_PACKAGES
@@ -157,7 +157,7 @@ def test_positions_point_into_the_value() -> None:
         ("if a; then\nexport MS_ALLOC_CONF=enable_vmm:True\nfi\nexport MS_ALLOC_CONF=acl_allocator:True\n", ["MST804"]),
         ("export GLOG_v=2\nexport GLOG_v=3\n", []),
         ("export MS_ALLOC_CONF='enable_vmm:True;acl_allocator:False'\n", []),
-        ("export MS_ALLOC_CONF=memory_tracker_path:/a:b\n", []),
+        ("export MS_ALLOC_CONF=memory_tracker_path:/a:b\n", ["MST822"]),
         ("export MS_ALLOC_CONF=vmm_align_size:2\n", ["MST805"]),
         ("export MS_ALLOC_CONF=enable_vmm\n", ["MST801"]),
         ("export MS_ALLOC_CONF=$OTHER\n", []),
@@ -206,3 +206,26 @@ def test_files(tmp_path: Path) -> None:
         read_shell(tmp_path / "missing.sh")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_env_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"MS_DEV_LAUNCH_BLOCKING": "0", "TASK_QUEUE_ENABLE": "2"}, ["MST827"]),
+        ({"GLOG_v": "2", "TASK_QUEUE_ENABLE": "2"}, []),
+        ({"TASK_QUEUE_ENABLE": "2"}, []),
+    ],
+)
+def test_variables_of_torch_are_told_beside_those_of_mindspore(variables: dict[str, str], expected: list[str]) -> None:
+    assert [finding.id for finding in lint_environment(from_process(variables))] == expected
+
+
+@pytest.mark.skipif(not (SITE_PACKAGES / "mindspore").is_dir(), reason="mindspore is not installed")
+def test_keys_of_other_releases_are_not_among_those_of_the_installed_one() -> None:
+    header = SITE_PACKAGES / "mindspore/include/mindspore/ccsrc/include/runtime/utils/runtime_conf/runtime_env.h"
+    (version,) = SITE_PACKAGES.glob("mindspore-*.dist-info")
+    if not version.name.startswith("mindspore-2.9"):
+        pytest.skip("what 2.9 reads is told")
+    text = header.read_text(encoding="utf-8")
+    assert not [key for key in RUNTIME_KEYS_OF_2_7 | RUNTIME_KEYS_OF_2_10 if f'"{key}"' in text]
+    assert not [key for key in RUNTIME_BOOLEANS if f'"{key}"' not in text]

@@ -15,7 +15,7 @@ from tests.oracle import wheels
 if TYPE_CHECKING:
     from types import TracebackType
 
-_CHILD = Path(__file__).with_name("framework_child.py")
+_ROOT = Path(__file__).parents[2]  # where tests are a package
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,10 @@ class Framework:
     """
 
     def __init__(self, version: str, folder: Path) -> None:
-        command = [sys.executable, str(_CHILD), str(wheels.wheel(version)), version, str(folder)]
+        child = ("-m", "tests.oracle.framework_child")
+        command = [sys.executable, *child, str(wheels.wheel(version)), version, str(folder)]
         self.version = version
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Framework:  # noqa: PYI034 - Self is not in typing before 3.11
         return self

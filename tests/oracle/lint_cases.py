@@ -9,6 +9,7 @@ import yaml
 
 from ms_tune.layers import KEYS
 from tests.oracle.cases import random_case
+from tests.oracle.network_cases import ARCHITECTURES, LEGACY_EXPERTS, legacy_model, some
 
 if TYPE_CHECKING:
     from random import Random
@@ -72,24 +73,6 @@ _TOP: dict[str, tuple[Any, ...]] = {
     "resume_training": (False, True),
     "auto_trans_ckpt": (False, True),
 }
-_LEGACY_MOE: dict[str, tuple[Any, ...]] = {
-    "expert_num": (1, 8, 16),
-    "num_experts_chosen": (1, 2),
-    "capacity_factor": (1.1, 1.5),
-    "aux_loss_factor": (0.05, 0.01),
-    "routing_policy": ("TopkRouterV1", "TopkRouterV2", "TopkRouterV2"),
-    "expert_model_parallel": (None, 1, 2),
-    "use_allgather_dispatcher": (False, True),
-    "hot_expert_num": (0, 1),
-    "cold_token_percent": (1.0, 0.5),
-    "router_dense_type": ("float32", "bfloat16"),
-    "comp_comm_parallel_degree": (2, 4),
-    "aux_loss_types": (None, ["expert"]),
-    "aux_loss_factors": (None, [0.01]),
-    "update_step": (10000, 10),
-    "cur_layer": (0, 1),
-    "group_wise_a2a": (True, False),
-}
 _CORE: dict[str, tuple[Any, ...]] = {
     "hidden_dropout": (0.0, 0.1),
     "attention_dropout": (0.0, 0.1),
@@ -109,47 +92,13 @@ _CORE: dict[str, tuple[Any, ...]] = {
     "rotary_interleaved": (False, False, False, True),
     "window_size": (None, [1024, 0], [-1, -1]),
 }
-_LLAMA: dict[str, tuple[Any, ...]] = {
-    "n_kv_heads": (None, 1, 2, 4, 8),
-    "intermediate_size": (None, 256, 100, 90),
-    "multiple_of": (256, 2, 6),
-    "ffn_dim_multiplier": (None, 1, 1.3),
-    "seq_length": (64, 2048),
-    "use_attn_mask_compression": (False, False, True),
-    "use_eod_attn_mask_compression": (False, False, True),
-    "use_ring_attention": (False, False, True),
-    "compute_dtype": ("bfloat16", "Float16", "float32", "bf16"),
-    "residual_dtype": (None, "float32", "fp32"),
-    "softmax_compute_type": ("float32", None),
-    "max_position_embedding": (None, 128, 8192),
+# Which classes of networks train, and in which release, is for them to say.
+_NETWORKS: dict[str, str] = {
+    "glm4": "Glm4ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "telechat": "TeleChat2ForCausalLM",
 }
-_STRETCHED: tuple[dict[str, Any], ...] = (
-    {"extend_method": "PI", "scaling_factor": 2.0},
-    {"extend_method": "NTK", "scaling_factor": 2},
-    {"extend_method": "NTK", "scaling_factor": {"factor": 2.0}},
-    {"extend_method": "linear", "scaling_factor": {"factor": 2.0}},
-    {"extend_method": "DYNAMIC_NTK", "scaling_factor": "x"},
-    {
-        "extend_method": "LLAMA3",
-        "scaling_factor": {
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 32,
-        },
-    },
-    {
-        "extend_method": "YARN",
-        "scaling_factor": {
-            "factor": 4,
-            "beta_slow": 1,
-            "beta_fast": 32.0,
-            "mscale": 1.0,
-            "mscale_all_dim": 1.0,
-            "original_max_position_embeddings": 64,
-        },
-    },
-)
 _MOE: dict[str, tuple[Any, ...]] = {
     "n_routed_experts": (8, 64),
     "num_experts_per_tok": (2, 4, 8),
@@ -196,25 +145,26 @@ def random_config(random: Random, version: str) -> dict[str, Any]:
         "run_mode": random.choice(("train", "train", "finetune")),
         "use_parallel": random.random() < 0.9,
         "use_legacy": inputs.legacy,
-        **_some(random, _TOP, 0.15),
+        **some(random, _TOP, 0.15),
         "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "m"},
-        "runner_config": _some(random, _RUNNER, 0.4),
+        "runner_config": some(random, _RUNNER, 0.4),
         "optimizer": {"type": "AdamW", "betas": [0.9, 0.95], "learning_rate": 1.0e-5},
         "lr_schedule": {"type": "ConstantWarmUpLR", "learning_rate": 1.0e-6, "warmup_ratio": 0.0},
         "runner_wrapper": {"type": "MFTrainOneStepCell", "use_clip_grad": True},
         "train_dataset": {"data_loader": {"type": "MindDataset", "dataset_dir": "", "shuffle": True}},
         "train_dataset_task": {"type": "CausalLanguageModelDataset"},
         "callbacks": [{"type": "MFLossMonitor"}, {"type": "CheckpointMonitor", "prefix": "m"}],
-        "context": {"mode": 0, **_some(random, _CONTEXT, 0.3)},
-        "parallel": {"parallel_mode": 1, "full_batch": True, **_some(random, _MINDSPORE, 0.12)},
-        "parallel_config": {**_some(random, _PARALLEL, 0.25), "pipeline_stage": inputs.stages},
+        "context": {"mode": 0, **some(random, _CONTEXT, 0.3)},
+        "parallel": {"parallel_mode": 1, "full_batch": True, **some(random, _MINDSPORE, 0.12)},
+        "parallel_config": {**some(random, _PARALLEL, 0.25), "pipeline_stage": inputs.stages},
         "recompute_config": {key: inputs.values.get(key) for key in KEYS if inputs.values.get(key) is not False},
         "model": {"arch": {"type": "LlamaForCausalLM"}, "model_config": _model(random, inputs, version)},
     }
+    config["model"]["arch"]["type"] = ARCHITECTURES.get(config["model"]["model_config"].get("type"), "LlamaForCausalLM")
     _add_pipeline(random, config, inputs)
     _add_swap(config, inputs)
     if inputs.legacy and random.random() < 0.3:
-        config["moe_config"] = _some(random, _LEGACY_MOE, 0.4)
+        config["moe_config"] = some(random, LEGACY_EXPERTS, 0.3)
     if random.random() < 0.4:
         for _ in range(random.choice((1, 1, 2))):
             _spoil(random, config)
@@ -224,10 +174,6 @@ def random_config(random: Random, version: str) -> dict[str, Any]:
 def text_of(config: dict[str, Any]) -> str:
     """The config as YAML; what is shared stays shared."""
     return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
-
-
-def _some(random: Random, choices: dict[str, tuple[Any, ...]], share: float) -> dict[str, Any]:
-    return {key: copy.deepcopy(random.choice(values)) for key, values in choices.items() if random.random() < share}
 
 
 def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, Any]:
@@ -240,29 +186,22 @@ def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, A
     )
     offset = {} if inputs.offset == 0 and random.random() < 0.5 else {"offset": inputs.offset}
     if inputs.legacy:
-        more = {"fine_grain_interleave": random.choice((1, 2))} if random.random() < 0.05 else {}
-        flash = {"use_flash_attention": random.random() < 0.9}
-        return {
-            "type": "LlamaConfig",
-            "num_layers": inputs.layers,
-            "num_heads": heads,
-            **sizes,
-            **flash,
-            **chunks,
-            **offset,
-            **more,
-            **_some(random, _LLAMA, 0.05),
-            **_stretched(random),
-        }
+        del sizes["vocab_size"]
+        return legacy_model(random, {"num_layers": inputs.layers, **sizes, **chunks, **offset}, heads)
     layers = {"num_hidden_layers": inputs.layers, "num_attention_heads": heads, "num_key_value_heads": heads, **sizes}
     # 1.6 trains no other Mcore model.
     kind = "deepseek_v3" if version == "1.6" else random.choice(("qwen3", "qwen3", "deepseek_v3"))
-    model = {"model_type": kind, "architectures": ["Model"], **layers, **chunks, **offset, **_some(random, _CORE, 0.08)}
+    network = {"deepseek_v3": "DeepseekV3ForCausalLM", "qwen3": "Qwen3ForCausalLM"}[kind]
+    if random.random() < 0.05:
+        network = random.choice(
+            (*_NETWORKS.values(), "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM")
+        )
+    model = {"model_type": kind, "architectures": [network], **layers, **chunks, **offset, **some(random, _CORE, 0.08)}
     if kind == "deepseek_v3":
         model |= {
             "num_nextn_predict_layers": int(bool(inputs.mtp_layers)),
             "first_k_dense_replace": 0,
-            **_some(random, _MOE, 0.12),
+            **some(random, _MOE, 0.12),
         }
     swap = inputs.core_swap
     if swap.swap is not False:
@@ -271,21 +210,6 @@ def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, A
         key: value for key, value in (("layer_swap", swap.layer_swap), ("op_swap", swap.op_swap)) if value is not None
     }
     return model
-
-
-def _stretched(random: Random) -> dict[str, Any]:
-    """Positions that are stretched, mostly as they may be."""
-    if random.random() < 0.9:
-        return {}
-    found = copy.deepcopy(random.choice(_STRETCHED))
-    factor = found["scaling_factor"]
-    if isinstance(factor, dict) and random.random() < 0.5:
-        key = random.choice(list(factor))
-        if random.random() < 0.2:
-            del factor[key]
-        else:
-            factor[random.choice((key, key, key, "x"))] = random.choice((0.5, 1, 2, 16, 64, 2.0, "8", None))
-    return found
 
 
 def _add_pipeline(random: Random, config: dict[str, Any], inputs: RecomputeInputs) -> None:
@@ -314,7 +238,7 @@ def _spoil(random: Random, config: dict[str, Any]) -> None:
     chance = random.random()
     section = random.choice([name for name in _SECTIONS if name in config])
     values = config[section]
-    if chance < 0.05:
+    if chance < 0.05 and section != "train_dataset":
         config[section] = copy.deepcopy(random.choice(({}, None, [], True, "x", 3, {"a": 1})))
     elif chance < 0.08:
         config.pop(section)
@@ -336,7 +260,7 @@ def _spoil(random: Random, config: dict[str, Any]) -> None:
 
 def _spoil_value(random: Random, section: str, values: dict[str, Any]) -> None:
     """A value that its section's code looks at: what a batch size of ``[1]`` leads to is not told beforehand."""
-    known = {"parallel_config": _PARALLEL, "parallel": _MINDSPORE, "moe_config": _LEGACY_MOE}
+    known = {"parallel_config": _PARALLEL, "parallel": _MINDSPORE, "moe_config": LEGACY_EXPERTS}
     # A degree that is only compared with 1 raises for some wrong types and not for others.
     keys = [key for key in (*values, *known.get(section, {})) if key != "ulysses_degree_in_cp"]
     if section == "runner_config":

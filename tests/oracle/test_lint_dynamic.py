@@ -9,9 +9,11 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -24,7 +26,10 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity
 from ms_tune.texts import Language
-from tests.oracle import mindspeed_cases, mindspeed_ms, pynative, pynative_cases, wheels
+from tests.oracle import mindspeed_cases, mindspeed_ms, pynative, pynative_cases, pynative_start, wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1000"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
@@ -35,12 +40,27 @@ _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [
 _LATER = (
     *(("parallelism", f"{name}_parallel") for name in ("context", "tensor", "pipeline", "expert")),
     *(("run_mode",), ("recompute_comm", "enable"), ("recompute", "mode"), ("swap", "enable")),
+    ("parallelism", "dense_fsdp_shard_size"),
 )
+# Values that a key of this name is given beside the odd ones.
+_FURTHER: dict[str, tuple[Any, ...]] = {
+    "dataloader": ({"type": "HFDataLoader"}, {"type": "BlendedMegatronDatasetDataLoader", "config": {"seq_length": 8}}),
+    "type": ("HFDataLoader", "OrderedIndexDataLoader", "AdamW", "Muon", "ConstantWarmUpLR", "MindDataset"),
+    "target_layers": ([0, -1], [0, 1], -1),
+    "target_modules": (".*linear_qkv", "*linear_qkv", "("),
+    "output": ("a.csv", "a.jsonl", "a.b/c", "A.TXT"),
+    "global_batch_size": (3, 4, 6),
+    "local_batch_size": (3, 4, 16),
+    "data_parallel_shard": (-3, 4),
+    "lora_dropout": (0.5, 1.0, 0.999),
+    "rampup_batch_size": ([1, 1], [0, 1, 1], [4, 4, -1], [4, 4, 9], [2, 3, 9], [3, 1, 9], [16, 1, 1], [8, 1, 0]),
+    "balance_enabled": (True, True),
+}
 _SOUND: dict[str, Any] = {
     "training": {"global_batch_size": 8, "local_batch_size": 1},
     "optimizer": {"type": "AdamW"},
     "lr_scheduler": {"type": "ConstantWarmUpLR"},
-    "train_dataset": {"dataloader": {"type": "MegatronDataset"}},
+    "train_dataset": {"dataloader": {"type": "MindDataset"}},
     "model": {"model_type": "qwen3", "architectures": "Qwen3ForCausalLM", "num_hidden_layers": 4},
 }
 
@@ -62,6 +82,11 @@ def mindspeed() -> mindspeed_ms.Oracle:
     if mindspeed_ms.MISSING or isinstance(found, str):
         pytest.skip(mindspeed_ms.MISSING or str(found))
     return mindspeed_ms.Oracle()
+
+
+@cache
+def start(version: str) -> pynative_start.Start:
+    return pynative_start.Start(version)
 
 
 def compare(config: dict[str, Any], raised: str | None, dialect: Dialect, version: str | None = None) -> str:
@@ -106,7 +131,7 @@ def layers_of_mindspeed(oracle: mindspeed_ms.Oracle, random: Random) -> str:
 
 
 def whole_config(oracle: pynative.Oracle, random: Random) -> str:
-    """A sound config with one or two settings changed, or keys added or taken out."""
+    """A sound config with one or two settings changed, or keys added or taken out, up to the first step on one card."""
     version = oracle._version[:3]
     known = tables(Dialect.MINDFORMERS_PYNATIVE)
     keys = [key for key in known if known_in(key, version) and "*" not in key.path and key.path not in _LATER]
@@ -124,10 +149,10 @@ def whole_config(oracle: pynative.Oracle, random: Random) -> str:
         elif chance < 0.12:
             section.pop(path[-1], None)
         else:
-            section[path[-1]] = copy.deepcopy(random.choice(_ODD))
+            section[path[-1]] = copy.deepcopy(random.choice((*_ODD, *_FURTHER.get(path[-1], ()))))
     raised = None
     try:
-        oracle._config["TrainConfig"].from_dict(as_read(config))
+        start(version).go(oracle._config["TrainConfig"].from_dict(as_read(config)))
     except Exception as error:  # noqa: BLE001 - whatever it is
         raised = f"{type(error).__name__}: {error}"
     return compare(config, raised, Dialect.MINDFORMERS_PYNATIVE, version)
@@ -173,3 +198,51 @@ def test_shrinking_configs_of_mindformers(mindformers: pynative.Oracle, random: 
 @given(random=strategies.randoms(use_true_random=False))
 def test_shrinking_plans_of_mindspeed(mindspeed: mindspeed_ms.Oracle, random: Random) -> None:
     layers_of_mindspeed(mindspeed, random)
+
+
+def told(config: dict[str, Any], version: str) -> list[str]:
+    text = yaml.dump(config, Dumper=DUMPER, sort_keys=False)
+    dialect = Dialect.MINDFORMERS_PYNATIVE
+    findings = lint(parse_source(text, Path("a.yaml")), dialect, built_in(dialect), version)
+    return [one.id for one in findings if one.severity is Severity.ERROR]
+
+
+def is_refused(call: Callable[[], None]) -> bool:
+    try:
+        call()
+    except (NotImplementedError, ValueError, ZeroDivisionError):
+        return True
+    return False
+
+
+def test_methods_of_context_parallelism(mindformers: pynative.Oracle) -> None:
+    version = mindformers._version[:3]
+    model = {"model_type": "qwen3", "architectures": "Q", "use_attn_mask_compression": True}
+    for method, ways, degree in product(
+        ("colossal", "Colossal", "ulysses", "ULYSSES", "hybrid", "Hybrid", "ring"), (2, 4, 6), (None, 1, 2, 3, 4, 6)
+    ):
+        section = {"context_parallel": ways, "context_parallel_method": method, "ulysses_degree_in_cp": degree}
+        refused = is_refused(partial(start(version).context, method, ways, degree))
+        assert bool(told({"parallelism": section, "model": model}, version)) == refused, section
+
+
+def test_prediction_over_stages(mindformers: pynative.Oracle) -> None:
+    version = mindformers._version[:3]
+    if version == "2.0":
+        pytest.skip("2.0 does not predict")
+    for chunks, overlap, swap in product((1, 2), (False, True), (False, True)):
+        section = {
+            "pipeline_parallel": 2,
+            "pipeline_parallel_interleave_num": chunks,
+            "pipeline_parallel_overlap_b_f": overlap,
+        }
+        config = {
+            "run_mode": "predict",
+            "inference": {"max_new_tokens": 8},
+            "checkpoint": {"load_path": "weights"},
+            "parallelism": section,
+            "training": {"global_batch_size": 8},
+            "swap": {"enable": swap},
+        }
+        refused = is_refused(partial(start(version).predict, chunks, overlap=overlap, swap=swap))
+        assert ("MST761" in told(config, version)) == refused, config

@@ -101,13 +101,16 @@ def default_version() -> str:
     return served_version(installed_version("mindformers") or "") or DEFAULT_VERSION
 
 
-def read_recompute(source: SourceFile, version: str | None = None, layers: int | None = None) -> RecomputeInputs:
+def read_recompute(
+    source: SourceFile, version: str | None = None, layers: int | None = None, *, fewest: int = 1
+) -> RecomputeInputs:
     """What a config says about placement, recompute and swap.
 
     Args:
         source: The config.
         version: The MindFormers release; without it, 1.9 or the installed one.
         layers: The number of layers, for a config that does not tell it.
+        fewest: The smallest number of layers that is let through. MindFormers itself takes 0, which nobody means.
 
     Raises:
         ConfigError: A setting is missing or cannot be.
@@ -129,7 +132,7 @@ def read_recompute(source: SourceFile, version: str | None = None, layers: int |
     heard = KEYS[:1] if release == "1.6" and not legacy else KEYS
     return RecomputeInputs(
         # The legacy DeepSeek models hand their prediction layers over with the others.
-        layers=_layer_count(reader, layers) + (mtp if legacy else 0),
+        layers=_layer_count(reader, layers, fewest) + (mtp if legacy else 0),
         stages=reader.whole(_PARALLEL, ("pipeline_stage",), default=1, minimum=0) or 1,
         offset=model.get("offset", 0),
         interleave=interleave,
@@ -262,9 +265,9 @@ class _Reader:
         return value
 
 
-def _layer_count(reader: _Reader, given: int | None) -> int:
+def _layer_count(reader: _Reader, given: int | None, fewest: int) -> int:
     """The number of layers: what the config says, or what the user adds to a config that does not."""
-    layers: int | None = reader.whole(_MODEL, _LAYER_KEYS, default=given, minimum=1)
+    layers: int | None = reader.whole(_MODEL, _LAYER_KEYS, default=given, minimum=fewest)
     if layers is None:
         reader.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
     return layers

@@ -90,7 +90,14 @@ _WEAK: dict[Dialect, tuple[KeyPath, ...]] = {
         ("train_dataset", "data_loader"),
     ),
     Dialect.MINDFORMERS_PYNATIVE: (("recompute",), ("swap",), ("profiler",), ("checkpoint",)),
-    Dialect.MINDSPEED_MS: (("parallel_config", "recompute_config"), ("parallel_config", "deterministic_mode")),
+    Dialect.MINDSPEED_MS: (
+        ("parallel_config", "recompute_config"),
+        ("parallel_config", "deterministic_mode"),
+        # The form of the library's command line, which `init_configs_from_yaml` does not read.
+        ("model_parallel", "tensor_model_parallel_size"),
+        ("model_parallel", "pipeline_model_parallel_size"),
+        ("language_model", "num_layers"),
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from ms_tune.config.keys import REQUIRED, Key, key
 _int = partial(key, types="int", strict=True)
 _count = partial(key, types="int|null", strict=True, above=0)
 _bool = partial(key, types="bool", strict=True)
+_switch = partial(key, types="bool|null", strict=True)
 _str = partial(key, types="str", strict=True)
 _float = partial(key, types="float", strict=True, least=0)
 _loose = partial(key, types="")
@@ -100,14 +101,14 @@ _TRAINING = (
     _bool(_T + "bf16", default=False, en="train in bfloat16", zh="bfloat16 训练"),
     _bool(_T + "resume_training", default=False, en="go on from a checkpoint", zh="断点续训"),
     _bool(_T + "crc_check", default=False, en="check sums in checkpoints", zh="权重 CRC 校验"),
-    key(_T + "load_checkpoint", "str|null", "", "the checkpoint to load", "要加载的权重", strict=True),
+    _str(_T + "load_checkpoint", default="", en="the checkpoint to load", zh="要加载的权重"),
     _bool(_T + "enable_compile_cache", default=False, en="keep compiled graphs", zh="保留编译缓存"),
-    _str(_T + "compile_cache_path", default=None, en="where compiled graphs are kept", zh="编译缓存路径"),
+    key(_T + "compile_cache_path", "str|null", None, "where compiled graphs are kept", "编译缓存路径", strict=True),
     _str(_T + "ckpt_format", default="ckpt", en="format of checkpoints", zh="权重格式"),
     _loose(_T + "prefix", default="network", en="prefix of checkpoint names", zh="权重文件名前缀"),
     _count(_T + "keep_checkpoint_max", default=5, en="checkpoints to keep", zh="最多保留的权重数"),
-    _bool(_T + "no_load_optim", default=False, en="do not load the optimizer's state", zh="不加载优化器状态"),
-    _bool(_T + "no_load_rng", default=True, en="do not load the random state", zh="不加载随机数状态"),
+    _switch(_T + "no_load_optim", default=False, en="do not load the optimizer's state", zh="不加载优化器状态"),
+    _switch(_T + "no_load_rng", default=True, en="do not load the random state", zh="不加载随机数状态"),
     _bool(_T + "new_dataset", default=False, en="start the data from its beginning", zh="数据集从头开始"),
     _loose(_T + "enable_mem_align", default=False, en="align gradient buffers", zh="梯度缓冲区对齐"),
     _loose(_T + "loss_func_kwargs", default=None, en="the loss function and its arguments", zh="损失函数及其参数"),
@@ -115,9 +116,11 @@ _TRAINING = (
     _loose(_T + "dataset_config", default=None, en="filled in by the library", zh="由库自动填入"),
     _loose(_T + "parallel_config", default=None, en="filled in by the library", zh="由库自动填入"),
     _bool(_T + "profile", default=False, en="collect performance data", zh="采集性能数据"),
-    _str(_T + "profile_save_path", default=None, en="where performance data is written", zh="性能数据保存路径"),
-    _count(_T + "profile_step_start", default=1, en="first step that is profiled", zh="性能采集起始步"),
-    _count(_T + "profile_step_end", default=5, en="last step that is profiled", zh="性能采集结束步"),
+    key(
+        _T + "profile_save_path", "str|null", None, "where performance data is written", "性能数据保存路径", strict=True
+    ),
+    _int(_T + "profile_step_start", default=1, above=0, en="first step that is profiled", zh="性能采集起始步"),
+    _int(_T + "profile_step_end", default=5, above=0, en="last step that is profiled", zh="性能采集结束步"),
     _str(
         _T + "profile_level",
         default="level0",
@@ -165,12 +168,14 @@ _PARALLEL = (
     _int(_P + "tensor_model_parallel_size", default=1, above=0, en="tensor-parallel size", zh="张量并行数"),
     _int(_P + "pipeline_model_parallel_size", default=1, above=0, en="pipeline stages", zh="流水线阶段数"),
     _int(_P + "context_parallel_size", default=1, above=0, en="context-parallel size", zh="上下文并行数"),
-    _str(
+    key(
         _P + "context_parallel_algo",
-        default="ulysses_cp_algo",
+        "str|null",
+        "ulysses_cp_algo",
+        "context-parallel algorithm",
+        "上下文并行算法",
         choices=("ulysses_cp_algo", "megatron_cp_algo", "hybrid_cp_algo"),
-        en="context-parallel algorithm",
-        zh="上下文并行算法",
+        strict=True,
     ),
     _loose(
         _P + "ulysses_degree_in_cp",
@@ -278,11 +283,14 @@ _OPTIMIZER = (
         strict=True,
     ),
     _float(_O + "weight_decay", default=0.0, en="weight decay", zh="权重衰减"),
-    _float(
+    key(
         _O + "start_weight_decay",
-        default=REQUIRED,
-        en="weight decay at the start; read without a default",
-        zh="起始权重衰减，读取时没有默认值",
+        "float|int",
+        REQUIRED,
+        "weight decay at the start; read without a default",
+        "起始权重衰减，读取时没有默认值",
+        strict=True,
+        least=0,
     ),
     _float(_O + "end_weight_decay", default=0.0, en="weight decay at the end", zh="结束权重衰减"),
     key(_O + "weight_decay_kwargs", "dict|null", None, "not implemented", "尚未实现", strict=True),
@@ -372,11 +380,13 @@ _MOE = (
         zh="token 分发方式",
     ),
     _bool(_E + "use_self_defined_alltoall", default=False, en="the library's own all-to-all", zh="使用自定义 alltoall"),
-    _loose(
+    key(
         _E + "moe_expert_capacity_factor",
-        default=None,
-        en="capacity of an expert; below 0 means none",
-        zh="专家容量系数，负数表示不限",
+        "int|float|bool|null",
+        None,
+        "capacity of an expert; below 0 means none",
+        "专家容量系数，负数表示不限",
+        strict=True,
     ),
     _bool(_E + "moe_pad_expert_input_to_capacity", default=False, en="fill up to the capacity", zh="填充到专家容量"),
     _loose(_E + "moe_token_drop_policy", default="probs", en="which tokens are dropped", zh="token 丢弃策略"),

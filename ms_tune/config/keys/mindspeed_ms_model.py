@@ -8,6 +8,11 @@ from ms_tune.config.keys import REQUIRED, Key, key
 
 _M = "model_config."
 _DTYPES = ("float16", "float32", "bfloat16")
+_FILLERS = (
+    *("zero", "zeros", "one", "ones", "normal", "uniform", "truncatednormal", "xavieruniform", "xavier_uniform"),
+    *("xaviernormal", "xavier_normal", "heuniform", "he_uniform", "henormal", "he_normal", "identity", "dirac"),
+    *("orthogonal", "variancescaling"),
+)
 
 _size = partial(key, types="int", strict=True, above=0)
 _bool = partial(key, types="bool", strict=True)
@@ -15,6 +20,10 @@ _str = partial(key, types="str", strict=True)
 _part = partial(key, types="float", strict=True, least=0, most=1)
 _dtype = partial(key, types="str", strict=True, choices=_DTYPES)
 _loose = partial(key, types="")
+_window = partial(key, types="int", strict=True, least=-2147483647, most=2147483647)
+# A number is put into every element; the names are those of MindSpore's ``mindspore/common/initializer.py`` that need
+# no argument.
+_filler = partial(key, types="str|int|float|bool", strict=True, choices=_FILLERS)
 
 _SIZES = (
     _size(_M + "vocab_size", default=REQUIRED, en="tokens in the vocabulary", zh="词表大小"),
@@ -54,7 +63,7 @@ _STRUCTURE = (
         "位置插值",
         strict=True,
     ),
-    key(_M + "rotary_config.rotary_base", "int", None, "base of the angles", "旋转角基数", strict=True),
+    key(_M + "rotary_config.rotary_base", "int|bool", None, "base of the angles", "旋转角基数", strict=True),
     _loose(_M + "use_query_layer", default=False, en="a query layer on top", zh="使用查询层"),
     _loose(_M + "use_visual_encoder", default=False, en="a visual encoder", zh="使用视觉编码器"),
     _loose(_M + "use_retriever", default=False, en="a retriever", zh="使用检索器"),
@@ -125,8 +134,8 @@ _NUMERICS = (
     _dtype(_M + "softmax_compute_dtype", default="float32", en="type of the softmax", zh="softmax 计算类型"),
     _dtype(_M + "residual_connection_dtype", default="float32", en="type of the residual", zh="残差数据类型"),
     _loose(_M + "init_method_std", default=0.01, en="spread of the first weights", zh="权重初始化标准差"),
-    _loose(_M + "init_method", default="normal", en="how weights are initialised", zh="权重初始化方法"),
-    _loose(_M + "bias_init", default="zeros", en="how biases are initialised", zh="偏置初始化方法"),
+    _filler(_M + "init_method", default="normal", en="how weights are initialised", zh="权重初始化方法"),
+    _filler(_M + "bias_init", default="zeros", en="how biases are initialised", zh="偏置初始化方法"),
     _loose(_M + "fp16_lm_cross_entropy", default=False, en="loss in float16", zh="以 float16 计算交叉熵"),
     _part(_M + "attention_dropout", default=0.0, en="dropout in attention", zh="注意力随机失活率"),
     _part(_M + "hidden_dropout", default=0.0, en="dropout behind blocks", zh="隐藏层随机失活率"),
@@ -139,10 +148,25 @@ _NUMERICS = (
 
 _SPEED = (
     _bool(_M + "use_flash_attention", default=False, en="fused attention", zh="使用 FlashAttention"),
-    _loose(_M + "fa_config", default=None, en="arguments of the fused attention", zh="FlashAttention 参数"),
-    *(
-        _loose(f"{_M}fa_config.{name}", default=None, en="argument of the fused attention", zh="FlashAttention 参数")
-        for name in ("keep_prob", "pre_tokens", "next_tokens", "input_layout", "sparse_mode")
+    key(_M + "fa_config", "dict|null", None, "arguments of the fused attention", "FlashAttention 参数", strict=True),
+    _part(_M + "fa_config.keep_prob", default=None, en="1 less dropout", zh="保留概率（1 减去随机失活率）"),
+    _window(_M + "fa_config.pre_tokens", default=None, en="tokens before that are seen", zh="可见的前向 token 数"),
+    _window(_M + "fa_config.next_tokens", default=None, en="tokens behind that are seen", zh="可见的后向 token 数"),
+    _str(
+        _M + "fa_config.input_layout",
+        default=None,
+        choices=("BNSD", "SBH"),
+        en="order of the operator's dimensions",
+        zh="算子输入的维度排列",
+    ),
+    key(
+        _M + "fa_config.sparse_mode",
+        "int",
+        None,
+        "how the operator reads its mask",
+        "算子的掩码模式",
+        strict=True,
+        choices=(0, 1, 2, 3, 4),
     ),
     _loose(
         _M + "enable_flash_sp",

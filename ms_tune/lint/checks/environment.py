@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.yaml_nodes import Document
 from ms_tune.lint.context import Violation
-from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, ALLOC_KEYS, RUNTIME_KEYS, Item, items
+from ms_tune.lint.environment.variables import (
+    ALLOC_BOOLEANS,
+    ALLOC_KEYS,
+    FOREIGN,
+    FURTHER_VALUES,
+    KNOWN,
+    RUNTIME_BOOLEANS,
+    RUNTIME_KEYS,
+    RUNTIME_KEYS_OF_2_7,
+    RUNTIME_KEYS_OF_2_10,
+    Item,
+    items,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +28,9 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Context
 
 _ALLOC = "MS_ALLOC_CONF"
-_KEYS = {_ALLOC: ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
+_RUNTIME = "MS_DEV_RUNTIME_CONF"
+_KEYS = {_ALLOC: ALLOC_KEYS, _RUNTIME: RUNTIME_KEYS}
+_SWITCHES = {_ALLOC: ALLOC_BOOLEANS, _RUNTIME: RUNTIME_BOOLEANS}
 _ALIGN = re.compile(r"(\d+)MB")
 _ON = ("True", "true")
 _BOOLEANS = (*_ON, "False", "false")
@@ -46,10 +60,19 @@ def unknown(context: Context) -> Iterator[Violation]:
 
 def bad_boolean(context: Context) -> Iterator[Violation]:
     """A switch that is neither on nor off: the default stays."""
-    for item in _items(context, _ALLOC):
-        if item.key in ALLOC_BOOLEANS and item.value not in _BOOLEANS:
-            params = {"item": item.key, "given": item.value}
-            yield Violation((_ALLOC,), params=params, span=_span(context, _ALLOC, item))
+    for name, switches in _SWITCHES.items():
+        for item in _items(context, name):
+            if item.key in switches and item.value not in (*_BOOLEANS, *FURTHER_VALUES.get(item.key or "", ())):
+                params = {"item": item.key, "given": item.value}
+                yield Violation((name,), params=params, span=_span(context, name, item))
+
+
+def other_release(context: Context) -> Iterator[Violation]:
+    """A key that another release of MindSpore reads, and 2.9 does not."""
+    for item in _items(context, _RUNTIME):
+        if item.key in RUNTIME_KEYS_OF_2_7 | RUNTIME_KEYS_OF_2_10:
+            name = "default" if item.key in RUNTIME_KEYS_OF_2_7 else "later"
+            yield Violation((_RUNTIME,), name, {"item": item.key}, span=_span(context, _RUNTIME, item))
 
 
 def repeated(context: Context) -> Iterator[Violation]:
@@ -81,6 +104,33 @@ def switched(context: Context) -> Iterator[Violation]:
     for item in _items(context, _ALLOC):
         if item.key == context.options["key"] and item.value in _BOOLEANS and (item.value in _ON) is wanted:
             yield Violation((_ALLOC,), span=_span(context, _ALLOC, item))
+
+
+def tracked_by_path(context: Context) -> Iterator[Violation]:
+    """A path for the tracker's files, which turns it on although ``memory_tracker`` says nothing, or off."""
+    found = {item.key: item for item in _items(context, _ALLOC)}
+    path, switch = found.get("memory_tracker_path"), found.get("memory_tracker")
+    if path is not None and path.value and (switch is None or switch.value not in _ON):
+        yield Violation((_ALLOC,), span=_span(context, _ALLOC, path))
+
+
+def simple_without_tracker(context: Context) -> Iterator[Violation]:
+    """``simple_tracker`` says how much the tracker writes, and does not turn it on."""
+    found = {item.key: item for item in _items(context, _ALLOC)}
+    simple, switch, path = (found.get(key) for key in ("simple_tracker", "memory_tracker", "memory_tracker_path"))
+    on = (switch is not None and switch.value in _ON) or (path is not None and bool(path.value))
+    if simple is not None and simple.value in _ON and not on:
+        yield Violation((_ALLOC,), span=_span(context, _ALLOC, simple))
+
+
+def foreign(context: Context) -> Iterator[Violation]:
+    """Settings of torch_npu among those of MindSpore. Without any of MindSpore's the script is for something else."""
+    if not any(isinstance(name, str) and name.startswith("MS_") and name in KNOWN for name in context.source.data):
+        return
+    for name, counterpart in FOREIGN.items():
+        if context.source.get((name,)) is not None:
+            message = "counterpart" if counterpart else "default"
+            yield Violation((name,), message, {"counterpart": counterpart}, at_key=True)
 
 
 def tracker_off(context: Context) -> Iterator[Violation]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.keys import by_section, names, tables
+from ms_tune.config.source import MISSING
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
 
@@ -25,26 +26,33 @@ _OFF = (False, None, 0, "OFF", "")
 
 
 def misspelt(context: Context) -> Iterator[Violation]:
-    """A key that its section does not know, and much like one that it knows."""
+    """A key that its section does not know, and much like one that it knows, or among ``former`` names of one."""
     for path, known in islice(_unknown(context), _GUESSES):
-        similar = _similar(str(path[-1]), known - _siblings(context, path))
+        similar = _meant(context, path, known)
         if similar:
             section = ".".join(map(str, path[:-1]))
             yield Violation(path, params={"similar": similar, "section": section}, at_key=True)
 
 
 def unused(context: Context) -> Iterator[Violation]:
-    """A key that its section does not know, and not like one that it knows."""
+    """A key that its section does not know, and not like one that it knows; ``former`` names as above."""
     for number, (path, known) in enumerate(_unknown(context)):
         if number == _TOLD:
             return
-        if number >= _GUESSES or not _similar(str(path[-1]), known - _siblings(context, path)):
+        if number >= _GUESSES or not _meant(context, path, known):
             yield Violation(path, params={"section": ".".join(map(str, path[:-1]))}, at_key=True)
 
 
 def unexpected(context: Context) -> Iterator[Violation]:
-    """An unknown key in a section that takes no other, or a section that is not a mapping at all."""
+    """An unknown key in a section that takes no other, or a section that is not a mapping at all.
+
+    The option ``with`` names sections that are only looked at with a switch.
+    """
+    switches = context.options.get("with")
     for section in _sections(context):
+        switch = switches.get(".".join(map(str, section))) if isinstance(switches, dict) else None
+        if switch is not None and not context.get(str(switch)):
+            continue
         value = context.source.get(section)
         if value is not None and not isinstance(value, dict):
             yield Violation(section, "not-mapping")
@@ -83,9 +91,16 @@ def dead(context: Context) -> Iterator[Violation]:
 
 
 def required(context: Context) -> Iterator[Violation]:
-    """One of the ``keys``, missing in a section that is there; ``empty`` tells that an empty section counts."""
+    """One of the ``keys``, missing in a section that is there; ``empty`` tells that an empty section counts.
+
+    ``most`` tells to be silent where fewer than half of the keys are there: that is a part of a config.
+    """
     listed = context.options["keys"]
     wanted = [tuple(str(one).split(".")) for one in listed] if isinstance(listed, list) else []
+    if context.options.get("most") is True and 2 * sum(
+        context.source.get(path, MISSING) is not MISSING for path in wanted
+    ) < len(wanted):
+        return
     empty = context.options.get("empty") is True
     for path in wanted:
         outer = context.source.get(path[:-2]) if empty and len(path) > 2 else None  # noqa: PLR2004 - a section in one
@@ -106,14 +121,19 @@ def absent_section(context: Context) -> Iterator[Violation]:
 
 
 def not_sections(context: Context) -> Iterator[Violation]:
-    """A section that is no mapping, or a list of sections that is no list; ``except`` leaves some out."""
+    """A section that is no mapping, or a list of sections that is no list; ``except`` leaves some out.
+
+    An empty section (null) is one with nothing in it, unless ``nullable`` is false.
+    """
     left_out = context.options.get("except", ())
+    nullable = context.options.get("nullable") is not False
     for key in tables(context.dialect):
         if isinstance(left_out, list) and key.name in left_out:
             continue
         if key.types in (("dict",), ("list",)) and len(key.path) == 1:
-            value = context.source.get(key.path)
-            if value is not None and not isinstance(value, dict if key.types == ("dict",) else list):
+            value = context.source.get(key.path, MISSING)
+            fine = value is MISSING or (nullable and value is None)
+            if not fine and not isinstance(value, dict if key.types == ("dict",) else list):
                 yield Violation(key.path, "default" if key.types == ("dict",) else "list")
             elif isinstance(value, list) and key.name == "callbacks":
                 yield from (
@@ -196,6 +216,14 @@ def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[
                 {"section": ".".join(map(str, section)), "similar": similar},
                 at_key=True,
             )
+
+
+def _meant(context: Context, path: KeyPath, known: frozenset[str]) -> str:
+    """The key that an unknown one stands for, if that can be told and is not there already."""
+    free = known - _siblings(context, path)
+    former = context.options.get("former")
+    now = former.get(path[-1]) if isinstance(former, dict) else None
+    return now if isinstance(now, str) and now in free else _similar(str(path[-1]), free)
 
 
 def _siblings(context: Context, path: KeyPath) -> frozenset[str]:

@@ -1,136 +1,69 @@
 """Checks of what the legacy Llama network refuses while it is built (MindFormers 1.6 to 2.1).
 
 ``LlamaModel`` in ``mindformers/models/llama/llama.py``, ``LLamaAttention`` and ``LLamaDecodeLayer`` in
-``llama_transformer.py`` and ``LlamaFeedForward`` in ``llama_layer.py`` beside it; ``LowerTriangularMaskWithDynamic`` and
-``MoEV2`` in ``mindformers/modules/transformer``; ``FreqsMgr`` in ``mindformers/modules/layers.py``. The releases differ in
-none of the rules. Other legacy networks have rules of their own, and are left alone.
+``llama_transformer.py``, ``LlamaFeedForward`` in ``llama_layer.py`` and ``LLamaDecodeLayerInterleave`` in
+``llama_interleave.py`` beside it; ``LowerTriangularMaskWithDynamic``, ``MoEV2`` and ``MoEV3`` in
+``mindformers/modules/transformer``; ``FreqsMgr`` in ``mindformers/modules/layers.py``. The releases differ in none of the
+rules.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import MISSING
 from ms_tune.lint.checks import startup
+from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, Rule, broken_rules, if_, rest
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
 
-_MODEL = ("model", "model_config")
-_PARALLEL = "parallel_config"
 _NETWORKS = (None, "LlamaForCausalLM", "LlamaModel")
 # What `LlamaConfig` has where the config says nothing.
 _DEFAULTS = {"hidden_size": 4096, "num_heads": 32, "seq_length": 2048, "multiple_of": 256, "num_layers": 32}
 _MASK = 2048  # tokens: the size of the compressed mask
-_TYPES = ("float16", "float32", "bfloat16", "int8")  # `convert_mstype` in mindformers/models/utils.py
-_TYPED = (
-    *("compute_dtype", "layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "param_init_type"),
-    *("embedding_init_type", "residual_dtype"),
-)
-_UNSET = ("embedding_init_type", "residual_dtype")  # where a null stands for another setting's type
-
-
-@dataclass(frozen=True, slots=True)
-class _Network:
-    """What the config says about the network; a number is None where it is not known."""
-
-    context: Context
-
-    def size(self, name: str) -> int | None:
-        """A number of the model."""
-        return self.context.integer(".".join((*_MODEL, name)), _DEFAULTS.get(name))
-
-    def on(self, name: str) -> bool:
-        """Whether a switch of the model is on."""
-        return bool(self.context.get(".".join((*_MODEL, name))))
-
-    def ways(self, name: str) -> int:
-        """A number of ``parallel_config``: 1 unless the network is split."""
-        return (self.context.integer(f"{_PARALLEL}.{name}", 1) or 1) if startup.splits(self.context) else 1
-
-    @property
-    def splits_sequence(self) -> bool:
-        """Whether the sequence goes through the pipeline in parts; this setting holds even if nothing else is split."""
-        return (self.context.integer(f"{_PARALLEL}.seq_split_num", 1) or 1) > 1
-
-    @property
-    def head_ways(self) -> int:
-        """In how many ways heads are split: ``model_parallel``, times the ranks of Ulysses context parallelism."""
-        context = self.ways("context_parallel")
-        algorithm = self.context.get(f"{_PARALLEL}.context_parallel_algo", "colossalai_cp")
-        degree = self.context.integer(f"{_PARALLEL}.ulysses_degree_in_cp", 1) or 1
-        ulysses = {"ulysses_cp": context, "hybrid_cp": degree}.get(str(algorithm), 1) if context > 1 else 1
-        return self.ways("model_parallel") * ulysses
-
-    @property
-    def key_heads(self) -> int | None:
-        """Heads of keys and values."""
-        return self.size("n_kv_heads") or self.size("num_heads")
-
-    @property
-    def inner(self) -> int | None:
-        """The width of the feed-forward block, which follows from others if it is not said."""
-        given = self.context.get(".".join((*_MODEL, "intermediate_size")))
-        hidden, multiple = self.size("hidden_size"), self.size("multiple_of")
-        factor = self.context.get(".".join((*_MODEL, "ffn_dim_multiplier")))
-        if given is not None or hidden is None or not multiple:
-            return given if isinstance(given, int) and not isinstance(given, bool) else None
-        width = 4 * hidden
-        if factor is not None:
-            if not isinstance(factor, (int, float)):
-                return None
-            width = int((factor + 0.01) * width)
-        return -(-int(2 * width / 3) // multiple) * multiple
-
-    @property
-    def experts(self) -> int:
-        """Experts of a layer; 1 for a plain feed-forward block."""
-        return self.context.integer("moe_config.expert_num", 1) or 1
-
-    @property
-    def fuses_experts(self) -> bool:
-        """Whether experts are multiplied in groups, by a cell (``MoEV3``) that has none of these rules."""
-        return self.experts > 1 and bool(self.context.get("moe_config.use_gmm"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """One rule: what it says, where to point, and what the network has if it is broken; None if it is not."""
-
-    message: str
-    at: KeyPath
-    broken: Callable[[_Network], dict[str, object] | None]
+_MASKS = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
 
 
 def refused(context: Context) -> Iterator[Violation]:
     """Settings that the network refuses, several of them together mostly."""
     if not is_llama(context):
         return
-    network = _Network(context)
-    layers = network.size("num_layers") or 0
-    # Of layers that compute and communicate in turn only the model itself is looked at: they have rules of their own.
-    interleaved = (network.size("fine_grain_interleave") or 1) > 1 and network.ways("model_parallel") > 1
-    for rule in _RULES_OF_MODEL if interleaved or not layers else (*_RULES_OF_MODEL, *_RULES_OF_LAYERS):
-        found = rule.broken(network)
-        if found is not None:
-            yield Violation(_written(context, rule.at), rule.message, found)
+    network = network_of(context)
+    rules = list(_RULES_OF_MODEL)
+    if network.size("num_layers") or 0:
+        rules += _RULES_OF_LAYERS
+        rules += _RULES_OF_INTERLEAVED if network.is_interleaved else _RULES_OF_PLAIN
+    yield from broken_rules(network, rules)
 
 
-def data_types(context: Context) -> Iterator[Violation]:
-    """A data type that ``convert_mstype`` does not know; capitals make no difference."""
-    if not is_llama(context):
-        return
-    for name in _TYPED:
-        value = context.source.get((*_MODEL, name), MISSING)
-        if value is MISSING or (value is None and name in _UNSET):
-            continue
-        if str(value).lower() not in _TYPES:
-            yield Violation((*_MODEL, name), params={"choices": ", ".join(_TYPES)})
+def uneven_key_heads(context: Context) -> Iterator[Violation]:
+    """Heads of keys and values that the attention heads cannot share evenly.
+
+    The network is built; ``FlashAttentionScore`` and the plain product of matrices refuse the shapes when it is compiled.
+    """
+    network = network_of(context)
+    heads, key_heads = network.size("num_heads"), network.size("n_kv_heads")
+    if is_llama(context) and heads and key_heads and key_heads > 0 and heads % key_heads:
+        yield Violation((*MODEL, "n_kv_heads"), params={"heads": heads, "key_heads": key_heads})
+
+
+def dropped_experts(context: Context) -> Iterator[Violation]:
+    """Experts beside ``fine_grain_interleave``: such layers have a plain feed-forward block and are not told of experts."""
+    network = network_of(context)
+    if is_llama(context) and network.is_interleaved and network.experts > 1:
+        related = (((*MODEL, "fine_grain_interleave"), "interleave"),)
+        yield Violation((EXPERTS, "expert_num"), params={"experts": network.experts}, related=related)
+
+
+def ignored_interleave(context: Context) -> Iterator[Violation]:
+    """``fine_grain_interleave`` without tensor parallelism, which has nothing to communicate (``check_fine_grain_interleave_valid``)."""
+    network = network_of(context)
+    wanted = (network.size("fine_grain_interleave") or 1) > 1
+    if is_llama(context) and wanted and not network.is_interleaved:
+        yield Violation((*MODEL, "fine_grain_interleave"))
 
 
 def is_llama(context: Context) -> bool:
@@ -139,90 +72,152 @@ def is_llama(context: Context) -> bool:
     return startup.is_legacy(context) and named and not context.get("pretrained_model_dir")
 
 
-def _rest(one: int | None, other: int | None, ways: int | None = None) -> dict[str, object] | None:
-    """The two numbers, if the second does not divide the first."""
-    if one is None or not other or one % other == 0:
-        return None
-    return {"number": one, "divisor": other, "ways": ways or other}
+def network_of(context: Context) -> Network:
+    """The network of the config."""
+    return Network(context, _DEFAULTS)
 
 
-def _broken(condition: object, **params: object) -> dict[str, object] | None:
-    return params if condition else None
+def inner(network: Network) -> int | None:
+    """The width of the feed-forward block, which follows from others if it is not said."""
+    given = network.get("intermediate_size")
+    hidden, multiple = network.size("hidden_size"), network.size("multiple_of")
+    factor = network.get("ffn_dim_multiplier")
+    if given is not None or hidden is None or not multiple:
+        return given if isinstance(given, int) and not isinstance(given, bool) else None
+    width = 4 * hidden
+    if factor is not None:
+        if not isinstance(factor, (int, float)):
+            return None
+        width = int((factor + 0.01) * width)
+    return -(-int(2 * width / 3) // multiple) * multiple
 
 
-def _ranks_of_experts(network: _Network) -> dict[str, object] | None:
+def fuses_experts(network: Network) -> bool:
+    """Whether experts are multiplied in groups, by a cell (``MoEV3``) with rules of its own; also said for no experts."""
+    return bool(network.of_experts("use_gmm"))
+
+
+def shared_experts(network: Network) -> object:
+    """Experts that every token goes through."""
+    return network.of_experts("shared_expert_num") or 0
+
+
+def _has_plain_block(network: Network) -> bool:
+    """Whether ``LlamaFeedForward`` is what experts, or the lack of them, are made of."""
+    return not fuses_experts(network) and (network.experts > 1 or not shared_experts(network))
+
+
+def _ranks_of_experts(network: Network) -> dict[str, object] | None:
     """Each group of expert-parallel ranks takes its ranks out of the data- and context-parallel ones."""
-    if network.experts == 1 or network.fuses_experts:
+    if network.experts == 1 or fuses_experts(network):
         return None
     ranks, groups = network.ways("data_parallel") * network.ways("context_parallel"), network.ways("expert_parallel")
-    within = network.context.integer("moe_config.expert_model_parallel")
+    within = network.context.integer(f"{EXPERTS}.expert_model_parallel")
     if within is not None:
         ranks, groups = ranks * network.ways("model_parallel"), groups * within
-    return _broken(groups > ranks, ranks=ranks, groups=groups)
+    return if_(groups > ranks, ranks=ranks, groups=groups)
 
 
-def _of_routing(network: _Network) -> dict[str, object] | None:
-    policy = network.context.get("moe_config.routing_policy", "TopkRouterV1")
-    plain = network.experts > 1 and not network.fuses_experts
-    return _broken(plain and policy != "TopkRouterV2", policy=policy)
+def _of_routing(network: Network) -> dict[str, object] | None:
+    policy = network.of_experts("routing_policy") or "TopkRouterV1"
+    plain = network.experts > 1 and not fuses_experts(network)
+    return if_(plain and policy != "TopkRouterV2", policy=policy)
 
 
-def _of_expert_ways(network: _Network) -> dict[str, object] | None:
-    within, ways = network.context.integer("moe_config.expert_model_parallel"), network.ways("model_parallel")
-    return _broken(within is not None and within not in (1, ways), within=within, ways=ways)
+def _of_expert_ways(network: Network) -> dict[str, object] | None:
+    within, ways = network.of_experts("expert_model_parallel"), network.ways("model_parallel")
+    return if_(_has_plain_block(network) and within is not None and within not in (1, ways), within=within, ways=ways)
 
 
-def _switch(name: str, *, needs: Callable[[_Network], bool]) -> Callable[[_Network], dict[str, object] | None]:
-    return lambda network: _broken(network.on(name) and not needs(network), name=name)
+def _of_data_parallel(network: Network) -> dict[str, object] | None:
+    return if_(network.experts > 1 and not fuses_experts(network) and network.is_data_parallel, experts=network.experts)
 
 
-def _flash(network: _Network) -> bool:
+def _of_inner(network: Network) -> dict[str, object] | None:
+    """The width of the feed-forward block; ``tp_x`` and ``tp_y`` split it in place of ``model_parallel``."""
+    if not _has_plain_block(network) or network.is_three_dimensional:
+        return None
+    return rest(inner(network), network.ways("model_parallel"))
+
+
+def _of_heads(name: str) -> Callable[[Network], dict[str, object] | None]:
+    def broken(network: Network) -> dict[str, object] | None:
+        ways = network.dimensions[1] if network.is_three_dimensional else network.ways("model_parallel")
+        return rest(network.size(name), ways * network.ulysses) if isinstance(ways, int) else None
+
+    return broken
+
+
+def _key_heads(network: Network) -> int | None:
+    return network.size("n_kv_heads") or network.size("num_heads")
+
+
+def _block_of(size: Callable[[Network], int | None]) -> Callable[[Network], dict[str, object] | None]:
+    """A size of the feed-forward block that tensor parallelism splits, unless MindSpore looks for a way itself."""
+    return lambda network: None if network.propagates else rest(size(network), network.ways("model_parallel"))
+
+
+def _switch(name: str, *, needs: Callable[[Network], bool]) -> Callable[[Network], dict[str, object] | None]:
+    return lambda network: if_(network.on(name) and not needs(network), name=name)
+
+
+def _not_above_zero(name: str) -> Callable[[Network], dict[str, object] | None]:
+    def broken(network: Network) -> dict[str, object] | None:
+        number = network.size(name)
+        return if_(number is not None and number <= 0, name=name, number=number)
+
+    return broken
+
+
+def _flash(network: Network) -> bool:
     return network.on("use_flash_attention")
 
 
-def _whole(network: _Network) -> bool:
+def _whole(network: Network) -> bool:
     return not network.splits_sequence
 
 
-def _long(network: _Network) -> bool:
+def _long(network: Network) -> bool:
     return (network.size("seq_length") or _MASK) >= _MASK
 
 
-_MASKS = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
 _RULES_OF_MODEL = (
+    Rule("zero", (*MODEL, "num_heads"), _not_above_zero("num_heads")),
     *(
-        _Rule("flash", (*_MODEL, name), _switch(name, needs=_flash))
+        Rule("flash", (*MODEL, name), _switch(name, needs=_flash))
         for name in ("use_ring_attention", "use_eod_attn_mask_compression")
     ),
     *(
-        _Rule("parts", (*_MODEL, name), _switch(name, needs=_whole))
+        Rule("parts", (*MODEL, name), _switch(name, needs=_whole))
         for name in ("use_ring_attention", "use_eod_attn_mask_compression")
     ),
-    *(_Rule("short", (*_MODEL, name), _switch(name, needs=_long)) for name in _MASKS),
+    *(Rule("short", (*MODEL, name), _switch(name, needs=_long)) for name in _MASKS),
 )
 _RULES_OF_LAYERS = (
-    _Rule(
+    Rule("zero", (*MODEL, "n_kv_heads"), _not_above_zero("n_kv_heads")),
+    Rule(
         "parts-flash",
-        (_PARALLEL, "seq_split_num"),
-        lambda network: _broken(network.splits_sequence and not _flash(network)),
+        (PARALLEL, "seq_split_num"),
+        lambda network: if_(network.splits_sequence and not _flash(network)),
     ),
-    _Rule(
-        "width", (*_MODEL, "hidden_size"), lambda network: _rest(network.size("hidden_size"), network.size("num_heads"))
+    Rule(
+        "width", (*MODEL, "hidden_size"), lambda network: rest(network.size("hidden_size"), network.size("num_heads"))
     ),
-    _Rule("heads", (*_MODEL, "num_heads"), lambda network: _rest(network.size("num_heads"), network.head_ways)),
-    _Rule("key-heads", (*_MODEL, "n_kv_heads"), lambda network: _rest(network.size("n_kv_heads"), network.head_ways)),
-    _Rule(
-        "inner",
-        (*_MODEL, "intermediate_size"),
-        lambda network: None if network.fuses_experts else _rest(network.inner, network.ways("model_parallel")),
-    ),
-    _Rule("routing", ("moe_config", "routing_policy"), _of_routing),
-    _Rule("expert-ways", ("moe_config", "expert_model_parallel"), _of_expert_ways),
-    _Rule("expert-ranks", (_PARALLEL, "expert_parallel"), _ranks_of_experts),
 )
-
-
-def _written(context: Context, path: KeyPath) -> KeyPath:
-    """The key path if it is written, or else its section."""
-    section = context.source.get(path[:-1])
-    return path if isinstance(section, dict) and path[-1] in section else path[:-1]
+_RULES_OF_PLAIN = (
+    Rule("heads", (*MODEL, "num_heads"), _of_heads("num_heads")),
+    Rule("key-heads", (*MODEL, "n_kv_heads"), _of_heads("n_kv_heads")),
+    Rule("inner", (*MODEL, "intermediate_size"), _of_inner),
+    Rule("routing", (EXPERTS, "routing_policy"), _of_routing),
+    Rule("expert-ways", (EXPERTS, "expert_model_parallel"), _of_expert_ways),
+    Rule("expert-ranks", (PARALLEL, "expert_parallel"), _ranks_of_experts),
+    Rule("expert-mode", ("parallel", "parallel_mode"), _of_data_parallel),
+)
+# Layers that compute and communicate in turn: heads are split by tensor parallelism alone, experts are not heard of.
+_RULES_OF_INTERLEAVED = (
+    Rule(
+        "key-heads", (*MODEL, "n_kv_heads"), lambda network: rest(_key_heads(network), network.ways("model_parallel"))
+    ),
+    Rule("inner", (*MODEL, "intermediate_size"), _block_of(inner)),
+    Rule("outer", (*MODEL, "hidden_size"), _block_of(lambda network: network.size("hidden_size"))),
+)

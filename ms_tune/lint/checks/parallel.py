@@ -18,39 +18,6 @@ _CHUNKS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
 # `_PipelineScheduler` in mindspore/parallel/_auto_parallel_context.py (2.9).
 _SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 _SEMI_AUTOMATIC = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL")
-# What `args_type_check` of `_set_auto_parallel_context` in the same file wants; a null is left alone.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "bool": (bool,),
-    "int": (int,),
-    "str": (str,),
-    "dict": (dict,),
-    "list": (list,),
-}
-_TYPED = {
-    "bool": (
-        *("gradients_mean", "gradient_fp32_sync", "loss_repeated_mean", "parameter_broadcast", "full_batch"),
-        *("enable_parallel_optimizer", "enable_alltoall", "sharding_propagation", "force_fp32_communication"),
-        "optimizer_weight_shard_aggregated_save",
-    ),
-    "int": ("device_num", "global_rank", "grad_accumulation_step", "optimizer_weight_shard_size"),
-    "str": (
-        *("search_mode", "auto_parallel_search_mode", "communi_parallel_mode", "strategy_ckpt_load_file"),
-        *("strategy_ckpt_save_file", "group_ckpt_save_file"),
-    ),
-    "dict": ("comm_fusion", "strategy_ckpt_config"),
-    "list": ("all_reduce_fusion_config",),
-}
-
-
-def types(context: Context) -> Iterator[Violation]:
-    """A value of another type than ``set_auto_parallel_context`` takes."""
-    for wanted, names in _TYPED.items():
-        for name in names:
-            value = context.get(f"parallel.{name}")
-            # `full_batch` is set to false before it gets there, unless the network is split.
-            unread = name == "full_batch" and not startup.splits(context) and bool(value)
-            if value is not None and not unread and not isinstance(value, _TYPES[wanted]):
-                yield Violation(("parallel", name), params={"wanted": wanted})
 
 
 def pipeline_config(context: Context) -> Iterator[Violation]:
@@ -88,11 +55,11 @@ def interleave_without_number(context: Context) -> Iterator[Violation]:
 def sequence_without_tensor(context: Context) -> Iterator[Violation]:
     """Sequence parallelism with one tensor-parallel rank (``ModelParallelConfig.__post_init__``, 1.6 to 2.1).
 
-    Where the network is not split, all sizes are set back to 1; the switch is turned off as well, but not in 1.6.
+    Where the network is not split, all sizes are set back to 1; since 1.8 the switch is turned off as well.
     """
     splits = startup.splits(context)
     tensor = context.integer("parallel_config.model_parallel", 1) if splits else 1
-    kept = startup.release(context) == "1.6" or (splits and bool(context.get("use_parallel")))
+    kept = startup.release(context) in ("1.6", "1.7") or (splits and bool(context.get("use_parallel")))
     if kept and tensor == 1 and context.get("parallel_config.use_seq_parallel") is True:
         yield Violation(("parallel_config", "use_seq_parallel"))
 
@@ -113,3 +80,11 @@ def dataset_strategy(context: Context) -> Iterator[Violation]:
     elif strategy[0][0] != ways:
         related = ((("parallel_config", "data_parallel"), "data"),)
         yield Violation((*path, 0, 0), params={"given": strategy[0][0], "wanted": ways}, related=related)
+
+
+def interleave_of_whole_sequence(context: Context) -> Iterator[Violation]:
+    """``fine_grain_interleave`` with a sequence that is not split (``_check_config_campacity`` of ``check_rules``, 1.6 to 2.1)."""
+    number = context.integer("model.model_config.fine_grain_interleave", 1) or 1
+    ways = (context.integer("parallel_config.context_parallel", 1) or 1) if startup.splits(context) else 1
+    if number > 1 and ways <= 1 and not startup.splits_sequence(context):
+        yield Violation(("model", "model_config", "fine_grain_interleave"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from ms_tune.config.dialects.mindformers import normalize_source, read_recompute
 from ms_tune.errors import MsTuneError
 from ms_tune.layers import ENDLESS_LOOP, KEYS, normalize
 from ms_tune.layers.patterns import compile_segment, is_risky
-from ms_tune.lint.checks import legacy_llama, recompute, startup, swap
+from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, startup, swap
 from ms_tune.lint.checks.asked import Asked
 from ms_tune.lint.context import Violation
 
@@ -38,6 +39,7 @@ _FINDS_NOTHING = ("pattern-unmatched", "pattern-cell")
 # Cells that every layer has, of legacy Llama and of Mcore models.
 _CELLS = {
     "legacy": ("attention", "feed_forward", "attention_norm", "ffn_norm"),
+    "glm": ("self_attention", "mlp", "input_layernorm", "post_attention_layernorm"),
     "core": ("self_attention", "mlp", "input_layernorm", "pre_mlp_layernorm"),
 }
 _FLAT_LIST = "'recompute' must provide explicit 2D"
@@ -76,30 +78,49 @@ def trap(context: Context) -> Iterator[Violation]:
 
 
 def of_everything(context: Context) -> Iterator[Violation]:
-    """A pattern whose last part stands for every attribute of a cell.
+    """A pattern whose last part stands for every attribute of a cell, or is no expression at all.
 
     ``set_pattern_recompute`` goes through ``dir(cell)``, where ``__class__`` is the first with a ``recompute`` of its own:
     it is called without a cell, and raises. Only where the part before is sure to match a cell it is told.
     """
     plan = _plan(context)
-    legacy = startup.is_legacy(context)
-    if plan is None or plan.failure is not None or (legacy and not legacy_llama.is_llama(context)):
+    network = _network(context)
+    if plan is None or plan.failure is not None or network is None:
         return
     used = [
         pattern
         for layer in plan.layers
         for pattern in (*layer.select_patterns, *layer.comm_patterns, *layer.select_excludes, *layer.comm_excludes)
     ]
-    cells = _CELLS["legacy" if legacy else "core"]
+    cells = _CELLS[network]
     for pattern in dict.fromkeys(used):
         before, _, last = pattern.rpartition(r"\.")
         within = not before or any(_stands_for(before, name) for name in cells)
-        if within and r"\." not in before and _stands_for(last, "__class__"):
-            yield Violation(_place_of(context, pattern), params={"pattern": pattern})
+        if within and r"\." not in before:
+            wrong = _wrong(last)
+            if wrong or _stands_for(last, "__class__"):
+                params = {"pattern": pattern, "error": wrong}
+                yield Violation(_place_of(context, pattern), "broken" if wrong else "default", params)
+
+
+def _network(context: Context) -> str | None:
+    """Which network's cells are those of the model, if they are known."""
+    if not startup.is_legacy(context):
+        return "core"
+    return "legacy" if legacy_llama.is_llama(context) else "glm" if legacy_glm.is_glm(context) else None
+
+
+def _wrong(segment: str) -> str:
+    """What is wrong with a part of a pattern that is no regular expression."""
+    try:
+        compile_segment(segment)
+    except re.error as error:
+        return str(error)
+    return ""
 
 
 def _stands_for(segment: str, name: str) -> bool:
-    return not is_risky(segment) and compile_segment(segment).fullmatch(name) is not None
+    return not is_risky(segment) and not _wrong(segment) and compile_segment(segment).fullmatch(name) is not None
 
 
 def _place_of(context: Context, pattern: str) -> KeyPath:
@@ -150,7 +171,7 @@ def _worked_out(asked: Asked) -> RecomputePlan | None:
     context = asked.context
     stages = startup.stages(context)
     try:
-        inputs = read_recompute(context.source, startup.release(context))
+        inputs = read_recompute(context.source, startup.release(context), fewest=0)
     except MsTuneError:
         return None
     if stages is None or inputs.stage_num or inputs.start_stage or _unsure(context):

@@ -265,14 +265,18 @@ def rampup(context: Context) -> Iterator[Violation]:
 
 def one_card(context: Context) -> Iterator[Violation]:
     """Recompute and swap are set up together with parallelism, and never on one card."""
-    if any((context.integer(f"parallelism.{name}", 1) or 1) > 1 for name in _SIZES):
-        return
-    if (context.integer("parallelism.data_parallel_shard", -1) or -1) > 1:
+    if is_distributed(context):
         return
     if context.get("recompute.mode") in ("full", "select"):
         yield Violation(("recompute", "mode"))
     if context.get("swap.enable") is True:
         yield Violation(("swap", "enable"))
+
+
+def is_distributed(context: Context) -> bool:
+    """Whether the job surely runs on more than one card; what remains for data parallelism a config does not tell."""
+    ways = [context.integer(f"parallelism.{name}", 1) for name in (*_SIZES, "data_parallel_shard")]
+    return any(one is not None and one > 1 for one in ways)
 
 
 def _spec_lists(context: Context) -> Iterator[tuple[KeyPath, list[object]]]:
@@ -330,9 +334,19 @@ def lora(context: Context) -> Iterator[Violation]:
     target = context.get("lora_config.target_modules", "")
     if not isinstance(target, str) or not target.strip():
         yield Violation(("lora_config", "target_modules"))
+    elif not _is_pattern(target):
+        yield Violation(("lora_config", "target_modules"), "pattern")
     for name in ("lora_rank", "lora_alpha"):
         if (context.integer(f"lora_config.{name}", 1) or 0) <= 0:
             yield Violation(("lora_config", name))
     dropout = context.get("lora_config.lora_dropout", 0.0)
     if isinstance(dropout, (int, float)) and not 0 <= dropout < 1:
         yield Violation(("lora_config", "lora_dropout"))
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True

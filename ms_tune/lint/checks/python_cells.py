@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.lint.context import Violation
 from ms_tune.lint.python_code.module import FUNCTIONS, module_of
-from ms_tune.lint.python_code.syntax import is_cell
+from ms_tune.lint.python_code.syntax import is_cell, is_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.python_code.module import Function, Module
 
 _LISTED = "used_bprop_inputs"
+_OF_CELLS = {"construct": "forward", "bprop": "backward"}  # what a `_Function` calls them
 _SILU = ("mindspore.ops.silu", "mindspore.mint.nn.functional.silu")
 
 
@@ -46,6 +47,49 @@ def reads_unlisted(context: Context) -> Iterator[Violation]:
                 what = f"input {index}" if index < inputs else "the output"
                 params = {"index": index, "cell": cell.name, "listed": sorted(listed), "what": what}
                 yield Violation((), params=params, span=module.span(node))
+
+
+def never_called(context: Context) -> Iterator[Violation]:
+    """A backward pass under the name that the other kind of class calls it by.
+
+    A cell's is ``bprop(self, *inputs, out, dout)``, that of a ``_Function`` is ``backward(ctx, *grad_outputs)``
+    (``mindspore/common/_grad_function.py``, 2.9). What is not called leaves the derivative of ``construct`` itself.
+    """
+    module = module_of(context.source)
+    for node in module.nodes:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        methods = {one.name: one for one in node.body if isinstance(one, FUNCTIONS)}
+        backward = methods.get("backward")
+        if is_function(module, node):
+            for name, instead in _OF_CELLS.items():
+                if name in methods:
+                    params = {"method": name, "instead": instead, "owner": node.name}
+                    yield Violation((), "function", params, span=module.span(methods[name]))
+        elif is_cell(module, node) and backward is not None and _first_is_context(backward) and "bprop" not in methods:
+            yield Violation((), params={"owner": node.name}, span=module.span(backward))
+
+
+def wrong_number(context: Context) -> Iterator[Violation]:
+    """A ``bprop`` that takes another number of arguments than the inputs of ``construct``, the output and ``dout``."""
+    module = module_of(context.source)
+    for cell, bprop in _cells(module):
+        inputs, arguments = _inputs(cell), bprop.args
+        named = len(arguments.posonlyargs) + len(arguments.args) - 1
+        optional = any(_defaults(one) for one in cell.body if isinstance(one, FUNCTIONS) and one.name == "construct")
+        varied = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or _defaults(bprop)
+        if inputs is not None and not optional and not varied and named != inputs + 2:
+            params = {"cell": cell.name, "number": named, "wanted": inputs + 2, "inputs": inputs}
+            yield Violation((), params=params, span=module.span(bprop))
+
+
+def _defaults(function: Function) -> bool:
+    return bool(function.args.defaults)
+
+
+def _first_is_context(method: Function) -> bool:
+    first = next(iter((*method.args.posonlyargs, *method.args.args)), None)
+    return first is not None and first.arg == "ctx"
 
 
 def unjitted_optimizer(context: Context) -> Iterator[Violation]:

@@ -6,31 +6,23 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.config.keys.mindspore_context import DEPRECATED, NESTED, PARALLEL_DEPRECATED, REMOVED, SKIPPED
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import items
-from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS
+from ms_tune.lint.python_code.mint_names import counterpart, parameter_names
 from ms_tune.lint.python_code.module import FUNCTIONS, module_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ms_tune.lint.context import Context
     from ms_tune.lint.python_code.module import Module
 
 _SET_CONTEXT = ("mindspore.set_context",)
-# Deprecated since 2.5 (the table in mindspore/context.py), and what takes their place.
-_DEPRECATED = {
-    "deterministic": "mindspore.set_deterministic(False)",  # only "OFF" is told here, see below
-    "pynative_synchronize": "mindspore.runtime.launch_blocking()",
-    "max_device_memory": "mindspore.runtime.set_memory(max_size=...)",
-    "mempool_block_size": "mindspore.runtime.set_memory(increase_size=...)",
-    "memory_optimize_level": "mindspore.runtime.set_memory(optimize_level=...)",
-}
+_SET_PARALLEL = "mindspore.set_auto_parallel_context"
 _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
 # Conditions under which a setting is one that the user of the code asks for.
 _ASKED = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
-_GONE = ("output_num",)  # of ops.split before MindSpore 2.0: such a call has no counterpart in mint
-_RENAMED = re.compile(r"axis|keep_dims|keepdims")
 
 
 def deterministic(context: Context) -> Iterator[Violation]:
@@ -95,14 +87,51 @@ def repeated(context: Context) -> Iterator[Violation]:
 
 
 def deprecated(context: Context) -> Iterator[Violation]:
-    """Keys of ``set_context`` that have a call of their own since 2.5."""
+    """Keys of ``set_context`` and ``set_auto_parallel_context`` that are on their way out."""
     module = module_of(context.source)
+    for _, keyword, table in _settings(module):
+        if table is PARALLEL_DEPRECATED:
+            function = "set_auto_parallel_context"
+        elif keyword.arg in ("deterministic", "pynative_synchronize") and _constant(keyword) not in (False, "OFF"):
+            continue  # found for what it does
+        else:
+            function = "set_context"
+        instead = table.get(str(keyword.arg))
+        if instead is None or keyword.arg in NESTED:
+            continue  # unknown here, or refused
+        params = {"function": function, "setting": str(keyword.arg), "instead": instead}
+        yield Violation((), "default" if instead else "gone", params, span=module.span(keyword))
+
+
+def skipped(context: Context) -> Iterator[Violation]:
+    """Keys of ``set_context`` that MindSpore warns of and does not read."""
+    module = module_of(context.source)
+    for _, keyword, table in _settings(module):
+        if table is DEPRECATED and keyword.arg in SKIPPED:
+            yield Violation((), params={"setting": keyword.arg}, span=module.span(keyword))
+
+
+def unknown(context: Context) -> Iterator[Violation]:
+    """Keys that ``set_context`` refuses, and gradient accumulation, which ``set_auto_parallel_context`` refuses."""
+    module = module_of(context.source)
+    for _, keyword, table in _settings(module):
+        key = str(keyword.arg)
+        if table is DEPRECATED and key in NESTED:
+            yield Violation((), params={"setting": key}, span=module.span(keyword))
+        elif table is DEPRECATED and key in REMOVED:
+            yield Violation((), "removed", {"setting": key, "instead": REMOVED[key]}, span=module.span(keyword))
+        elif table is PARALLEL_DEPRECATED and key == "grad_accumulation_step":
+            steps = _constant(keyword)
+            if isinstance(steps, int) and steps > 1:
+                yield Violation((), "accumulation", {"setting": key}, span=module.span(keyword))
+
+
+def _settings(module: Module) -> Iterator[tuple[ast.Call, ast.keyword, Mapping[str, str]]]:
+    """Every keyword of the two functions, with the table that is about it."""
     for call, name in module.calls:
-        for key, instead in _DEPRECATED.items():
-            for keyword in _keywords(call, name, key):
-                # The others are found for what they do.
-                if key not in ("deterministic", "pynative_synchronize") or _constant(keyword) in (False, "OFF"):
-                    yield Violation((), params={"setting": key, "instead": instead}, span=module.span(keyword))
+        table = DEPRECATED if name in _SET_CONTEXT else PARALLEL_DEPRECATED if name == _SET_PARALLEL else None
+        if table is not None:
+            yield from ((call, keyword, table) for keyword in call.keywords)
 
 
 def allocator(context: Context) -> Iterator[Violation]:
@@ -146,10 +175,13 @@ def mint(context: Context) -> Iterator[Violation]:
     """A function of ops, or a cell of nn, that mint has with the same meaning."""
     module = module_of(context.source)
     for call, name in module.calls:
-        new = DROP_IN.get(name) or WITH_KEYWORDS.get(name)
-        if new is not None and not any(one.arg in _GONE for one in call.keywords):
-            renamed = any(one.arg and _RENAMED.fullmatch(one.arg) for one in call.keywords)
-            params = {"old": _short(name), "new": new}
+        new = counterpart(name, call)
+        if new is not None:
+            names = parameter_names(name)
+            renamed = ", ".join(
+                f"{one.arg} -> {names[one.arg]}" for one in call.keywords if one.arg and one.arg in names
+            )
+            params = {"old": _short(name), "new": new, "renamed": renamed}
             yield Violation((), "keywords" if renamed else "default", params, span=module.span(call.func))
 
 

@@ -33,8 +33,9 @@ _REDUCING = ("max", "min", "any", "all", "sum", "mean", "isnan", "isfinite")
 _LOGGING = ("debug", "info", "warning")
 _BAR = ("set_postfix", "set_postfix_str", "set_description")  # of tqdm, which writes what it is given
 _LONG = 1000  # steps of a loop that runs for hours
+_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)  # these ask for no value of the tensor that is looked for
 _MODULES = ("numpy", "math", "time", "os", "json", "random", "dict")
-# Functions of NumPy that give one number and no array, which Tensor.from_numpy refuses: these always, ...
+# Functions of NumPy that give one number and no array, which from_numpy refuses: these always, ...
 _NUMBERS = re.compile(r"allclose|array_equal|isscalar|count_nonzero|ndim|size|(?:u?int|float|bool)\d*_?")
 # ... these without an axis ...
 _REDUCTIONS = re.compile(
@@ -84,14 +85,19 @@ def printing(context: Context) -> Iterator[Violation]:
 
 
 def truth(context: Context) -> Iterator[Violation]:
-    """``if x.max() > y`` in code that runs in every step: the host waits for the device to decide."""
+    """``if x.max() > y`` in code that runs in every step: the host waits for the device to decide.
+
+    So it does for a tensor that is compared, and for one that stands alone: Python asks it whether it is true.
+    """
     module = module_of(context.source)
-    for node, root in _in_steps(module):
+    loops = ((loop, loop) for loop in step_loops(module) if isinstance(loop, ast.While))
+    for node, root in (*_in_steps(module), *loops):
         if isinstance(node, (ast.If, ast.While, ast.IfExp)) and not is_guarded(module, node, root):
-            for part in ast.walk(node.test):
-                if isinstance(part, ast.Call) and _is_reduction(module, part):
-                    yield Violation((), params={"what": ast.unparse(part)[:40]}, span=module.span(part))
-                    break
+            part = next((one for one in ast.walk(node.test) if _decides(module, one)), None)
+            if part is None and is_tensor(module, _without_not(node.test)):
+                part = _without_not(node.test)
+            if part is not None:
+                yield Violation((), params={"what": ast.unparse(part)[:40]}, span=module.span(part))
 
 
 def builtin_sum(context: Context) -> Iterator[Violation]:
@@ -120,7 +126,7 @@ def contiguous(context: Context) -> Iterator[Violation]:
 
 
 def copied_array(context: Context) -> Iterator[Violation]:
-    """``Tensor(array)``: copies what ``Tensor.from_numpy`` shares. With a dtype it converts, too."""
+    """``Tensor(array)``: copies what ``mindspore.from_numpy`` shares. With a dtype it converts, too."""
     module = module_of(context.source)
     for call, name in module.calls:
         alone = len(call.args) == 1 and not call.keywords
@@ -153,6 +159,14 @@ def constant_garbage_collection(context: Context) -> Iterator[Violation]:
                 and not is_guarded(module, node, loop)
             ):
                 yield Violation((), span=module.span(node))
+
+
+def from_numpy_of_tensor(context: Context) -> Iterator[Violation]:
+    """``Tensor.from_numpy(array)``, which goes after 2.9; ``mindspore.from_numpy`` stays."""
+    module = module_of(context.source)
+    for call, name in module.calls:
+        if name == "mindspore.Tensor.from_numpy":
+            yield Violation((), span=module.span(call.func))
 
 
 def _may_be_number(module: Module, node: ast.expr, depth: int = 3) -> bool:
@@ -222,6 +236,19 @@ def _is_reduction(module: Module, call: ast.Call) -> bool:
     if not isinstance(function, ast.Attribute) or function.attr not in _REDUCING or call.args:
         return False
     return not name.startswith(_MODULES) and not is_array(module, function.value)
+
+
+def _decides(module: Module, node: ast.AST) -> bool:
+    """Whether a part of a condition has to be fetched: a reduction, or a comparison with a tensor in it."""
+    if isinstance(node, ast.Call):
+        return _is_reduction(module, node)
+    if not isinstance(node, ast.Compare) or any(isinstance(one, _IDENTITY) for one in node.ops):
+        return False
+    return any(is_tensor(module, side) or is_step_result(module, side) for side in (node.left, *node.comparators))
+
+
+def _without_not(test: ast.expr) -> ast.expr:
+    return test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
 
 
 def _counts_steps(test: ast.expr) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SEMI = (1, "SEMI_AUTO_PARALLEL")
 _SPLITTING = (*_SEMI, 2, "AUTO_PARALLEL")
 # Configurations that say themselves what an absent `offset` and `pp_interleave_num` are: 0 and 1.
-_DEFAULTED = ("LlamaConfig",)
+_DEFAULTED = ("LlamaConfig", "ChatGLM2Config")
 
 
 def release(context: Context) -> str:
@@ -55,6 +55,12 @@ def splits(context: Context) -> bool:
 def splits_by_strategy(context: Context) -> bool:
     """Whether the network is split as ``parallel_config`` says, the mode that ``check_rules`` looks at."""
     return is_parallel(context) and context.get("parallel.parallel_mode", 1) in _SEMI
+
+
+def splits_sequence(context: Context) -> bool:
+    """Whether the sequence is split between the layers; where the network is not split, 1.8 turns this off as well."""
+    wanted = bool(context.get("parallel_config.use_seq_parallel"))
+    return wanted and (splits(context) or release(context) in ("1.6", "1.7"))
 
 
 def stages(context: Context) -> int | None:

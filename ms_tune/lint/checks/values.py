@@ -35,7 +35,7 @@ def types(context: Context) -> Iterator[Violation]:
                 else "default"
             )
             shown = "null" if value is None else type(value).__name__
-            yield Violation(path, name, {"wanted": wanted, "found": shown, "as_float": f"{value}."})
+            yield Violation(path, name, {"wanted": wanted, "found": shown, "as_float": f"{value}.0"})
 
 
 def bounds(context: Context) -> Iterator[Violation]:
@@ -54,13 +54,18 @@ def bounds(context: Context) -> Iterator[Violation]:
 def choices(context: Context) -> Iterator[Violation]:
     """A value that is none of those that the framework takes."""
     for key, path, value in _strict(context):
-        if not key.choices or value is None or isinstance(value, (list, dict)):
+        if not key.choices or value is None or isinstance(value, (list, dict)) or _is_number_beside_names(key, value):
             continue
         if not any(same(value, one) for one in key.choices):
             similar = _similar(value, key)
             name = "similar" if similar else "default"
             listed = ", ".join(map(str, key.choices))
             yield Violation(path, name, {"choices": listed, "similar": similar})
+
+
+def _is_number_beside_names(key: Key, value: object) -> bool:
+    """Whether a key takes names or a number, and this is a number."""
+    return not isinstance(value, str) and "str" in key.types and type(value).__name__ in key.types
 
 
 def _strict(context: Context) -> Iterator[tuple[Key, KeyPath, object]]:
@@ -75,14 +80,32 @@ def _strict(context: Context) -> Iterator[tuple[Key, KeyPath, object]]:
         if context.version and not known_in(key, context.version):
             continue  # some later release looks at it
         for path, value in find(context.source.data, key.path):
-            yield key, path, value
+            if _is_looked_at(context, path, value):
+                yield key, path, value
+
+
+def _is_looked_at(context: Context, path: KeyPath, value: object) -> bool:
+    """Whether the framework looks at a value at all.
+
+    The option ``with`` names sections that count with a switch only; ``forced`` names settings of which every value that
+    means yes becomes False without their switch, before its type is checked; ``or-default`` those whose default stands in
+    for every value that means no.
+    """
+    dotted = ".".join(map(str, path))
+    sections, forced = context.options.get("with"), context.options.get("forced")
+    for section, switch in sections.items() if isinstance(sections, dict) else ():
+        inside = dotted == section or (dotted.startswith(f"{section}.") and dotted != switch)
+        if inside and not context.get(str(switch)):
+            return False
+    switch = forced.get(dotted) if isinstance(forced, dict) else None
+    if switch is not None and value and not context.get(str(switch)):
+        return False
+    optional = context.options.get("or-default", ())
+    return bool(value) or not isinstance(optional, list) or dotted not in optional
 
 
 def _fits(value: object, wanted: tuple[str, ...], dialect: Dialect) -> bool:
-    if value is None:
-        # The library's own default of several keys is None although their type does not say so.
-        return "null" in wanted or dialect is Dialect.MINDSPEED_MS
-    return any(_is(value, one, dialect) for one in wanted)
+    return "null" in wanted if value is None else any(_is(value, one, dialect) for one in wanted)
 
 
 def _is(value: object, wanted: str, dialect: Dialect) -> bool:

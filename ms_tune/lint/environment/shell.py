@@ -10,7 +10,7 @@ from ms_tune.config.source import decode
 from ms_tune.config.yaml_nodes import Document
 from ms_tune.errors import ConfigError
 from ms_tune.lint.environment.settings import Assignment, Environment
-from ms_tune.lint.environment.variables import KNOWN
+from ms_tune.lint.environment.variables import FOREIGN, KNOWN
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def read_shell(path: Path) -> Environment:
 
 
 def from_process(variables: Mapping[str, str]) -> Environment:
-    """The settings of a process, such as ``os.environ``; other variables than MindSpore's are left alone."""
-    text = "".join(f"{name}={variables[name]}\n" for name in sorted(KNOWN & set(variables)))
+    """The settings of a process, such as ``os.environ``; variables that say nothing about MindSpore are left alone."""
+    text = "".join(f"{name}={variables[name]}\n" for name in sorted((KNOWN | FOREIGN.keys()) & set(variables)))
     return parse_env(text, Path("environment"), raw=True)
 
 

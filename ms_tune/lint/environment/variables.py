@@ -19,9 +19,19 @@ KNOWN = frozenset(
             "ENABLE_LAZY_INLINE_NO_PIPELINE",
             "TE_PARALLEL_COMPILER",
         ),
-        *("MS_DEV_SAVE_GRAPHS", "MS_DEV_DISABLE_AUTO_H2D"),
+        *("MS_DEV_SAVE_GRAPHS", "MS_DEV_DISABLE_AUTO_H2D", "MS_MEMORY_TRACE_PATH"),
     )
 )
+
+# Variables of torch_npu, which no library and no module of MindSpore 2.9 names; with MindSpore's counterpart, if it has one.
+FOREIGN = {
+    "PYTORCH_NPU_ALLOC_CONF": "MS_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF": "MS_ALLOC_CONF",
+    "OOM_SNAPSHOT_ENABLE": "MS_ALLOC_CONF=memory_tracker:True",
+    "CPU_AFFINITY_CONF": "mindspore.runtime.set_cpu_affinity()",
+    "TASK_QUEUE_ENABLE": "",
+    "MULTI_STREAM_MEMORY_REUSE": "",
+}
 
 ALLOC_BOOLEANS = frozenset(
     (
@@ -44,6 +54,26 @@ RUNTIME_KEYS = frozenset(
         *("graph_order", "sync_stream_on_demand", "graph_capture_max_number", "stream_priority"),
     )
 )
+
+
+# Keys that 2.9's ``runtime_env.h`` has no more (2.7 had them), or not yet (2.10 has them).
+RUNTIME_KEYS_OF_2_7 = frozenset(
+    (
+        *("control_flow_optimize", "parallel_assignadd_opt", "aclnn_cache"),
+        *("performance_statistics", "performance_statistics_top_num"),
+    )
+)
+RUNTIME_KEYS_OF_2_10 = frozenset(("stream_priority", "async_mccl_init_comm"))
+
+# Asked with ``IsEnableRuntimeConfig`` and ``IsDisableRuntimeConfig`` (``runtime_env.h``), which know True, true, False, false.
+RUNTIME_BOOLEANS = frozenset(
+    (
+        *("switch_inline", "multi_stream", "mc2_event", "pipeline", "graph_pipeline", "kbk_sub_graph_mode"),
+        *("insert_tensormove", "backend_compile_cache", "copy_async", "sync_copy_input", "sync_stream_on_demand"),
+        *("input_optimize", "memory_statistics", "compile_statistics", "ge_kernel"),
+    )
+)
+FURTHER_VALUES = {"multi_stream": ("group",)}
 
 
 class Item(NamedTuple):

@@ -1,38 +1,68 @@
 """The functions of ``mindspore.ops`` and cells of ``mindspore.nn`` that ``mindspore.mint`` has, too, with one meaning.
 
-Compared by signature and by running both in MindSpore 2.10. Only rewrites that keep the result stand here: those that
-need nothing but the new name, and those that need keywords renamed (``axis`` to ``dim``, ``keep_dims`` to ``keepdim``).
+Compared by signature and by running both: values on the CPU, types and shapes on Ascend in simulation (MindSpore 2.9 and
+2.10). Only what keeps the result stands here: rewrites that need nothing but the new name, those that need keywords
+renamed (``axis`` to ``dim``, ``keep_dims`` to ``keepdim``), and, without a rewrite, what cannot be proved that way.
 ``gather``, ``transpose``, ``std``, ``max``, ``flatten`` and many others mean something else in mint and are left out.
+A few (``unbind``, ``real``, ``imag``) give views of their tensor there: in-place changes show, so that no fix is a safe one.
 """
 
 from __future__ import annotations
 
+import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _SAME_OPS = (
     "acos acosh add addbmm addmm addmv arange arccos arccosh arcsin arcsinh arctan arctan2 argmax asin "
-    "asinh atan atan2 bincount bitwise_and bitwise_or bitwise_xor broadcast_to cdist clamp div dot eq "
-    "exp2 float_power floor_divide fmod full full_like greater_equal inverse isfinite isneginf lerp "
-    "linspace log10 log2 logaddexp logaddexp2 logsumexp mm mul ones_like outer pow remainder sub sum "
-    "swapaxes trace tril unbind unique_consecutive unsqueeze where xlogy zeros_like "
+    "asinh atan atan2 bincount bitwise_and bitwise_or bitwise_xor broadcast_to cdist clamp clip div dot "
+    "eq exp2 float_power floor_divide fmod full full_like ge greater_equal imag inverse isfinite isneginf "
+    "lerp linspace log10 log2 logaddexp logaddexp2 logsumexp mm mul ones_like outer pow real remainder sub "
+    "sum swapaxes trace tril unbind unique_consecutive unsqueeze where xlogy zeros_like "
 )
 _FUNCTIONAL_OPS = (
     "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d cross_entropy "
-    "dropout2d fold interpolate l1_loss mse_loss pixel_shuffle silu softplus unfold "
+    "dropout2d fold hardtanh interpolate l1_loss mse_loss pixel_shuffle silu softplus unfold "
 )
 _SAME_NN = (
     "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d BCELoss ConstantPad1d "
-    "ConstantPad2d ConstantPad3d CrossEntropyLoss Dropout2d ELU KLDivLoss L1Loss MSELoss MaxUnpool2d Mish "
-    "NLLLoss PixelShuffle ReLU6 ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d "
+    "ConstantPad2d ConstantPad3d CrossEntropyLoss Dropout2d ELU Flatten Hardtanh KLDivLoss L1Loss MSELoss "
+    "MaxUnpool2d Mish NLLLoss PixelShuffle ReLU6 ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d "
     "ReplicationPad2d ReplicationPad3d SiLU Threshold Upsample ZeroPad2d "
 )
 _OTHER = {
     "nn.SeLU": "mint.nn.SELU",
+    "ops.gather_elements": "mint.gather",
     "ops.not_equal": "mint.ne",
+    "ops.tensor_add": "mint.add",
+    "ops.tensor_exp": "mint.exp",
+    "ops.tensor_expm1": "mint.expm1",
+    "ops.tensor_floordiv": "mint.floor_divide",
+    "ops.tensor_ge": "mint.ge",
+    "ops.tensor_gt": "mint.gt",
+    "ops.tensor_le": "mint.le",
+    "ops.tensor_mul": "mint.mul",
+    "ops.tensor_pow": "mint.pow",
 }
 
-_RENAMED_OPS = "all argsort bmm cat chunk concat cummax cummin cumsum frac mean narrow split sqrt stack "
-_RENAMED_FUNCTIONAL_OPS = "elu glu logsigmoid mish relu6 selu "
+_RENAMED_OPS = (
+    "all any argsort bmm cat chunk concat cummax cummin cumsum diff frac index_select mean nansum narrow "
+    "repeat_interleave scatter split sqrt stack "
+)
+_RENAMED_FUNCTIONAL_OPS = "binary_cross_entropy elu glu kl_div logsigmoid max_unpool2d mish relu6 selu upsample "
+_RENAMED_NN = "GLU "
 _RENAMED_OTHER = {
     "ops.expand_dims": "mint.unsqueeze",
+    "ops.gather_d": "mint.gather",
+    "ops.invert": "mint.bitwise_not",
+    "ops.matrix_norm": "mint.linalg.matrix_norm",
+    "ops.qr": "mint.linalg.qr",
+    "ops.reduce_max": "mint.amax",
+    "ops.reduce_min": "mint.amin",
+    "ops.unstack": "mint.unbind",
+    "ops.vector_norm": "mint.linalg.vector_norm",
 }
 
 
@@ -45,10 +75,81 @@ def _table(same: str, functional: str, cells: str, other: dict[str, str]) -> dic
     }
 
 
-# What parameters are called in mint (MindSpore 2.9): those of any function, and those of WITH_KEYWORDS.
-AXES = {"axis": "dim", "keep_dims": "keepdim"}
-PARAMETERS = {**AXES, "x": "input", "input_x": "input"}
-
 # Full name of the old function to the new one.
 DROP_IN = _table(_SAME_OPS, _FUNCTIONAL_OPS, _SAME_NN, _OTHER)
-WITH_KEYWORDS = _table(_RENAMED_OPS, _RENAMED_FUNCTIONAL_OPS, "", _RENAMED_OTHER)
+WITH_KEYWORDS = _table(_RENAMED_OPS, _RENAMED_FUNCTIONAL_OPS, _RENAMED_NN, _RENAMED_OTHER)
+# Named, but not rewritten.
+WITHOUT_FIX = {
+    # Float learning rates only, Ascend only; whether the fused kernel rounds alike shows on a device only.
+    "mindspore.experimental.optim.AdamW": "mint.optim.AdamW",
+    # The kernel has no counterpart on the CPU to compare with; for vectors of zeros the formula of ops divides by zero.
+    "mindspore.nn.CosineEmbeddingLoss": "mint.nn.CosineEmbeddingLoss",
+    "mindspore.ops.cosine_embedding_loss": "mint.nn.functional.cosine_embedding_loss",
+}
+# Looks like one of the above and is none, with what is different (MindSpore 2.9).
+LEFT_OUT: Mapping[str, str] = {
+    "mindspore.communication.comm_func.P2POp": "mint receives into the tensor given; there is no recv_dtype",
+    "mindspore.communication.comm_func.batch_isend_irecv": "mint gives handles to wait for, not what was received",
+    "mindspore.experimental.optim.Adam": "by its own documentation its formula is not the one that mint's Adam has",
+    "mindspore.ops.flatten": "its second argument is `order`, and it keeps the first axis unless told otherwise",
+    "mindspore.ops.gather": "takes slices along an axis; mint's picks element by element",
+    "mindspore.ops.max": "gives an index, too, whether or not there is an axis",
+    "mindspore.ops.min": "gives an index, too, whether or not there is an axis",
+    "mindspore.ops.std": "is that of the whole population unless told otherwise",
+    "mindspore.ops.transpose": "takes the order of all axes; mint's swaps two",
+    "mindspore.ops.var": "is that of the whole population unless told otherwise",
+}
+
+# What parameters are called in mint: those of any function, of one of WITH_KEYWORDS, and of a few.
+_AXES = {"axis": "dim", "keep_dims": "keepdim", "keepdims": "keepdim"}
+_PARAMETERS = {**_AXES, "x": "input", "input_x": "input"}
+_LOSS = {"logits": "input", "labels": "target"}
+_OWN: Mapping[str, Mapping[str, str]] = {
+    "mindspore.ops.binary_cross_entropy": _LOSS,
+    "mindspore.ops.kl_div": _LOSS,
+    "mindspore.ops.matrix_norm": _AXES,
+    "mindspore.ops.qr": {"input": "A"},
+    "mindspore.ops.vector_norm": _AXES,  # the tensor is `x` in mint as well
+}
+# Parameters that mint's function does not have, and where in the list of arguments they stand.
+_GONE = {
+    "mindspore.ops.split": ("output_num", None),  # before MindSpore 2.0
+    "mindspore.ops.upsample": ("recompute_scale_factor", 5),
+}
+
+
+def parameter_names(name: str) -> Mapping[str, str]:
+    """What the parameters of an old function are called in mint, where that is something else."""
+    return _OWN.get(name, _PARAMETERS if name in WITH_KEYWORDS else _AXES)
+
+
+def counterpart(name: str, call: ast.Call) -> str | None:
+    """The function of mint for a call; None if there is none that takes its arguments."""
+    gone, place = _GONE.get(name, (None, None))
+    if gone and any(one.arg == gone for one in call.keywords):
+        return None
+    if place is not None and len(call.args) > place:
+        return None
+    return DROP_IN.get(name) or WITH_KEYWORDS.get(name) or WITHOUT_FIX.get(name)
+
+
+def keeps_its_meaning(name: str, call: ast.Call) -> bool:
+    """Whether new names are all that a call needs.
+
+    ``mint.any`` takes the tensor alone or with one axis, where ``ops.any`` takes several axes, none, and ``keep_dims``
+    without an axis (``mindspore/ops/functional_overload.py``, 2.9).
+    """
+    if name in WITHOUT_FIX:
+        return False
+    if name != "mindspore.ops.any":
+        return True
+    axes = [*call.args[1:2], *(one.value for one in call.keywords if one.arg == "axis")]
+    if not axes:
+        return len(call.args) + len(call.keywords) == 1 and not any(isinstance(one, ast.Starred) for one in call.args)
+    return all(_is_index(axis) for axis in axes)
+
+
+def _is_index(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.imports import mint_name
-from ms_tune.lint.python_code.mint_names import AXES, PARAMETERS, WITH_KEYWORDS
+from ms_tune.lint.python_code.mint_names import keeps_its_meaning, parameter_names
 from ms_tune.lint.python_code.swaps import Swap, swap_of
 from ms_tune.texts import msg
 
@@ -112,7 +112,10 @@ def _mint(module: Module, violation: Violation) -> Rewritten:
     if not isinstance(root, ast.Name) or len(module.bound.get(root.id, ())) != 1:
         _unclear()
     edits, swaps = [], []
-    names = PARAMETERS if module.name(function) in WITH_KEYWORDS else AXES
+    old = module.name(function)
+    if not keeps_its_meaning(old, call):
+        _unclear()
+    names = parameter_names(old)
     for keyword in call.keywords:
         if keyword.arg is None:
             _unclear()
@@ -137,14 +140,31 @@ def _mint_sum(module: Module, violation: Violation) -> Rewritten:
 
 
 def _from_numpy(module: Module, violation: Violation) -> Rewritten:
-    """``Tensor(array)`` as ``Tensor.from_numpy(array)``, for an array that nothing else can change."""
+    """``ms.Tensor(array)`` as ``ms.from_numpy(array)``, for an array that nothing else can change."""
     call = module.at(violation.span, ast.Call)
     if not isinstance(call, ast.Call) or module.name(call.func) != "mindspore.Tensor":
         _unclear()
     if not isinstance(call.args[0], ast.Call):
         raise EditRefusedError(msg("edits.unclear"))  # the array has a name, under which it may change
-    old = _words(module, call.func)
-    return _written(module, call.func, f"{old}.from_numpy")
+    return _of_module(module, call.func)
+
+
+def _module_from_numpy(module: Module, violation: Violation) -> Rewritten:
+    """``ms.Tensor.from_numpy`` as ``ms.from_numpy``."""
+    function = module.at(violation.span, ast.Attribute)
+    if not isinstance(function, ast.Attribute) or module.name(function.value) != "mindspore.Tensor":
+        _unclear()
+    return _of_module(module, function)
+
+
+def _of_module(module: Module, function: ast.expr) -> Rewritten:
+    """``from_numpy`` of MindSpore itself, where the code has a name for MindSpore already."""
+    root = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or module.name(root) != "mindspore" or len(module.bound.get(root.id, ())) != 1:
+        raise EditRefusedError(msg("edits.unclear"))
+    return _written(module, function, f"{root.id}.from_numpy")
 
 
 def _listed(module: Module, violation: Violation) -> Rewritten:
@@ -190,6 +210,7 @@ REWRITES: Mapping[str | None, Rewrite] = {
     "mint": _mint,
     "mint-sum": _mint_sum,
     "from-numpy": _from_numpy,
+    "module-from-numpy": _module_from_numpy,
     "listed": _listed,
     "colon": _colon,
     "tracker-off": _tracker_off,

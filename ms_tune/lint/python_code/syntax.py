@@ -27,6 +27,7 @@ _STEP_FUNCTIONS = re.compile(
 # What MindSpore calls in every step of Model.train (mindspore/train/callback/_callback.py, 2.9).
 _CALLBACK_METHODS = ("step_begin", "step_end", "on_train_step_begin", "on_train_step_end")
 _CELL_METHODS = ("construct", "bprop", "forward")
+_FUNCTION_METHODS = ("forward", "backward")  # of `mindspore._Function`, which PyNative mode calls
 # Conditions that let only some steps through, or that are not part of training.
 _RARE = re.compile(
     r"log|print|debug|verbose|save|eval|ckpt|checkpoint|profil|interval|dump|nan|inf|overflow", re.IGNORECASE
@@ -104,6 +105,7 @@ def _runs_in_a_step(module: Module, function: Function) -> bool:
     in_class = isinstance(around, ast.ClassDef) and (
         (function.name in _CELL_METHODS and is_cell(module, around))
         or (function.name in _CALLBACK_METHODS and _is_callback(module, around))
+        or (function.name in _FUNCTION_METHODS and is_function(module, around))
     )
     return in_class or _STEP_FUNCTIONS.fullmatch(function.name) is not None
 
@@ -111,6 +113,13 @@ def _runs_in_a_step(module: Module, function: Function) -> bool:
 def is_cell(module: Module, node: ast.ClassDef) -> bool:
     """Whether a class is a cell, by the names of its bases."""
     return any(_CELL_BASES.search(module.name(base)) for base in node.bases)
+
+
+def is_function(module: Module, node: ast.ClassDef) -> bool:
+    """Whether a class is an operator with a backward pass of its own, for PyNative mode."""
+    return any(
+        module.name(base).startswith("mindspore") and module.name(base).endswith("._Function") for base in node.bases
+    )
 
 
 def _is_callback(module: Module, node: ast.ClassDef) -> bool:

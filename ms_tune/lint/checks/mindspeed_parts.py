@@ -1,0 +1,108 @@
+"""Checks of what MindSpeed-Core-MS r0.1.0 looks up by name, and of settings that only count beside others.
+
+Parts of the model: ``mindspeed_ms/legacy/model/norm.py``, ``utils.py`` and ``language_model.py``; what is registered:
+``legacy/model/activation.py``, ``core/optimizer/__init__.py``, ``core/optimizer/zero/adamw_zero.py``,
+``core/tensor_parallel/cross_entropy.py``; loss scaling: ``training/training.py``; decay: ``training/optimizer_param_scheduler.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.lint.context import Context
+
+_TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
+_OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")
+_SHARDED = ("AdamW",)  # the library looks for the name with ZeRO behind it, and AdamWZeRO is the only one
+_POSITIONS = ("learned_absolute", "rope")
+_SIZES = ("vocab_size", "num_layers", "num_attention_heads", "hidden_size", "ffn_hidden_size")
+
+
+def named(context: Context) -> Iterator[Violation]:
+    """A text at one of the ``names`` that is none of those listed there."""
+    listed = context.options["names"]
+    for dotted, known in listed.items() if isinstance(listed, dict) else ():
+        value = context.get(str(dotted))
+        if isinstance(value, str) and value not in known:
+            path = tuple(str(dotted).split("."))
+            yield Violation(path, params={"known": ", ".join(map(str, known))})
+
+
+def optimizer(context: Context) -> Iterator[Violation]:
+    """An optimizer that is not registered: other names count where ZeRO goes without gradient buffers."""
+    zero = context.get("parallel_config.zero_level") and not context.get("training_config.wrap_with_ddp")
+    known = _SHARDED if zero else _OPTIMIZERS
+    value = context.get("optimizer_config.optimizer_type")
+    params = {"known": ", ".join(known)}
+    if isinstance(value, str) and value not in known:
+        related = ((("parallel_config", "zero_level"), "sharded"),) if zero else ()
+        yield Violation(("optimizer_config", "optimizer_type"), params=params, related=related)
+    elif value is None and context.mapping("optimizer_config") and _is_whole(context):
+        yield Violation(("optimizer_config", "optimizer_type"), "missing", params, at_key=True)
+
+
+def positions(context: Context) -> Iterator[Violation]:
+    """No position embedding, because of a name that is compared with two others, or for want of one."""
+    value = context.get("model_config.position_embedding_type")
+    path = ("model_config", "position_embedding_type")
+    if isinstance(value, str) and value not in _POSITIONS:
+        yield Violation(path)
+    elif value is None and _is_whole(context):
+        yield Violation(path, "missing", at_key=True)
+
+
+def absent_training(context: Context) -> Iterator[Violation]:
+    """A model without the section that its class is handed; only told where the whole model is described."""
+    whole = all(name in context.mapping("model_config") for name in _SIZES)
+    if whole and "parallel_config" in context.source.data and "training_config" not in context.source.data:
+        yield Violation(("training_config",))
+
+
+def unnamed_loss(context: Context) -> Iterator[Violation]:
+    """No loss function, which the training reads without a default."""
+    if _is_whole(context) and context.get("training_config.loss_func_kwargs.loss_func_type") is None:
+        yield Violation(("training_config", "loss_func_kwargs"), at_key=True)
+
+
+def decay_steps(context: Context) -> Iterator[Violation]:
+    """WSD without the length of its last part: in iterations where the run is told in iterations, else in samples."""
+    iterations = context.integer("training_config.training_iters", 0) or 0
+    key = "lr_wsd_decay_iters" if iterations > 0 else "lr_wsd_decay_samples"
+    told = iterations > 0 or (context.integer("dataset_config.train_samples", 0) or 0) > 0
+    if told and context.get(f"optimizer_config.{key}") is None:
+        yield Violation(("optimizer_config", "lr_decay_style"), params={"absent": key})
+
+
+def loss_scaling(context: Context) -> Iterator[Violation]:
+    """Training in float16 without a scale: the dynamic one is made, of nothing."""
+    absent = [name for name in _TRIO if context.get(f"training_config.{name}") is None]
+    if context.get("training_config.loss_scale") is None and absent and _is_half(context):
+        yield Violation(("training_config", "fp16"), params={"absent": ", ".join(absent)})
+
+
+def unscaled(context: Context) -> Iterator[Violation]:
+    """Dynamic loss scaling that is not used: a fixed scale wins, and in other types there is none."""
+    if context.get("training_config.loss_scale_value") is None:
+        return
+    path = ("training_config", "loss_scale_value")
+    if context.get("training_config.loss_scale") is not None:
+        yield Violation(path, "fixed", at_key=True, related=((("training_config", "loss_scale"), "wins"),))
+    elif not _is_half(context):
+        yield Violation(path, at_key=True)
+
+
+def _is_half(context: Context) -> bool:
+    if context.get("training_config.bf16") is True:
+        return False
+    return context.get("training_config.fp16") is True or context.get("model_config.compute_dtype") == "float16"
+
+
+def _is_whole(context: Context) -> bool:
+    """Whether a config is more than an excerpt: the sections that every training needs."""
+    sections = ("training_config", "dataset_config", "optimizer_config")
+    return all(context.mapping(name) for name in sections) and context.integer("model_config.num_layers") is not None

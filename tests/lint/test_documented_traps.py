@@ -1,0 +1,96 @@
+"""Every trap that the frameworks' code and guides hold, with a minimal config (or script) that shows it.
+
+``documented_traps/*.yaml`` is the list: groups with the source, the dialect, and a version or profile if it matters, and
+``given`` text that stands in front of each of the group's configs. A trap says what goes wrong, shows it in ``config``, and
+names the ``checks`` that report it. In place of them, ``sound`` names checks that must be silent, and ``unseen`` says why no
+check can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.config.source import parse_source
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.environment import lint_environment, parse_shell
+from ms_tune.lint.python_code import lint_python, parse_python
+from ms_tune.texts import Language
+
+FOLDER = Path(__file__).parent / "documented_traps"
+OUTCOMES = ("checks", "sound", "unseen")
+
+
+@dataclass(frozen=True)
+class Trap:
+    says: str
+    source: str
+    dialect: str
+    text: str
+    version: str | None
+    profile: str
+    outcome: tuple[str, Any]
+
+
+def traps() -> list[Trap]:
+    found = []
+    for path in sorted(FOLDER.glob("*.yaml")):
+        for group in yaml.safe_load(path.read_text(encoding="utf-8")):
+            for one in group["traps"]:
+                (outcome,) = (name for name in OUTCOMES if name in one)
+                found.append(
+                    Trap(
+                        says=one["says"],
+                        source=group["source"],
+                        dialect=group["dialect"],
+                        text=f"{group.get('given', '')}{one['config']}\n",
+                        version=one.get("version", group.get("version")),
+                        profile=one.get("profile", "performance"),
+                        outcome=(outcome, one[outcome]),
+                    )
+                )
+    return found
+
+
+TRAPS = traps()
+
+
+def found(trap: Trap) -> list[str]:
+    """The ids of the checks that report something in a trap's text."""
+    if trap.dialect == "shell":
+        findings = lint_environment(parse_shell(trap.text, Path("run.sh")), profile=trap.profile)
+    elif trap.dialect == "python":
+        findings = lint_python(parse_python(trap.text, Path("train.py")), profile=trap.profile)
+    else:
+        dialect = Dialect(trap.dialect)
+        source = parse_source(trap.text, Path("config.yaml"))
+        findings = lint(source, dialect, built_in(dialect), trap.version, trap.profile)
+    for finding in findings:
+        assert finding.id != "MST001", finding.message.say(Language.EN)
+        assert all(finding.message.say(language) for language in Language)
+    return [finding.id for finding in findings]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: f"{trap.dialect}: {trap.says}")
+def test_every_documented_trap_is_told(trap: Trap) -> None:
+    outcome, named = trap.outcome
+    ids = found(trap)
+    if outcome == "checks":
+        assert named, f"{trap.source}: {trap.says}: no check is named"
+        assert set(named) <= set(ids)
+    elif outcome == "sound":
+        assert not set(named) & set(ids)
+    else:
+        assert len(named.split()) > 3, "say why no check can tell"
+
+
+def test_the_list_covers_every_kind_and_repeats_nothing() -> None:
+    assert {trap.dialect for trap in TRAPS} == {*(dialect.value for dialect in Dialect), "shell", "python"}
+    texts = [(trap.dialect, trap.version, trap.profile, trap.text, str(trap.outcome)) for trap in TRAPS]
+    assert len(set(texts)) == len(texts)

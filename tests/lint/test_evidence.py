@@ -1,0 +1,136 @@
+"""What a check claims can be read where it says: the file is in that release, and an error it quotes is in the file.
+
+MindFormers is read from its wheels (see :mod:`tests.oracle.wheels`), MindSpore and PyYAML from where they are installed.
+MindSpeed-Core-MS is on no package index; the wheel of MindFormers 1.6 holds an earlier form of nearly all of its files.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import zipfile
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from ms_tune.lint.checklist import Check, Evidence, built_in, built_in_code
+from tests.config.corpus import SITE_PACKAGES
+from tests.oracle import wheels
+
+CHECKS = (*built_in(), *chain.from_iterable(built_in_code().values()))
+EVIDENCE = sorted({item for check in CHECKS for item in check.evidence}, key=str)
+_QUOTED = re.compile(r"'((?:\w*Error|Exception): .*?)'(?=[\s.,;:)]|$)")
+# Python itself says these; the frameworks only let it come to that.
+_PYTHONS_OWN = (
+    "is not a valid ContextParallelAlgo",
+    "unsupported operand type",
+    "list index out of range",
+    "malformed node or string",
+    "missing 1 required positional argument",
+)
+
+
+_EARLIER_FORM = {
+    "mindspeed_ms/core/": "mindformers/experimental/parallel_core/pynative/",
+    "mindspeed_ms/legacy/model/": "mindformers/experimental/parallel_core/pynative/transformer/",
+    "mindspeed_ms/training/": "mindformers/experimental/parallel_core/pynative/training/",
+}
+# Hybrid context parallelism, and Ulysses as an algorithm of its own, came after that earlier form.
+_LATER = {"MST639", "MST640", "MST641", "MST642", "MST693"}
+
+
+@cache
+def source(evidence: Evidence) -> str | None:
+    """The file's text; None if that release is not at hand."""
+    if evidence.framework == "MindFormers":
+        return in_wheel(evidence.version, evidence.file)
+    if evidence.framework == "MindSpeed-Core-MS":
+        (start,) = (start for start in _EARLIER_FORM if evidence.file.startswith(start))
+        return in_wheel("1.6.0", evidence.file.replace(start, _EARLIER_FORM[start]), needed=False)
+    folder = SITE_PACKAGES if evidence.framework == "MindSpore" else Path(sys.modules["yaml"].__file__ or "").parents[1]
+    if evidence.framework == "MindSpore" and not list(SITE_PACKAGES.glob(f"mindspore-{evidence.version}.dist-info")):
+        return None
+    return (folder / evidence.file).read_text(encoding="utf-8")
+
+
+def in_wheel(version: str, file: str, *, needed: bool = True) -> str | None:
+    """A file of MindFormers; None if the wheel is not at hand, or if it does not have a file that is not needed."""
+    found = wheels.wheel(version.rpartition(".")[0])
+    if isinstance(found, str):
+        return None
+    with zipfile.ZipFile(found) as archive:
+        return archive.read(file).decode() if needed or file in archive.namelist() else None
+
+
+def literals(text: str) -> list[set[str]]:
+    """The words of every string of a Python file; what an f-string fills in is left out."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(words(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            found.append(words(" ".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))))
+    return found
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"\w{2,}", text.lower()))
+
+
+def told(quoted: set[str], strings: list[set[str]]) -> bool:
+    """Whether one string of the files has most of the quotation's words; the others are what it fills in."""
+    return any(len(quoted & string) >= 0.7 * len(quoted) for string in strings)
+
+
+@pytest.mark.parametrize("evidence", EVIDENCE, ids=lambda item: f"{item.framework}-{item.version}-{item.file}")
+def test_the_file_is_in_that_release(evidence: Evidence) -> None:
+    assert re.fullmatch(r"[\w.]+(/[\w.]+)+\.(py|h|cc)", evidence.file)
+    text = source(evidence)
+    if text is None:
+        pytest.skip(f"{evidence.framework} {evidence.version} is not at hand")
+    assert text
+
+
+@pytest.mark.parametrize("evidence", [item for item in EVIDENCE if item.symbol], ids=lambda item: item.symbol)
+def test_the_class_or_function_is_in_the_file(evidence: Evidence) -> None:
+    text = source(evidence)
+    if text is None:
+        pytest.skip(f"{evidence.framework} {evidence.version} is not at hand")
+    if evidence.file.endswith(".py"):
+        assert evidence.symbol in symbols(ast.parse(text))
+    else:
+        assert re.search(rf"\b{evidence.symbol.rpartition('.')[2]}\b", text)
+
+
+def symbols(node: ast.AST, within: str = "") -> set[str]:
+    """The classes and functions of a Python file by their full names."""
+    found = set()
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            found |= {f"{within}{child.name}"} | symbols(child, f"{within}{child.name}.")
+        else:
+            found |= symbols(child, within)
+    return found
+
+
+@pytest.mark.parametrize(
+    "check", [check for check in CHECKS if _QUOTED.search(check.why.en)], ids=lambda check: check.id
+)
+def test_an_error_that_a_check_quotes_is_raised_there(check: Check) -> None:
+    texts = [text for item in check.evidence if item.file.endswith(".py") and (text := source(item)) is not None]
+    if len(texts) < len(check.evidence) or check.id in _LATER:
+        pytest.skip("not every release is at hand")
+    strings = list(chain.from_iterable(map(literals, texts)))
+    for message in _QUOTED.findall(check.why.en):
+        says = message.partition(": ")[2]
+        if not any(own in says for own in _PYTHONS_OWN):
+            assert all(told(words(part), strings) for part in says.split("...") if words(part)), message
+
+
+def test_a_wrong_quotation_would_be_noticed() -> None:
+    strings = literals("raise ValueError(f'swap is not supported with {name} parallel')")
+    assert told(words("swap is not supported with pipeline parallel"), strings)
+    assert not told(words("swap is not allowed together with stages"), strings)

@@ -1,0 +1,293 @@
+"""Stand-ins for all that :mod:`tests.oracle.framework_child` does not run: they accept whatever is done with them.
+
+:func:`install` puts them in place of every module that is neither Python's, nor one of the few needed, nor in
+:data:`REAL`: these are imported straight out of MindFormers' wheel.
+"""
+
+# ruff: noqa: ANN401, EM101, EM102, TRY003 - they stand for anything, and raise in MindSpore's way
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from typing import Any
+
+from tests.oracle import framework_child_mindspore as checked
+from tests.oracle.framework_child_mindspore import check_bool, check_number, check_string, current
+
+# What is run for real; a package is not run itself, it only leads to its modules.
+REAL = {
+    "mindformers.core.config_args",
+    "mindformers.core.context.build_context",
+    "mindformers.core.context.parallel",
+    "mindformers.core.context.validators",
+    "mindformers.core.parallel_config",
+    "mindformers.models.configuration_utils",
+    "mindformers.models.deepseek3.config_converter_deepseek_v3",
+    "mindformers.models.deepseek3.configuration_deepseek_v3",
+    "mindformers.models.deepseek3.utils",
+    "mindformers.models.glm2.glm2",
+    "mindformers.models.glm2.glm2_config",
+    "mindformers.models.glm2.glm2_modules",
+    "mindformers.models.glm2.glm2_transformer",
+    "mindformers.models.llama.llama",
+    "mindformers.models.llama.llama_config",
+    "mindformers.models.llama.llama_interleave",
+    "mindformers.models.llama.llama_layer",
+    "mindformers.models.llama.llama_transformer",
+    "mindformers.models.model_config_utils",
+    "mindformers.models.modeling_utils",
+    "mindformers.models.qwen3.config_converter_qwen3",
+    "mindformers.models.qwen3.configuration_qwen3",
+    "mindformers.models.utils",
+    "mindformers.modules.flash_attention",
+    "mindformers.modules.layers",
+    "mindformers.modules.transformer.moe",
+    "mindformers.modules.transformer.moev3",
+    "mindformers.modules.transformer.op_parallel_config",
+    "mindformers.modules.transformer.transformer",
+    "mindformers.parallel_core.config_converter",
+    "mindformers.parallel_core.mf_model_config",
+    "mindformers.parallel_core.model_parallel_config",
+    "mindformers.parallel_core.transformer_config",
+    "mindformers.parallel_core.transformer_config_utils",
+    "mindformers.parallel_core.training_graph.base_models.common.embeddings.yarn_rotary_pos_embedding",
+    "mindformers.parallel_core.training_graph.transformer.utils",
+    "mindformers.tools.check_rules",
+    "mindformers.tools.register.config",
+    "mindformers.tools.register.template",
+    "mindformers.tools.utils",
+    "mindformers.trainer.base_trainer",
+    "mindformers.trainer.config_args",
+    "mindformers.trainer.trainer",
+}
+# The classes of networks that say themselves whether they can be trained, and where they are.
+NETWORKS = {
+    "DeepseekV3ForCausalLM": "mindformers.models.deepseek3.modeling_deepseek_v3",
+    "Glm4ForCausalLM": "mindformers.models.glm4.modeling_glm4",
+    "Glm4MoeForCausalLM": "mindformers.models.glm4_moe.modeling_glm4_moe",
+    "Qwen2ForCausalLM": "mindformers.models.qwen2.modeling_qwen2",
+    "Qwen3ForCausalLM": "mindformers.models.qwen3.modeling_qwen3",
+    "Qwen3MoeForCausalLM": "mindformers.models.qwen3_moe.modeling_qwen3_moe",
+    "TeleChat2ForCausalLM": "mindformers.models.telechat2.modeling_telechat2",
+    "TeleChat3ForCausalLM": "mindformers.models.telechat3.modeling_telechat3",
+    "TeleChat3MoeForCausalLM": "mindformers.models.telechat3_moe.modeling_telechat3_moe",
+}
+REAL |= {*NETWORKS.values()}
+# Names that packages hand on, and where they are made.
+EXPORTS = {
+    "ConfigTemplate": "tools.register.template",
+    "MindFormerConfig": "tools.register.config",
+    "DictConfig": "tools.register.config",
+    "FlashAttention": "modules.flash_attention",
+    "FreqsMgr": "modules.layers",
+    "LowerTriangularMaskWithDynamic": "modules.transformer.transformer",
+    "MoEConfig": "modules.transformer.moe",
+    "TransformerOpParallelConfig": "modules.transformer.transformer",
+    "TransformerRecomputeConfig": "modules.transformer.transformer",
+    "TransformerSwapConfig": "modules.transformer.transformer",
+    "EmbeddingOpParallelConfig": "modules.transformer.transformer",
+    "MODE": "tools.utils",
+    "PARALLEL_MODE": "tools.utils",
+    "PretrainedConfig": "models.configuration_utils",
+    "is_legacy_model": "core.context.build_context",
+    "get_context": "core.context.build_context",
+    "set_context": "core.context.build_context",
+    "build_context": "core.context.build_context",
+}
+OUTSIDE = {*sys.stdlib_module_names, "numpy", "yaml", "_yaml", "regex"}
+
+
+class Anything(type):
+    """A class that stands for whatever MindSpore has: it can be called, used as a base, asked for anything."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return stand_in(name)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        decorates = len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type))
+        if decorates and cls.__bases__ == (Something,):
+            return args[0]
+        return super().__call__(*args, **kwargs)
+
+    def __or__(cls, other: Any) -> Any:
+        return cls
+
+    def __ror__(cls, other: Any) -> Any:
+        return cls
+
+    def __iter__(cls) -> Any:
+        return iter(())
+
+    def __len__(cls) -> int:
+        return 0
+
+    def __bool__(cls) -> bool:
+        return cls.__bases__ != (Something,)  # a class of MindFormers' own is one
+
+    def __getitem__(cls, key: object) -> type:
+        return cls
+
+
+class Something(metaclass=Anything):
+    """What a call of a stand-in gives: a thing with any attribute, which can be called, too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return stand_in(name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
+            return args[0]
+        return self
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    @staticmethod
+    def shard(strategy: Any = (), *_: Any, **__: Any) -> Any:
+        """``Primitive.shard``: a part of a strategy is a layout or a tuple, and no part of that a name."""
+        for part in strategy if isinstance(strategy, tuple) else ():
+            if isinstance(part, tuple) and not all(isinstance(ways, (int, Layout)) for ways in part):
+                raise TypeError("the value of strategy must be int type")
+        return stand_in("shard")
+
+
+def stand_in(name: str) -> Any:
+    """A new one."""
+    return Anything(name, (Something,), {})
+
+
+class Layout(Something):
+    """MindSpore's layout, which knows the axes of the devices by name, and each of them once."""
+
+    def __init__(self, devices: tuple[Any, ...], names: tuple[str, ...]) -> None:
+        for ways in devices:
+            if not isinstance(ways, int):
+                raise TypeError(f"The element of device_matrix must be int type, but got:{type(ways)}")
+        self.names = names
+
+    def __call__(self, *axes: Any) -> Any:
+        named = [name for axis in axes for name in (axis if isinstance(axis, tuple) else (axis,)) if name != "None"]
+        if len({*named}) < len(named) or not {*named} <= {*self.names}:
+            raise ValueError(f"The axis {axes} is not found in {self.names}, or set more than once")
+        return self
+
+
+class Cell(Something):
+    """MindSpore's cell, of which layers are made: it knows the cells inside it, and ``offload`` checks what it is given."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Cell):
+            vars(self).setdefault("inside", {})[name] = value
+        super().__setattr__(name, value)
+
+    def offload(self, backward_prefetch: Any = "Auto") -> None:
+        if isinstance(backward_prefetch, str):
+            check_string(backward_prefetch, ["Auto"], "backward_prefetch")
+        else:
+            check_number(int, 0, above=False)(backward_prefetch)
+
+
+class Module(types.ModuleType):
+    """A module or package that is not run."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            return "2.9.0"
+        if name.startswith("__"):
+            raise AttributeError(name)
+        inside = self.__name__.startswith("mindformers")
+        if inside and f"{self.__name__}.{name}" in REAL:
+            return importlib.import_module(f"{self.__name__}.{name}")
+        if inside and name in EXPORTS:
+            return getattr(importlib.import_module(f"mindformers.{EXPORTS[name]}"), name)
+        value = type(name, (), {}) if name.endswith("Mixin") else stand_in(name)
+        setattr(self, name, value)
+        return value
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a stand-in for every module that is neither Python's, nor one of the few needed, nor real."""
+
+    def __init__(self, wheel: str) -> None:
+        self._wheel = wheel
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> Any:
+        if name in REAL or name.partition(".")[0] in OUTSIDE:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        module = Module(spec.name)
+        inside = spec.name.partition(".")[0] == "mindformers"
+        module.__path__ = [f"{self._wheel}/{spec.name.replace('.', '/')}"] if inside else []
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None: ...
+
+
+def install(wheel: str) -> None:
+    """Put the stand-ins in place."""
+    sys.meta_path.insert(0, Finder(wheel))
+    for name in ("mindspore.context", "mindspore"):
+        module: Any = importlib.import_module(name)
+        module.set_auto_parallel_context = checked.set_auto_parallel_context
+        module.get_auto_parallel_context = lambda key: current[key]
+        module.set_context = checked.set_context
+        module.GRAPH_MODE, module.PYNATIVE_MODE = 0, 1
+    for name in ("mindspore.nn.cell", "mindspore.nn"):
+        cells: Any = importlib.import_module(name)
+        cells.Cell = Cell
+    for name in ("mindspore.parallel.shard", "mindspore"):
+        layouts: Any = importlib.import_module(name)
+        layouts.Layout = Layout
+    context: Any = sys.modules["mindspore.context"]
+    for name in ("mindspore.communication", "mindspore.communication.management"):
+        module = importlib.import_module(name)
+        module.get_group_size = lambda *_: current["devices"]
+        module.get_rank = module.get_local_rank = lambda *_: 0
+    modes = ("stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel")
+    context.ParallelMode = types.SimpleNamespace(**{mode.upper(): mode for mode in modes})
+    mindspore: Any = sys.modules["mindspore"]
+    mindspore.context = context
+    mindspore.runtime = types.SimpleNamespace(set_memory=checked.set_memory, set_cpu_affinity=lambda *_: None)
+    checks: Any = importlib.import_module("mindspore._checkparam")
+    checks.Validator = types.SimpleNamespace(
+        check_bool=check_bool,
+        check_type_name=lambda *_, **__: None,
+        check_subclass=lambda *_, **__: None,
+        check_value_type=lambda *_, **__: None,
+        check_string=check_string,
+        check_positive_int=check_number(int, 0, above=True),
+        check_non_negative_int=check_number(int, 0, above=False),
+        check_positive_float=check_number(float, 0.0, above=True),
+        check_non_negative_float=check_number(float, 0.0, above=False),
+    )
+    checks.args_type_check = lambda **_: lambda function: function
+    parallel: Any = importlib.import_module("mindspore.parallel._utils")
+    parallel._get_parallel_mode = lambda: current["parallel_mode"]
+    parallel._is_sharding_propagation = lambda: (
+        current["search_mode"] == "sharding_propagation" or current["sharding_propagation"]
+    )
+    logger: Any = importlib.import_module("mindformers.tools.logger")
+    logger.logger = Something()
+    versions: Any = importlib.import_module("mindformers.version_control")
+    versions.check_tft_valid = lambda: False  # no fault tolerance unless an environment variable asks for it
+    yaml: Any = importlib.import_module("yaml")
+    yaml.SafeLoader = yaml.CSafeLoader  # the same, and faster
+    yaml.compose.__defaults__ = (yaml.CSafeLoader,)
+    yaml.safe_load = lambda stream: yaml.load(stream, yaml.CSafeLoader)
