@@ -17,11 +17,13 @@ from ms_tune.dryrun.cann_sim.environment import (
     find_real_cann,
     stand_ins_built,
 )
+from ms_tune.dryrun.frameworks import mindspeed_framework, pynative_framework
 from ms_tune.errors import MsTuneError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ms_tune.dryrun.frameworks import Framework
     from ms_tune.texts import Message
 
 
@@ -35,6 +37,8 @@ class Check:
         backend: What the Ascend back end would be loaded with.
         cann: Home of the real CANN, or the folder of stand-ins that are built already.
         compilers: Names of the C compilers at hand.
+        mindspeed: The framework of MindSpeed-Core-MS configs; None where the reference transformer stands for it.
+        pynative: That of MindFormers' dynamic-graph configs, or what it lacks.
     """
 
     problem: Message | None
@@ -48,6 +52,8 @@ class Check:
     backend: Backend | None
     cann: Path | None
     compilers: tuple[str, ...]
+    mindspeed: Framework | None
+    pynative: Framework | Message
 
 
 def check_machine() -> Check:
@@ -74,6 +80,8 @@ def check_machine() -> Check:
         backend=backend,
         cann=cann,
         compilers=tuple(compiler.name for compiler in find_compilers()),
+        mindspeed=mindspeed_framework(),
+        pynative=pynative_framework(),
     )
 
 

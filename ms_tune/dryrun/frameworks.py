@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from ms_tune.texts import Message
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A library that reads MindSpeed-Core-MS's YAML configs.
+    """A library that trains dynamic-graph configs.
 
     Attributes:
-        package: Where its config module lies; ``config``, ``training``, ... are found from there.
+        package: Where its modules lie; ``config``, ``training``, ... are found from there.
         name: What users call it.
     """
 
@@ -30,6 +37,10 @@ _MINDSPEED = (
     ),
 )
 _READS_YAML = "def init_configs_from_yaml"
+# MindFormers 2.0 and 2.1: the trainer, which 1.9 has in an earlier form, and what it imports of HyperParallel before
+# anything else. The HyperParallel that carries the number 0.1.0 has neither of the two modules.
+_TRAINER, _TRAINS_BY_BACKWARD = "pynative/trainer/trainer.py", "enable_mindspore_backward_compat"
+_OF_HYPER_PARALLEL = ("core/dtensor/dtensor.py", "platform/mindspore/autograd_compat.py")
 
 
 def mindspeed_framework() -> Framework | None:
@@ -44,6 +55,22 @@ def mindspeed_framework() -> Framework | None:
     return None
 
 
+def pynative_framework() -> Framework | Message:
+    """The installed library that trains MindFormers' dynamic-graph configs, or what is missing. Nothing is imported."""
+    mindformers, hyper_parallel = package_folder("mindformers"), package_folder("hyper_parallel")
+    if mindformers is None:
+        return msg("pynative.no-mindformers")
+    name = f"MindFormers {_version('mindformers')}".rstrip()
+    if not _says(mindformers / _TRAINER, _TRAINS_BY_BACKWARD):
+        return msg("pynative.no-trainer", mindformers=name)
+    if hyper_parallel is None:
+        return msg("pynative.no-hyper-parallel", mindformers=name)
+    lacking = next((module for module in _OF_HYPER_PARALLEL if not (hyper_parallel / module).is_file()), None)
+    if lacking is not None:
+        return msg("pynative.other-hyper-parallel", mindformers=name, module=f"hyper_parallel/{lacking}")
+    return Framework("mindformers.pynative", name)
+
+
 def package_folder(package: str) -> Path | None:
     """Where a top-level package is installed, if it is."""
     try:
@@ -52,6 +79,14 @@ def package_folder(package: str) -> Path | None:
         return None
     places = found.submodule_search_locations if found else None
     return Path(next(iter(places))) if places else None
+
+
+def _version(package: str) -> str:
+    """Its release; empty for a source tree, which has no metadata."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _says(file: Path, text: str) -> bool:

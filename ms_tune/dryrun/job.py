@@ -21,10 +21,12 @@ from ms_tune.config.model import (
 from ms_tune.layers.stage import Chunk, Stage, StageLayer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 JOB_FILE = "job.json"  # in the process's working folder
+# The data loader that a PynativeJob's config names; the child process puts synthetic samples in its place.
+PYNATIVE_LOADER = "BlendedMegatronDatasetDataLoader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,29 @@ class MindSpeedJob:
         return {"kind": "mindspeed", **asdict(self)}
 
 
+@dataclass(frozen=True, slots=True)
+class PynativeJob:
+    """Train a MindFormers model (dynamic graph) from a rewritten copy of the user's config.
+
+    Attributes:
+        config_file: File name of that copy, in the process's working folder.
+        columns: The data set's columns, in order.
+        length: Tokens of a sample.
+        samples: Samples in the synthetic data set.
+        steps: Training steps.
+    """
+
+    config_file: str
+    columns: tuple[Column, ...]
+    length: int
+    samples: int
+    steps: int
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data for the job file."""
+        return {"kind": "pynative", **asdict(self)}
+
+
 def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
     """The job that :meth:`ReferenceJob.to_json` wrote."""
     return ReferenceJob(
@@ -153,10 +178,19 @@ def _stage_from_json(stage: Mapping[str, Any]) -> Stage:
 def mindformers_job_from_json(data: Mapping[str, Any]) -> MindFormersJob:
     """The job that :meth:`MindFormersJob.to_json` wrote."""
     fields = {name: data[name] for name in ("config_file", "batches", "batch_size", "threads")}
-    columns = tuple(Column(item["name"], tuple(item["shape"]), item["dtype"]) for item in data["columns"])
-    return MindFormersJob(columns=columns, **fields)
+    return MindFormersJob(columns=_columns_from_json(data["columns"]), **fields)
+
+
+def _columns_from_json(columns: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
+    return tuple(Column(item["name"], tuple(item["shape"]), item["dtype"]) for item in columns)
 
 
 def mindspeed_job_from_json(data: Mapping[str, Any]) -> MindSpeedJob:
     """The job that :meth:`MindSpeedJob.to_json` wrote."""
     return MindSpeedJob(data["package"], data["config_file"], data["steps"])
+
+
+def pynative_job_from_json(data: Mapping[str, Any]) -> PynativeJob:
+    """The job that :meth:`PynativeJob.to_json` wrote."""
+    fields = {name: data[name] for name in ("config_file", "length", "samples", "steps")}
+    return PynativeJob(columns=_columns_from_json(data["columns"]), **fields)

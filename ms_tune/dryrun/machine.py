@@ -25,7 +25,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def host_bytes(run: PreparedRun) -> int:
     """Memory that a run will need on the host."""
-    if run.job.to_json()["kind"] in ("reference", "mindspeed"):
+    if run.job.to_json()["kind"] in ("reference", "mindspeed", "pynative"):
         return _REFERENCE + run.layers * _REFERENCE_LAYER
     return _MINDFORMERS + run.layers * _MINDFORMERS_LAYER
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|File too large")
 _LITTLE = 1 * MIB  # bytes left on a disk that is full
+_PROGRESS = "progress"  # where the process tells what it does (child/common.py)
+_WITH_REFERENCE = ("mindspeed", "pynative")  # jobs of frameworks in whose place --reference can run
 _LAST_LINES = 3  # of a log that holds no error
 
 
@@ -57,15 +59,19 @@ def check_end(folder: Path, ended: Ended, timeout: float, *, level: int = 1) -> 
 
 
 def see_log(folder: Path) -> Message:
-    """Where to read more."""
-    by_framework = _kind_of_job(folder) == "mindspeed"
-    return msg("reference.run.log" if by_framework else "dryrun.run.log", log=folder / LOG)
+    """Where to read more, and what else may help."""
+    kind = _kept_in(folder / JOB_FILE, "kind")
+    if kind in _WITH_REFERENCE:
+        return msg("reference.run.log", log=folder / LOG)
+    if kind == "mindformers" and _kept_in(folder / _PROGRESS, "phase") == "build":
+        return msg("dryrun.run.log.build", log=folder / LOG)
+    return msg("dryrun.run.log", log=folder / LOG)
 
 
-def _kind_of_job(folder: Path) -> object:
-    """What kind of job ran in a folder; None for a user's command."""
+def _kept_in(file: Path, key: str) -> object:
+    """A value of a JSON file that the job or its process wrote; None where there is none, as for a user's command."""
     try:
-        return json.loads((folder / JOB_FILE).read_text(encoding="utf-8")).get("kind")
+        return json.loads(file.read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
         return None
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import KeyPath
-    from ms_tune.dryrun.job import MindFormersJob, MindSpeedJob, ReferenceJob
+    from ms_tune.dryrun.job import MindFormersJob, MindSpeedJob, PynativeJob, ReferenceJob
     from ms_tune.texts import Message
 
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"
@@ -155,7 +155,7 @@ class PreparedRun:
         theory: Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
     """
 
-    job: ReferenceJob | MindFormersJob | MindSpeedJob
+    job: ReferenceJob | MindFormersJob | MindSpeedJob | PynativeJob
     dialect: Dialect
     config_name: str
     packaged: bool

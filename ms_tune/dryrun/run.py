@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.dryrun import device, machine, real
-from ms_tune.dryrun.backend import check_level, real_cann
+from ms_tune.dryrun.backend import check_graph_engine, check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.engines.choice import engine_for, reach
 from ms_tune.dryrun.engines.local import LocalEngine
@@ -144,6 +144,8 @@ class _Job:
 def _planned(request: DryrunRequest) -> _Job:
     loaded = load(request)
     if not request.real:
+        if loaded.dialect is Dialect.MINDFORMERS:
+            check_graph_engine(loaded.source.data)
         return _Job(request, loaded, plan(request, loaded))
     # On devices every rank runs, and what is shrunk is not run twice.
     world_size = prepare(request, loaded).world_size

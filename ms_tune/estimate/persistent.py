@@ -92,7 +92,9 @@ def persistent_bytes(config: TrainingConfig, stage: Stage, ways: Ways) -> Persis
         weights += weight.size * weight.dtype.bytes
         gradients += share * parts * precision.gradients.bytes if optimizer.gradient_buffers else 0
         kept = DType.FLOAT32.bytes if precision.mixed else weight.dtype.bytes
-        copy = 1 if precision.mixed or optimizer.distributed else 0
+        # pynative/optimizer/adamw.py: none of a float32 weight. What MindSpeed-Core-MS does is told beside this function.
+        narrow = weight.dtype is not DType.FLOAT32 or config.shape.legacy
+        copy = 1 if (precision.mixed or optimizer.distributed) and narrow else 0
         state += share * (copy * kept + _MOMENTS * kept)
     return Persistent(weights, gradients, state)
 
@@ -128,7 +130,7 @@ def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[Weight]
     if layer.experts and shape.experts:
         yield from _experts(config, shape.experts)
     else:
-        yield from _feed_forward(config, shape.ffn_hidden_size)
+        yield from _feed_forward(config, shape.ffn_hidden_size, config.parallelism.tensor)
     if layer.mtp:
         for _ in range(3):
             yield from _norm(config, shape.hidden_size)
@@ -161,8 +163,8 @@ def _latent_attention(config: TrainingConfig, latent: LatentAttention) -> Iterat
     yield from _row(shape.hidden_size, heads * latent.value_size // tensor, dtype, bias=shape.output_bias)
 
 
-def _feed_forward(config: TrainingConfig, width: int) -> Iterator[Weight]:
-    shape, tensor, dtype = config.shape, config.parallelism.tensor, config.precision.parameters
+def _feed_forward(config: TrainingConfig, width: int, tensor: int) -> Iterator[Weight]:
+    shape, dtype = config.shape, config.precision.parameters
     yield from _column(_wide(shape, width) // tensor, shape.hidden_size, dtype, bias=shape.mlp_bias)
     yield from _row(shape.hidden_size, width // tensor, dtype, bias=shape.mlp_bias)
 
@@ -183,7 +185,8 @@ def _experts(config: TrainingConfig, experts: Experts) -> Iterator[Weight]:
                 if shape.mlp_bias:
                     yield Weight(rows, 1, dtype, experts=True)
     if experts.shared_ffn_hidden_size:
-        yield from _feed_forward(config, experts.shared_ffn_hidden_size)
+        # MindFormers' dynamic graph (pynative/base_models/gpt/parallelize.py) leaves the shared expert whole on every rank.
+        yield from _feed_forward(config, experts.shared_ffn_hidden_size, parallel.tensor if shape.legacy else 1)
         if experts.shared_gate:
             yield Weight(1, hidden, experts.router)
 

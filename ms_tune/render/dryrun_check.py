@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.texts import Message
+
 if TYPE_CHECKING:
     from ms_tune.dryrun.check import Check
     from ms_tune.render.console import Console
@@ -23,6 +25,8 @@ def show(check: Check, console: Console) -> None:
         "numpy": check.numpy or absent,
         "compiler": ", ".join(check.compilers) or absent,
         "cann": f"{backend} ({built})" if check.backend else backend,
+        "mindspeed": check.mindspeed.name if check.mindspeed else console.text("dryrun.model.reference"),
+        "pynative": _trainer(check, console),
     }
     for name, value in rows.items():
         console.write(f"{console.text(f'dryrun.check.label.{name}')}: {value}")
@@ -33,6 +37,12 @@ def show(check: Check, console: Console) -> None:
             console.write(f"  {console.text('cli.hint')}: {console.say(check.hint)}")
     else:
         console.write(console.paint(console.text("dryrun.check.yes"), "green"))
+
+
+def _trainer(check: Check, console: Console) -> str:
+    if isinstance(check.pynative, Message):
+        return f"{console.text('dryrun.model.reference')} ({console.say(check.pynative)})"
+    return check.pynative.name
 
 
 def to_json(check: Check, console: Console) -> dict[str, object]:
@@ -50,4 +60,8 @@ def to_json(check: Check, console: Console) -> dict[str, object]:
         "compilers": list(check.compilers),
         "backend": check.backend.value if check.backend else None,
         "cann": str(check.cann) if check.cann else None,
+        "dynamic_graph": {
+            "mindspeed-ms": check.mindspeed.name if check.mindspeed else None,
+            "mindformers-pynative": None if isinstance(check.pynative, Message) else check.pynative.name,
+        },
     }

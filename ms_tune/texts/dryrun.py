@@ -119,14 +119,46 @@ TEXTS = {
     ),
     "dryrun.no-model-folder.hint": Text(
         "put the model's config.json there (weights are not needed), name another folder with "
-        "--set pretrained_model_dir=FOLDER, or write the sizes below model.model_config",
+        "--set pretrained_model_dir=FOLDER, or write model_type and the sizes below model.model_config",
         "请把模型的 config.json 放到该目录（不需要权重），或用 --set pretrained_model_dir=目录 指定其他目录，"
-        "或把各尺寸写在 model.model_config 下",
+        "或把 model_type 和各尺寸写在 model.model_config 下",
+    ),
+    "dryrun.warning.no-model-folder": Text(
+        "{key}: the folder '{folder}' is not on this machine; what the config does not say has the default of the "
+        "model's class",
+        "{key}：本机没有目录 '{folder}'；配置中未写明的取值采用该模型类的默认值",
+    ),
+    "dryrun.no-model-type": Text(
+        "model.model_config.model_type is missing: MindFormers cannot tell which model to build",
+        "缺少 model.model_config.model_type：MindFormers 无法确定要构建哪个模型",
+    ),
+    "dryrun.no-model-type.hint": Text(
+        "add it as the model's config.json has it (qwen3, deepseek_v3, ...), or name a folder with that file as "
+        "pretrained_model_dir; for a model of the older classes leave use_legacy out",
+        "请按模型 config.json 中的取值补充（如 qwen3、deepseek_v3），或用 pretrained_model_dir 指定含该文件的目录；"
+        "旧版模型类请不要设置 use_legacy: False",
     ),
     "dryrun.model-folder-json": Text("not a model's config.json: {reason}", "不是模型的 config.json：{reason}"),
     "dryrun.columns": Text(
         "the data set's columns {columns} are not ones that dryrun can make up; it knows {known}",
         "dryrun 无法生成数据集列 {columns}；支持的列为 {known}",
+    ),
+    "dryrun.eod-reset": Text(
+        "train_dataset.eod_reset makes positions and masks while the data is read, which dryrun does not do",
+        "train_dataset.eod_reset 会在读取数据时生成位置和掩码，dryrun 不支持",
+    ),
+    "dryrun.eod-reset.hint": Text(
+        "--set train_dataset.eod_reset=False gives the figure without the mask",
+        "可用 --set train_dataset.eod_reset=False 得到不含该掩码的数字",
+    ),
+    "dryrun.graph-engine": Text(
+        "context.jit_config.jit_level is {level}: CANN's graph engine compiles the graph, and there is no CANN here",
+        "context.jit_config.jit_level 为 {level}：需由 CANN 的图引擎编译计算图，而本机没有 CANN",
+    ),
+    "dryrun.graph-engine.hint": Text(
+        "--set context.jit_config.jit_level=O1 runs the graph in MindSpore's own executor; what the engine would save or "
+        "take is then not in the figure",
+        "可用 --set context.jit_config.jit_level=O1 改由 MindSpore 自身的执行器运行；图引擎节省或多占的内存不会计入结果",
     ),
     "dryrun.bad-size": Text(
         "'{key}' is '{value}', which is not a size such as 58GB", "'{key}' 为 '{value}'，不是 58GB 这样的大小"
@@ -171,6 +203,12 @@ TEXTS = {
     ),
     "dryrun.run.silent": Text("it left no error message", "没有留下错误信息"),
     "dryrun.run.log": Text("its whole output is in {log}", "完整输出见 {log}"),
+    "dryrun.run.log.build": Text(
+        "it is MindFormers' own error as it builds the model, and most likely stops the training as well; 'ms-tune lint' "
+        "may name the setting; the whole output is in {log}",
+        "这是 MindFormers 构建模型时自身报出的错误，实际训练很可能同样会因此退出；可用 'ms-tune lint' 查找是哪一项设置；"
+        "完整输出见 {log}",
+    ),
     "dryrun.run.last-lines": Text("no error message; its last lines are\n{lines}", "没有错误信息；最后几行是\n{lines}"),
     "dryrun.run.signal": Text(
         "the simulated run was ended by {signal} (exit code {code}): {reason}",
@@ -268,8 +306,8 @@ TEXTS = {
     ),
     "dryrun.show.by-theory": Text("by theory {size}, difference {difference}", "理论值 {size}，差异 {difference}"),
     "dryrun.show.no-theory": Text(
-        "bytes by theory: not known, because the framework builds the model",
-        "理论字节数：未知，因为模型由框架自行构建",
+        "bytes by theory: not known for this model, or for one of its settings",
+        "理论字节数：未知，ms-tune 无法准确推算该模型或其中某项设置",
     ),
     "dryrun.show.with": Text("{versions}, {backend}, {seconds} s", "{versions}，{backend}，{seconds} 秒"),
     "dryrun.show.backend.cann": Text("CANN of this machine, simulation level {level}", "本机 CANN，仿真级别 {level}"),
@@ -304,6 +342,10 @@ TEXTS = {
     ),
     "dryrun.not-included.other-stages": Text(
         "the other pipeline stages (--stages all)", "其他流水线阶段（用 --stages all 查看）"
+    ),
+    "dryrun.not-included.uneven-experts": Text(
+        "what experts need beyond an even share of the tokens: in simulation all get the same number",
+        "专家分到的 token 多于平均数时多占的内存：仿真中各专家分到的 token 数相同",
     ),
     "dryrun.show.kept": Text("kept in: {folder}", "运行保存在：{folder}"),
     "dryrun.show.next": Text("next: {command}", "下一步：{command}"),
@@ -342,6 +384,12 @@ TEXTS = {
     "dryrun.check.label.numpy": Text("NumPy", "NumPy"),
     "dryrun.check.label.compiler": Text("C compiler", "C 编译器"),
     "dryrun.check.label.cann": Text("CANN", "CANN"),
+    "dryrun.check.label.mindspeed": Text(
+        "MindSpeed-Core-MS configs (dynamic graph) are run by", "MindSpeed-Core-MS 配置（动态图）的运行方式"
+    ),
+    "dryrun.check.label.pynative": Text(
+        "MindFormers' dynamic-graph configs are run by", "MindFormers 动态图配置的运行方式"
+    ),
     "dryrun.check.absent": Text("not found", "未找到"),
     "dryrun.check.cann": Text("installed", "已安装"),
     "dryrun.check.cann-stand-in": Text("not found; stand-ins are used", "未找到；使用替身库"),

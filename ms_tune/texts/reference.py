@@ -4,8 +4,8 @@ from ms_tune.texts import Text
 
 TEXTS = {
     "reference.help": Text(
-        "run ms-tune's reference transformer even where the framework of a MindSpeed-Core-MS config is installed",
-        "即使已安装 MindSpeed-Core-MS 配置所属的框架，也使用 ms-tune 参考模型",
+        "run ms-tune's reference transformer even where the framework of a dynamic-graph config is installed",
+        "即使已安装动态图配置所属的框架，也使用 ms-tune 参考模型",
     ),
     "reference.run.log": Text(
         "its whole output is in {log}; --reference runs ms-tune's reference transformer instead",
@@ -15,11 +15,6 @@ TEXTS = {
     "reference.not-included.data": Text(
         "the data set: tokens and an attention mask of (batch, 1, sequence, sequence) in bytes stand for it",
         "数据集：以 token 和形状为 (batch, 1, sequence, sequence)、每元素一字节的注意力掩码代替",
-    ),
-    "reference.framework-installed": Text(
-        "{package} is installed here, but the figures are those of ms-tune's reference transformer; to simulate the "
-        "framework itself, give its training command: ms-tune dryrun -- python ...",
-        "本机已安装 {package}，但这里的数字来自 ms-tune 参考模型；要仿真框架本身，请给出训练命令：ms-tune dryrun -- python ...",
     ),
     "reference.unlike-theory": Text(
         "{content}: {measured} bytes at the peak, {theory} by arithmetic from the model's sizes",
@@ -86,8 +81,18 @@ TEXTS = {
         "uneven routing: every expert gets the same number of tokens here, the busiest rank of a real run gets more",
         "路由不均衡：此处每个专家收到的 token 数相同，真实训练中最忙的 rank 会更多",
     ),
+    "reference.not-included.reshard": Text(
+        "reshard_after_forward_policy: always for the output projection: its weight stays between its forward and its "
+        "backward pass here",
+        "reshard_after_forward_policy: always 对输出层的作用：此处输出层权重在前向与反向之间不释放",
+    ),
     "reference.not-included.sharding": Text(
-        "HyperParallel's own way of gathering and freeing sharded weights: PyTorch's FSDP2 was followed",
-        "HyperParallel 自身聚合与释放切分权重的方式：此处按 PyTorch FSDP2 的做法",
+        "HyperParallel itself: sharded weights are gathered, freed and reduced here as in its public sources, and no run "
+        "was compared with it",
+        "HyperParallel 本身：此处按其公开源码聚合、释放切分权重并规约梯度，未与实际运行对照",
+    ),
+    "reference.defaults": Text(
+        "sizes that the config does not give are those of MindFormers' class for model_type {kind}: {keys}",
+        "配置中未给出的尺寸取自 MindFormers 中 model_type {kind} 对应配置类的默认值：{keys}",
     ),
 }

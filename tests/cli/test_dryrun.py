@@ -295,7 +295,7 @@ class TestText:
         child(good_child())
         out = ms_tune(capsys, "--layers", "2", "config.yaml")[1]
         assert "  model.model_config.num_hidden_layers: 64 → 5\n" in out
-        assert "  train_dataset: left out\n" in out
+        assert "  train_dataset_task: left out\n" in out
 
     def test_a_long_config_value_does_not_fill_the_screen(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
@@ -396,6 +396,7 @@ class TestCheck:
         assert code == 0
         assert (read["ready"], read["problem"], read["backend"]) == (True, None, "cann-stand-in")
         assert (read["mindspore"], read["mindformers"], read["cann"]) == ("2.9.0", None, str(ready / "stand-in"))
+        assert set(read["dynamic_graph"]) == {"mindspeed-ms", "mindformers-pynative"}
 
     def test_a_real_cann_is_named(
         self, capsys: pytest.CaptureFixture[str], ready: Path, monkeypatch: pytest.MonkeyPatch
@@ -425,7 +426,7 @@ class TestCheck:
         code, out, err = ms_tune(capsys, "--check", "--lang", language)
         lines = out.splitlines()
         assert (code, err) == (0, "")
-        assert len(lines) == 9
+        assert len(lines) == 11
         assert "MindSpore: 2.9.0" in lines
         assert lines[-1] == last
 

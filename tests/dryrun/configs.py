@@ -56,8 +56,10 @@ MINDFORMERS: dict[str, Any] = {
     "train_dataset_task": {"type": "CausalLanguageModelDataset"},
     "context": {"max_device_memory": "58GB", "mode": 0},
     "parallel_config": {"data_parallel": 2, "model_parallel": 4, "pipeline_stage": 4, "micro_batch_num": 8},
-    "parallel": {"full_batch": False},
-    "model": {"model_config": {"num_hidden_layers": 64, "seq_length": 4096, "offset": [1, 0, 0, -1]}},
+    "parallel": {"full_batch": False, "dataset_strategy": [[2, 1], [2, 1], [2, 1], [2, 1]]},
+    "model": {
+        "model_config": {"model_type": "qwen3", "num_hidden_layers": 64, "seq_length": 4096, "offset": [1, 0, 0, -1]}
+    },
     "recompute_config": {"recompute": True, "select_recompute": False},
     "swap_config": {"swap": False},
     "callbacks": [{"type": "CheckpointMonitor"}],

@@ -168,6 +168,34 @@ CASES = {
         ),
         8,
     ),
+    "Qwen3, copies of the parts": Case(_with(_PYNATIVE, parallelism={"data_parallel_shard": 2}), 8),
+    "Qwen3, gathered keys": Case(_with(_PYNATIVE, parallelism={"context_parallel": 2}), 4),
+    "Qwen3, Ulysses and gathered keys": Case(
+        _with(
+            _PYNATIVE,
+            parallelism={"context_parallel": 4, "context_parallel_method": "hybrid", "ulysses_degree_in_cp": 2},
+        ),
+        8,
+    ),
+    "DeepSeek-V3, without pipeline": Case(
+        _with(_PYNATIVE, model={**_DEEPSEEK, "moe_permute_fusion": True}, parallelism={"expert_parallel": 2}), 4
+    ),
+    "DeepSeek-V3, whole shared expert": Case(
+        _with(
+            _PYNATIVE,
+            model=_DEEPSEEK,
+            parallelism={"expert_parallel": 2, "tensor_parallel": 2, "sequence_parallel": True},
+        ),
+        4,
+    ),
+    "Qwen3, four chunks": Case(
+        _with(
+            _PYNATIVE,
+            model={"num_hidden_layers": 8},
+            parallelism={"pipeline_parallel": 2, "pipeline_parallel_interleave_num": 4},
+        ),
+        4,
+    ),
     "GLM-4, interleaved": Case(
         _with(
             _PYNATIVE,

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.mindspore, needs_mindformers]
 
 WORDS, HIDDEN, WIDE, HEADS, GROUPS, SIZE = 1024, 256, 512, 8, 4, 32
 EXPERTS, EXPERT_WIDE, EXPERT_WAYS, TENSOR = 8, 128, 2, 2
+UNEVEN = 6  # experts
 QUERY_RANK, KEY_VALUE_RANK, ROTARY, PLAIN = 96, 64, 16, 32
 
 
@@ -37,11 +38,13 @@ class Model:
         config: Its config in MindFormers' wheel; in ms-tune's own templates where the wheel has none.
         settings: What makes it small, below ``model.model_config`` where the name has no dot.
         weights: Elements of every tensor of weights on one rank.
+        untrained: Elements of those that have no optimizer state; None where ms-tune knows no theory.
     """
 
     config: str
     settings: dict[str, object]
     weights: Sequence[int]
+    untrained: int | None = None
 
 
 _JOB: dict[str, object] = {
@@ -67,11 +70,13 @@ _NORMS = [HIDDEN, HIDDEN]
 _SPLIT_WORDS = [WORDS // TENSOR * HIDDEN] * 2  # the embedding and the head
 _QKV = [HIDDEN * SIZE * (HEADS + 2 * GROUPS) // TENSOR]
 _PROJECTION = [HEADS * SIZE * HIDDEN // TENSOR]
-_ROUTED = [
-    EXPERTS * HIDDEN,  # the router
-    EXPERTS // EXPERT_WAYS * HIDDEN * 2 * EXPERT_WIDE,
-    EXPERTS // EXPERT_WAYS * EXPERT_WIDE * HIDDEN,
-]
+
+
+def _routed(experts: int) -> list[int]:
+    local = experts // EXPERT_WAYS
+    return [experts * HIDDEN, local * HIDDEN * 2 * EXPERT_WIDE, local * EXPERT_WIDE * HIDDEN]  # the router, the experts
+
+
 # Latent attention: what goes down is whole on every rank, what goes up again is split.
 _LATENT = [
     *(QUERY_RANK * HIDDEN, (KEY_VALUE_RANK + ROTARY) * HIDDEN, QUERY_RANK, KEY_VALUE_RANK),
@@ -132,14 +137,46 @@ MODELS = {
             HIDDEN,
             *[*_NORMS, *_LATENT] * 2,
             *(2 * WIDE * HIDDEN // TENSOR, WIDE * HIDDEN // TENSOR),  # the first layer is dense
-            *_ROUTED,
+            *_routed(EXPERTS),
             *(2 * EXPERT_WIDE * HIDDEN, EXPERT_WIDE * HIDDEN),  # the shared expert is whole on every rank
         ],
+        untrained=2 * EXPERTS,  # a bias of each routed expert, and what it was sent
     ),
     "Qwen3-MoE": Model(
         "configs/qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml",
         {**_MOE, "num_key_value_heads": GROUPS, "head_dim": SIZE, "num_experts": EXPERTS},
-        [*_SPLIT_WORDS, HIDDEN, *[*_NORMS, *_QKV, *_PROJECTION, SIZE, SIZE, *_ROUTED] * 2],
+        [*_SPLIT_WORDS, HIDDEN, *[*_NORMS, *_QKV, *_PROJECTION, SIZE, SIZE, *_routed(EXPERTS)] * 2],
+        untrained=0,
+    ),
+    # MindFormers' own simulation refuses experts whose number does not divide the length of a sequence.
+    "Qwen3-MoE, experts with unlike numbers of tokens": Model(
+        "configs/qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml",
+        {**_MOE, "num_key_value_heads": GROUPS, "head_dim": SIZE, "num_experts": UNEVEN},
+        [*_SPLIT_WORDS, HIDDEN, *[*_NORMS, *_QKV, *_PROJECTION, SIZE, SIZE, *_routed(UNEVEN)] * 2],
+        untrained=0,
+    ),
+    "legacy GLM4": Model(
+        "configs/glm4/finetune_glm4_9b.yaml",
+        {
+            **{name: value for name, value in _JOB.items() if name not in {"vocab_size", "intermediate_size"}},
+            "padded_vocab_size": WORDS,
+            "ffn_hidden_size": WIDE,
+            "num_layers": 2,
+            "num_attention_heads": HEADS,
+            "multi_query_group_num": GROUPS,
+            "kv_channels": SIZE,
+            "parallel_config.data_parallel": 1,
+            "recompute_config.recompute": False,
+            "recompute_config.select_recompute": False,
+        },
+        [
+            *(WORDS * HIDDEN, WORDS * HIDDEN // TENSOR, HIDDEN),  # its embedding is whole, its head is split
+            *[
+                *(*_NORMS, *_QKV, SIZE * (HEADS + 2 * GROUPS) // TENSOR, *_PROJECTION),
+                *(2 * WIDE * HIDDEN // TENSOR, WIDE * HIDDEN // TENSOR),
+            ]
+            * 2,
+        ],
     ),
 }
 
@@ -152,10 +189,15 @@ def block(elements: int) -> int:
 def config_of(model: Model) -> Path:
     if model.config.startswith("yaml_templates/"):
         return data_folder("yaml_templates") / model.config.partition("/")[2]
+    return config_in_wheel(model.config)
+
+
+def config_in_wheel(name: str) -> Path:
+    """A config that the installed MindFormers brings, by the end of its path."""
     files = metadata.files("mindformers") or []
-    found = next((Path(str(file.locate())) for file in files if file.as_posix().endswith(model.config)), None)
+    found = next((Path(str(file.locate())) for file in files if file.as_posix().endswith(name)), None)
     if found is None or not found.is_file():
-        pytest.skip(f"the installed MindFormers does not bring {model.config}")
+        pytest.skip(f"the installed MindFormers does not bring {name}")
     return found
 
 
@@ -194,10 +236,36 @@ def test_weights_and_optimizer_state_are_those_of_the_tensors(run: tuple[Model, 
         assert held == sorted(map(block, model.weights))
 
 
+def test_theory_is_what_was_counted_by_hand(run: tuple[Model, RealRun]) -> None:
+    model, made = run
+    if model.untrained is None:
+        assert made.json["theory"] is None
+        return
+    theory = {name: pair["bytes"] for name, pair in made.json["theory"].items()}
+    trained = sum(model.weights)
+    assert theory == {"weights": 4 * (trained + model.untrained), "optimizer_state": 8 * trained}
+
+
 def test_what_is_run_otherwise_is_listed(run: tuple[Model, RealRun]) -> None:
     model, made = run
     assert len(made.json["settings"]) == len(model.settings)
     changed = {change["key"]: change["after"] for change in made.json["changes"]}
     assert changed["callbacks"] == []
-    assert changed["train_dataset"] is None
+    assert "input_columns" in changed["train_dataset"]
+    assert "dataset_dir" not in changed["train_dataset"]["data_loader"]
     assert json.loads((made.folder / "changes.json").read_text("utf-8"))["changes"] == made.json["changes"]
+
+
+def test_a_model_that_mindformers_does_not_train_is_told_with_its_own_sentence(
+    tmp_path: Path, stray_cache: Path
+) -> None:
+    """MindFormers 1.9 builds Qwen2 for inference where nobody says that it is to be trained."""
+    qwen2 = ("model_type=qwen2", "architectures=Qwen2ForCausalLM", "hidden_act=silu", "hidden_size=256")
+    settings = [part for setting in qwen2 for part in ("--set", f"model.model_config.{setting}")]
+    config = config_of(MODELS["Qwen3-MoE"]).parents[1] / "qwen3" / "pretrain_qwen3_32b_4k.yaml"
+    made = run_dryrun(
+        tmp_path, stray_cache, "--layers", "1", "--stage", "0", "--no-extrapolate", *settings, str(config)
+    )
+    assert made.code == 2
+    assert "Train mode is not supported for Qwen2 model." in made.err
+    assert "MindFormers' own error as it builds the model" in made.err

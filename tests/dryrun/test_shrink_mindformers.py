@@ -52,7 +52,7 @@ def test_the_stage_gets_the_layers_and_every_other_one(run: PreparedRun) -> None
 
 def test_the_surroundings_are_taken_out_and_listed(run: PreparedRun) -> None:
     config = written(run)
-    assert not {"train_dataset", "train_dataset_task"} & set(config)
+    assert "train_dataset_task" not in config
     assert config["callbacks"] == []
     assert config["runner_config"]["epochs"] == 1
     assert config["load_checkpoint"] == ""
@@ -65,11 +65,16 @@ def test_the_surroundings_are_taken_out_and_listed(run: PreparedRun) -> None:
         "train_dataset_task",
         "callbacks",
         "runner_config.epochs",
-        "parallel.dataset_strategy",
         "load_checkpoint",
         "auto_trans_ckpt",
         "output_dir",
     }
+
+
+_LOADER = "train_dataset.data_loader"
+_ACCUMULATION = "runner_config.gradient_accumulation_steps"
+_MEGATRON = {"type": "BlendedMegatronDatasetDataLoader", "sizes": [8000, 0, 0], "config": {"data_path": ["1", "/data"]}}
+_PACKED = {"type": "HFDataLoader", "path": "json", "handler": [{"type": "PackingHandler", "seq_length": 4096}]}
 
 
 def test_what_decides_about_memory_is_left_alone(run: PreparedRun) -> None:
@@ -153,12 +158,27 @@ def test_without_parallel_mode_there_is_one_rank() -> None:
     assert job(prepared).batch_size == 2
 
 
+def test_without_use_parallel_one_device_holds_the_whole_model() -> None:
+    prepared = prepare_mindformers(edited(MINDFORMERS, "use_parallel", value=False), DryrunRequest(layers=2))
+    assert (prepared.world_size, prepared.layers, prepared.kinds) == (1, 2, {"dense, full recompute": 2})
+    parallel = written(prepared)["parallel_config"]
+    assert parallel == dict.fromkeys(MINDFORMERS["parallel_config"], 1)
+
+
 @pytest.mark.parametrize(
     ("edits", "size"),
     [
         pytest.param({}, 16, id="batch x micro-batches"),
         pytest.param({"parallel_config.pipeline_stage": 1}, 2, id="no pipeline, no micro-batches"),
-        pytest.param({"parallel.full_batch": True}, 32, id="full batch: of all data-parallel ranks"),
+        pytest.param({"parallel.full_batch": True}, 16, id="a strategy outweighs full_batch"),
+        pytest.param({"parallel.dataset_strategy": "full_batch"}, 32, id="whole batches: of all data-parallel ranks"),
+        pytest.param(
+            {"parallel.dataset_strategy": None}, 32, id="whole batches where nothing is said, full_batch or not"
+        ),
+        pytest.param({"parallel.dataset_strategy": None, _LOADER: _MEGATRON}, 16, id="a Megatron data set is cut"),
+        pytest.param({"parallel.dataset_strategy": None, _LOADER: _PACKED}, 16, id="so are packed samples"),
+        pytest.param({"use_parallel": False, _ACCUMULATION: 4}, 2, id="no accumulation on one device"),
+        pytest.param({"parallel.parallel_mode": 0, _ACCUMULATION: 4}, 2, id="nor where operators are not split"),
         pytest.param({"micro_batch_interleave_num": 2}, 32, id="interleaved micro-batches"),
         pytest.param({"runner_config.batch_size": 1}, 8, id="batch of one"),
         pytest.param({"runner_config.gradient_accumulation_steps": 4}, 16, id="no accumulation beside a pipeline"),
@@ -183,7 +203,7 @@ def test_the_data_set_has_the_configs_columns_and_length() -> None:
     assert made.batches == STEPS
     assert made.columns == (
         Column("input_ids", (128,), "int32"),
-        Column("loss_mask", (128,), "float32"),
+        Column("loss_mask", (128,), "int32"),
         Column("attention_mask", (1, 128, 128), "int32"),
     )
 
@@ -214,12 +234,13 @@ def test_without_a_list_of_columns_there_are_those_of_the_data_loader(
     assert [column.name for column in job(prepare_mindformers(config)).columns] == names
 
 
-def test_a_compressed_mask_is_switched_on_as_the_data_set_would() -> None:
+def test_a_compressed_mask_is_left_for_mindformers_to_switch_on() -> None:
     config = without(edited(MINDFORMERS, "use_legacy", value=False), "train_dataset.input_columns")
-    loader = {"config": {"create_compressed_eod_mask": True, "eod_pad_length": 32}}
+    loader = {**_MEGATRON, "config": {"create_compressed_eod_mask": True, "eod_pad_length": 32}}
     prepared = prepare_mindformers(edited(config, "train_dataset.data_loader", loader))
     assert job(prepared).columns[-1] == Column("actual_seq_len", (32,), "int32")
-    assert written(prepared)["model"]["model_config"]["use_eod_attn_mask_compression"] is True
+    left = written(prepared)["train_dataset"]["data_loader"]
+    assert left["config"] == {"create_compressed_eod_mask": True}
 
 
 @pytest.mark.parametrize(
@@ -241,22 +262,91 @@ def test_the_older_llama_reads_one_token_more_for_the_labels(
     assert {column.shape for column in job(prepare_mindformers(config)).columns} == {(length,)}
 
 
-def test_the_columns_are_cut_over_the_data_parallel_ranks() -> None:
-    config = edited(MINDFORMERS, "train_dataset.input_columns", ["input_ids", "attention_mask"])
-    assert written(prepare_mindformers(config))["parallel"] == {
-        "full_batch": False,
-        "dataset_strategy": [[2, 1], [2, 1, 1, 1]],
+def test_what_mindformers_reads_of_the_data_set_before_it_builds_it_stays() -> None:
+    """Columns, how they are cut and whether one rank reads for others are then settled by MindFormers itself."""
+    config = edited(MINDFORMERS, "train_dataset.construct_args_key", ["input_ids", "labels"])
+    megatron = written(prepare_mindformers(edited(config, _LOADER, _MEGATRON)))
+    names = ["input_ids", "labels", "loss_mask", "position_ids"]
+    # enough for two steps of 8 micro-batches of 2 samples on each of 32 ranks
+    assert megatron["train_dataset"] == {
+        "data_loader": {"type": "BlendedMegatronDatasetDataLoader", "config": {}, "sizes": [1024, 0, 0]},
+        "input_columns": names,
+        "construct_args_key": ["input_ids", "labels"],
     }
-    own = edited(config, "parallel.dataset_strategy", [[2, 1], [1, 1, 1, 1]])
-    assert "parallel.dataset_strategy" not in changes(prepare_mindformers(own))
-    full = edited(config, "parallel.full_batch", value=True)
-    assert "parallel.dataset_strategy" not in changes(prepare_mindformers(full))
+    packed = written(prepare_mindformers(edited(MINDFORMERS, _LOADER, {**_PACKED, "use_broadcast_data": False})))
+    assert packed["train_dataset"] == {
+        "data_loader": {"type": "HFDataLoader", "use_broadcast_data": False, "handler": [{"type": "PackingHandler"}]},
+        "input_columns": names,
+    }
+    assert packed["parallel"] == MINDFORMERS["parallel"]
+
+
+def test_what_waits_writes_or_reads_files_is_taken_out() -> None:
+    config = MINDFORMERS
+    for path, value in _IN_THE_WAY.items():
+        config = edited(config, path, value)
+    prepared = prepare_mindformers(config)
+    assert {path: changes(prepared)[path] for path in _IN_THE_WAY} == {
+        path: (value, _LEFT.get(path)) for path, value in _IN_THE_WAY.items()
+    }
+
+
+_IN_THE_WAY: dict[str, object] = {
+    "checkpoint": {"load_path": "/data/weights", "save_path": "/data/new"},
+    "tensorboard": {"tensorboard_dir": "/data/board"},
+    "data_skip_steps": 100,
+    "context.save_graphs": True,
+    "context.affinity_cpu_list": {"device0": ["0-3"]},
+    "parallel.strategy_ckpt_load_file": "/data/strategy.ckpt",
+    "runner_config.stop_step": 1,
+    "runner_config.sink_size": 10,
+    "model.model_config.checkpoint_name_or_path": "llama2_7b",
+}
+_LEFT: dict[str, object] = {
+    "context.save_graphs": False,
+    "runner_config.sink_size": 1,
+    "model.model_config.checkpoint_name_or_path": "",
+}
+
+
+def test_a_model_without_a_name_is_refused() -> None:
+    nameless = without(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.model_type")
+    with pytest.raises(ConfigError) as caught:
+        prepare_mindformers(nameless)
+    assert caught.value.message.id == "dryrun.no-model-type"
+    with pytest.raises(ConfigError) as caught:
+        prepare_mindformers(edited(nameless, "pretrained_model_dir", "/nowhere"))
+    assert caught.value.message.id == "dryrun.no-model-folder"
+    assert prepare_mindformers(edited(nameless, "use_legacy", value=True)).layers == 17
+
+
+_NEWER = edited(MINDFORMERS, "use_legacy", value=False)
+
+
+def test_a_model_folder_that_is_not_there_is_told_where_the_config_can_do_without() -> None:
+    prepared = prepare_mindformers(edited(_NEWER, "pretrained_model_dir", "/nowhere"))
+    assert [warning.id for warning in prepared.warnings] == ["dryrun.warning.no-model-folder"]
+    assert "pretrained_model_dir" not in written(prepared)
+
+
+def test_a_config_that_leaves_the_run_mode_to_its_launch_script_is_trained() -> None:
+    prepared = prepare_mindformers(without(MINDFORMERS, "run_mode"))
+    assert written(prepared)["run_mode"] == "train"
+    assert changes(prepared)["run_mode"] == (None, "train")
 
 
 def test_columns_that_cannot_be_made_up_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedError) as caught:
         prepare_mindformers(edited(MINDFORMERS, "train_dataset.input_columns", ["input_ids", "pixel_values"]))
     assert caught.value.message.params["columns"] == "pixel_values"
+
+
+def test_the_columns_that_leave_the_data_set_count() -> None:
+    config = edited(MINDFORMERS, "train_dataset.output_columns", ["input_ids", "labels"])
+    assert [column.name for column in job(prepare_mindformers(config)).columns] == ["input_ids", "labels"]
+    with pytest.raises(UnsupportedError) as caught:
+        prepare_mindformers(edited(config, "train_dataset.eod_reset", value=True))
+    assert caught.value.message.id == "dryrun.eod-reset"
 
 
 @pytest.mark.parametrize("mode", ["predict", "eval", "export", 3])
@@ -281,28 +371,39 @@ def test_a_config_without_a_layer_count_is_told_what_to_add() -> None:
 
 def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    sizes = {"num_hidden_layers": 32, "hidden_size": 64, "seq_length": 7}
+    sizes = {
+        "num_hidden_layers": 32,
+        "hidden_size": 64,
+        "seq_length": 7,
+        "quantization_config": {"quant_method": "fp8"},
+    }
     (tmp_path / "model" / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
-    config = without(MINDFORMERS, "model.model_config.num_hidden_layers")
+    config = without(_NEWER, "model.model_config.num_hidden_layers")
     config = edited(config, "pretrained_model_dir", "model")
     prepared = mindformers.prepare(source_of(config, tmp_path / "config.yaml"), "config.yaml", DryrunRequest(), None)
     model = written(prepared)["model"]["model_config"]
     assert (model["num_hidden_layers"], model["hidden_size"], model["seq_length"]) == (32, 64, 4096)
     assert "pretrained_model_dir" not in written(prepared)
     assert changes(prepared)["model.model_config.hidden_size"] == (None, 64)
+    assert "quantization_config" not in model  # which MindFormers heeds in the YAML only
+
+
+def test_older_models_take_nothing_from_a_model_folder() -> None:
+    prepared = prepare_mindformers(edited(MINDFORMERS, "pretrained_model_dir", "/nowhere"))
+    assert (prepared.warnings, changes(prepared)["pretrained_model_dir"]) == ((), ("/nowhere", None))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, '"text"'])
 def test_a_model_folder_with_something_else_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
-    config = edited(MINDFORMERS, "pretrained_model_dir", str(tmp_path))
+    config = edited(_NEWER, "pretrained_model_dir", str(tmp_path))
     with pytest.raises(ConfigError) as caught:
         prepare_mindformers(config)
     assert caught.value.location() == str(tmp_path / "config.json")
 
 
 def test_a_model_folder_that_is_not_here_matters_only_if_sizes_are_missing() -> None:
-    config = edited(MINDFORMERS, "pretrained_model_dir", "/nowhere/model")
+    config = edited(_NEWER, "pretrained_model_dir", "/nowhere/model")
     assert "pretrained_model_dir" not in written(prepare_mindformers(config))
     with pytest.raises(ConfigError) as caught:
         prepare_mindformers(without(config, "model.model_config.num_hidden_layers"))
@@ -439,6 +540,11 @@ def test_the_configs_own_memory_limit_is_read(text: str | None, size: int | None
     assert prepare_mindformers(config).max_device_memory == size
 
 
+@pytest.mark.parametrize("context", [{"mode": 0}, None])
+def test_where_the_config_sets_no_memory_limit_it_is_mindformers_own(context: object) -> None:
+    assert prepare_mindformers(edited(MINDFORMERS, "context", context)).max_device_memory == 58 * GIB
+
+
 @pytest.mark.parametrize("value", ["a lot", "0GB", True, []])
 def test_a_memory_limit_that_is_no_size_is_told(value: object) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -489,6 +595,11 @@ def test_a_section_that_is_no_mapping_ends_in_a_text(section: str, value: object
     _prepare_or_be_told(edited(MINDFORMERS, section, value))
 
 
+@pytest.mark.parametrize("value", [5, "text", [1], {"handler": 5}, {"handler": [5]}, {"type": [1], "config": 5}])
+def test_a_data_loader_that_is_none_ends_in_a_text(value: object) -> None:
+    _prepare_or_be_told(edited(MINDFORMERS, _LOADER, value))
+
+
 @pytest.mark.parametrize("value", [5, True, "input_ids", [["input_ids"]]])
 def test_columns_that_are_no_list_of_names_end_in_a_text(value: object) -> None:
     with pytest.raises(MsTuneError):
@@ -517,3 +628,13 @@ def _prepare_or_be_told(config: dict[str, Any]) -> None:
     except MsTuneError as error:
         outcome = error
     assert str(outcome) if isinstance(outcome, MsTuneError) else written(outcome)
+
+
+@pytest.mark.parametrize(("legacy", "told"), [(False, True), (True, False)])
+def test_that_experts_get_even_shares_is_told(*, legacy: bool, told: bool) -> None:
+    """Older models give experts room for a fixed number of tokens, whatever the router says."""
+    config = edited(edited(MINDFORMERS, "use_legacy", value=legacy), "model.model_config.num_experts", 8)
+    ids = [message.id for message in prepare_mindformers(config).not_included]
+    assert ("dryrun.not-included.uneven-experts" in ids) is told
+    dense = prepare_mindformers(edited(MINDFORMERS, "use_legacy", value=False)).not_included
+    assert [message.id for message in dense] == ["dryrun.not-included.other-stages"]

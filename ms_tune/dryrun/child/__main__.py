@@ -14,15 +14,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(job_file: str) -> None:
-    """Run the job that the file describes: ``{"kind": "reference" | "mindformers" | "mindspeed", ...}``."""
+    """Run the job that the file describes: ``{"kind": "reference" | "mindformers" | "mindspeed" | "pynative", ...}``."""
     # A training process must not outlive the ms-tune that started it, even if that is killed outright (prctl(2)).
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() == 1:
         # It was killed before the line above: there is nobody to tell us any more.
         sys.exit(1)
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    module = {"reference": "reference", "mindformers": "mindformers", "mindspeed": "mindspeed"}[job["kind"]]
-    import_module(f"ms_tune.dryrun.child.{module}").run(job)
+    kinds = {kind: f"ms_tune.dryrun.child.{kind}" for kind in ("reference", "mindformers", "mindspeed", "pynative")}
+    import_module(kinds[job["kind"]]).run(job)
 
 
 if __name__ == "__main__":

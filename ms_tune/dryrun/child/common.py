@@ -7,12 +7,12 @@ import linecache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mindspore
+from mindspore import Tensor
 from mindspore.common.initializer import Initializer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from mindspore import Tensor
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 def report(phase: str, step: int = 0, steps: int = 0) -> None:
@@ -20,6 +20,14 @@ def report(phase: str, step: int = 0, steps: int = 0) -> None:
     fresh = Path(".progress")
     fresh.write_text(json.dumps({"phase": phase, "step": step, "steps": steps}), encoding="utf-8")
     fresh.replace("progress")
+
+
+def begin_dynamic_graph() -> None:
+    """Set the mode and the device, before a framework looks at either, and make what costs only time cheap."""
+    mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
+    mindspore.set_device("Ascend", 0)
+    make_initialisation_cheap()
+    make_stacks_cheap()
 
 
 def make_initialisation_cheap() -> None:
@@ -58,3 +66,20 @@ def write_tensor_list(tensors: Mapping[str, Iterable[Tensor]]) -> None:
         for category, members in tensors.items()
     }
     Path("tensors.json").write_text(json.dumps({"version": 1, **listed}), encoding="utf-8")
+
+
+def tensors_in(thing: object) -> Iterator[Tensor]:
+    """All tensors in lists, tuples and dictionaries, one in the other."""
+    if isinstance(thing, Tensor):
+        yield thing
+    elif isinstance(thing, list | tuple):
+        for item in thing:
+            yield from tensors_in(item)
+    elif isinstance(thing, dict):
+        for item in thing.values():
+            yield from tensors_in(item)
+
+
+def lies_in(tensor: Tensor, others: Iterable[Tensor]) -> bool:
+    """Whether a tensor is one of the others, or a part of one."""
+    return any(0 <= tensor.data_ptr() - other.data_ptr() < other.nbytes for other in others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import mindspore
@@ -12,6 +13,7 @@ from mindspore import Callback
 from mindspore.dataset import GeneratorDataset
 
 from ms_tune.dryrun.child.common import make_initialisation_cheap, report
+from ms_tune.dryrun.child.mindformers_experts import serve_any_number_of_experts
 from ms_tune.dryrun.job import MindFormersJob, mindformers_job_from_json
 
 if TYPE_CHECKING:
@@ -39,14 +41,14 @@ def run(job_data: Mapping[str, object]) -> None:
     """Build the model from the rewritten config and train it."""
     job = mindformers_job_from_json(job_data)
     report("build")
+    # Some models build their network for inference unless they are told, and fail later on (qwen2/modeling_qwen2.py).
+    os.environ["RUN_MODE"] = "train"
     make_initialisation_cheap()
+    serve_any_number_of_experts()
     config = MindFormerConfig(job.config_file)
     build_context(config)
     mindspore.runtime.dispatch_threads_num(job.threads)
     trainer = Trainer(task="text_generation", args=config, train_dataset=_data_set(job))
-    names = [column.name for column in job.columns]
-    trainer.config.train_dataset.input_columns = names
-    trainer.config.train_dataset.construct_args_key = names
     trainer.callbacks = [_StepReport(job.batches)]
     trainer.train()
     report("write")

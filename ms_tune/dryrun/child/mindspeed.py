@@ -14,7 +14,12 @@ import numpy as np
 from mindspore import Tensor
 from mindspore.communication import init
 
-from ms_tune.dryrun.child.common import make_initialisation_cheap, make_stacks_cheap, report, write_tensor_list
+from ms_tune.dryrun.child.common import (
+    begin_dynamic_graph,
+    lies_in,
+    report,
+    write_tensor_list,
+)
 from ms_tune.dryrun.child.mindspeed_compat import (
     initialise_at_once,
     never_overflow,
@@ -64,10 +69,7 @@ def run(job_data: Mapping[str, object]) -> None:
     """Build this rank's part of the model from the rewritten config, train it, and list what stays in memory."""
     job = mindspeed_job_from_json(job_data)
     report("build")
-    mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
-    mindspore.set_device("Ascend", 0)
-    make_initialisation_cheap()
-    make_stacks_cheap()
+    begin_dynamic_graph()
     initialise_at_once()
     start_without_gradients()
     init()
@@ -136,15 +138,11 @@ def _tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: AN
     weights = [buffer.param_data[0 : buffer.numel] for buffer in buffers if buffer.param_data is not None]
     # `set_hidden_states` holds what the stage before has sent, which is no weight.
     named = [weight for weight in model.get_parameters() if "set_hidden_states" not in weight.name]
-    weights += [weight for weight in named if not _lies_in(weight, weights)]
+    weights += [weight for weight in named if not lies_in(weight, weights)]
     gradients = [buffer.grad_data for buffer in buffers]
     buffered = [*weights, *gradients]
-    state = [tensor for tensor in _held(optimizer, set()) if not _lies_in(tensor, buffered)]
+    state = [tensor for tensor in _held(optimizer, set()) if not lies_in(tensor, buffered)]
     return {"weights": weights, "optimizer_state": state, "gradients": gradients}
-
-
-def _lies_in(tensor: Tensor, buffers: list[Tensor]) -> bool:
-    return any(0 <= tensor.data_ptr() - buffer.data_ptr() < buffer.nbytes for buffer in buffers)
 
 
 def _held(thing: object, seen: set[int]) -> Iterator[Tensor]:

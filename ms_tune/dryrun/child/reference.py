@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore.communication import init
 
-from ms_tune.dryrun.child.common import make_initialisation_cheap, make_stacks_cheap, report, write_tensor_list
+from ms_tune.dryrun.child.common import begin_dynamic_graph, report, write_tensor_list
 from ms_tune.dryrun.job import reference_job_from_json
 from ms_tune.dryrun.ranks import rank_groups
 from ms_tune.dryrun.reference_model.parallel import make_groups
@@ -23,9 +23,7 @@ def run(job_data: Mapping[str, object]) -> None:
     """Build the stage, train, and list what stays in memory."""
     job = reference_job_from_json(job_data)
     report("build")
-    mindspore.set_device("Ascend", 0)
-    make_initialisation_cheap()
-    make_stacks_cheap()
+    begin_dynamic_graph()
     if job.data_parallel * job.config.parallelism.model_size > 1:
         init()
     groups = make_groups(rank_groups(job.config, job.data_parallel, int(os.environ["RANK_ID"])))

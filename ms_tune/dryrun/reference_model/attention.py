@@ -13,7 +13,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, mint, nn, ops
 
-from .context import RingAttention, apart, heads_to_sequence, joined, sequence_to_heads
+from .context import GatheredAttention, RingAttention, apart, heads_to_sequence, joined, sequence_to_heads
 from .linear import ColumnLinear, Norm, RowLinear
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ def core_attention(settings: Settings, heads: int, size: int) -> nn.Cell:
     if not settings.shape.flash_attention:
         inner = PlainAttention(size)
     elif groups.ring.size > 1:
-        inner = RingAttention(groups, heads // groups.ulysses.size, size**-0.5)
+        around = RingAttention if settings.shape.legacy else GatheredAttention
+        inner = around(groups, heads // groups.ulysses.size, size**-0.5)
     else:
         kind = HeadsFirstAttention if settings.shape.heads_first and not settings.shape.legacy else FlashAttention
         inner = kind(heads // groups.ulysses.size, size)

@@ -57,15 +57,25 @@ class Activation(nn.Cell):
 
 
 class FeedForward(nn.Cell):
-    """The dense block: one projection up, twice as wide if it is gated, the activation, one projection down."""
+    """The dense block: one projection up, twice as wide if it is gated, the activation, one projection down.
 
-    def __init__(self, width: int, settings: Settings) -> None:
+    Args:
+        width: Width inside it.
+        settings: The config and this rank's groups.
+        split: The projections are split over the tensor-parallel ranks; otherwise each rank has them whole.
+    """
+
+    def __init__(self, width: int, settings: Settings, *, split: bool = True) -> None:
         super().__init__()
-        shape = settings.shape
+        shape, bias = settings.shape, settings.shape.mlp_bias
         wide = 2 * width if shape.gated else width
-        self.linear_fc1 = ColumnLinear(shape.hidden_size, wide, bias=shape.mlp_bias, settings=settings)
         self.activation_func = Activation(settings)
-        self.linear_fc2 = RowLinear(width, shape.hidden_size, bias=shape.mlp_bias, settings=settings)
+        if split:
+            self.linear_fc1 = ColumnLinear(shape.hidden_size, wide, bias=bias, settings=settings)
+            self.linear_fc2 = RowLinear(width, shape.hidden_size, bias=bias, settings=settings)
+        else:
+            self.linear_fc1 = Linear(shape.hidden_size, wide, bias=bias, dtype=settings.dtype)
+            self.linear_fc2 = Linear(width, shape.hidden_size, bias=bias, dtype=settings.dtype)
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same."""
@@ -73,10 +83,14 @@ class FeedForward(nn.Cell):
 
 
 class SharedExperts(FeedForward):
-    """The expert that sees every token, weighted by a gate where the model has one."""
+    """The expert that sees every token, weighted by a gate where the model has one.
+
+    In MindFormers' dynamic graph every tensor-parallel rank has all of it and sees its own part of the sequence
+    (``_apply_layers_tp``, ``pynative/base_models/gpt/parallelize.py``, 2.1).
+    """
 
     def __init__(self, experts: Experts, settings: Settings) -> None:
-        super().__init__(experts.shared_ffn_hidden_size, settings)
+        super().__init__(experts.shared_ffn_hidden_size, settings, split=settings.shape.legacy)
         self.dtype = number_format(experts.router)
         gate = Linear(settings.shape.hidden_size, 1, bias=False, dtype=self.dtype)
         self.shared_experts_gate = gate if experts.shared_gate else None
@@ -159,7 +173,7 @@ class MixtureOfExperts(nn.Cell):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         experts, groups = settings.experts, settings.groups
-        self.settings, self.group = experts, groups.expert
+        self.settings, self.group, self.legacy = experts, groups.expert, settings.shape.legacy
         self.local = experts.count // groups.expert.size
         # Experts that are split over the tensor-parallel ranks need the tokens of all of these.
         self.split_over = groups.tensor if experts.tensor_parallel and groups.tensor.size > 1 else None
@@ -189,6 +203,8 @@ class MixtureOfExperts(nn.Cell):
         """Tokens in the order of their experts, all-to-all there, in the order of the experts there, and back."""
         if self.group.size == 1 and not self.settings.fused_order:
             return self.ordered(tokens, chosen, weights)
+        if self.group.size > 1 and not self.legacy:
+            return self.spread(tokens, chosen, weights)
         counts = mint.histc(chosen.reshape(-1), self.settings.count, 0, self.settings.count)
         if self.group.size > 1:
             exchange(counts, self.group)
@@ -213,6 +229,45 @@ class MixtureOfExperts(nn.Cell):
         back = mint.zeros(rows.shape, dtype=rows.dtype)
         back[order] = rows
         return mint.sum(back.reshape(-1, per_token, tokens.shape[-1]), dim=1)
+
+    def spread(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """The same as MindFormers' dynamic graph does it (``pynative/distributed/expert_parallel.py``, 2.1).
+
+        A row of zeros for every expert comes before the tokens, so that no expert is without any
+        (``expert_parallel_use_safe_tokens``, on where the config does not say).
+        """
+        count, per_token = self.settings.count, self.settings.per_token
+        safe = mint.arange(count * per_token, dtype=chosen.dtype) % count
+        tokens = mint.cat((mint.zeros((count, tokens.shape[1]), dtype=tokens.dtype), tokens))
+        weights = mint.cat((mint.zeros((count, per_token), dtype=weights.dtype), weights))
+        chosen = mint.cat((safe.reshape(count, per_token), chosen))
+        exchange(mint.histc(chosen.reshape(-1), count, 0, count), self.group)
+        if self.settings.fused_order:
+            rows, order = ops.moe_token_permute(tokens, chosen)
+            rows = self.spread_rows(rows)
+            return ops.moe_token_unpermute(rows, order, weights)[count:]
+        order = mint.argsort(mint.transpose(chosen, 0, 1).reshape(-1).astype(mindspore.float32))
+        back = mint.argsort(order.astype(mindspore.float32)).reshape(per_token, -1)
+        rows = mint.index_select(tokens, 0, mint.fmod(order, tokens.shape[0]))
+        rows = mint.index_select(self.spread_rows(rows), 0, mint.transpose(back, 0, 1).reshape(-1))
+        rows = rows.reshape(-1, per_token, tokens.shape[1]) * weights.unsqueeze(-1)
+        return mint.sum(rows, dim=1)[count:]
+
+    def spread_rows(self, rows: Tensor) -> Tensor:
+        """All-to-all to the experts, in their order there, and back."""
+        rows = exchange(rows, self.group)
+        if self.settings.fused_order:
+            local = mint.zeros((rows.shape[0], 1), dtype=mindspore.int32)
+            rows, order = ops.moe_token_permute(rows, local)
+            rows = mint.index_select(self.experts(rows), 0, order)
+        else:
+            rows = self.by_chunk(self.experts(self.by_chunk(rows)))
+        return exchange(rows, self.group)
+
+    def by_chunk(self, rows: Tensor) -> Tensor:
+        """The rows of each rank and expert in another order: which one takes no other memory."""
+        ends = np.linspace(0, rows.shape[0], self.settings.count + 1).astype(int)
+        return mint.cat(mint.split(rows, tuple(int(size) for size in np.diff(ends)), dim=0)[::-1], dim=0)
 
     def apply_experts(self, rows: Tensor) -> Tensor:
         """Apply the experts of this rank; with tensor-parallel experts to the tokens of all tensor-parallel ranks."""

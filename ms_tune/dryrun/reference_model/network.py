@@ -21,7 +21,7 @@ from .loss import cross_entropy
 from .mla import LatentSelfAttention
 from .moe import FeedForward, MixtureOfExperts
 from .parallel import cut, gather, reduce, scatter, share
-from .sharding import Unsharded
+from .sharding import Parts, Unsharded
 
 if TYPE_CHECKING:
     from ms_tune.layers.stage import Chunk, StageLayer
@@ -119,7 +119,7 @@ class PredictionLayer(nn.Cell):
 
 
 class Output(nn.Cell):
-    """Output projection and loss: ``(s, b, h)`` to a scalar."""
+    """Output projection: ``(s, b, h)`` to the words of this rank, and the loss of these."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -131,9 +131,12 @@ class Output(nn.Cell):
         if not shape.tied_embeddings:
             self.linear = ColumnLinear(shape.hidden_size, shape.vocab_size, bias=False, settings=settings)
 
-    def construct(self, x: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+    def construct(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """The logits."""
+        return self.by_embedding(x, weight) if weight is not None else self.linear(x)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy, in float32."""
-        logits = self.by_embedding(x, weight) if weight is not None else self.linear(x)
         return cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), self.group, self.split_loss)
 
     def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -159,7 +162,7 @@ class ChunkNetwork(nn.Cell):
         super().__init__()
         shape, prediction = settings.shape, any(layer.mtp for layer in chunk.layers)
         self.embedding = Embedding(settings) if chunk.embedding or prediction or _ties(chunk, settings) else None
-        self.embeds, self.ends = chunk.embedding, chunk.head
+        self.embeds = chunk.embedding
         self.layers = nn.CellList([_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
         self.predictions = nn.CellList([_layer(layer, settings) for layer in chunk.layers if layer.mtp])
         self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
@@ -169,27 +172,28 @@ class ChunkNetwork(nn.Cell):
         tokens = (settings.tokens, settings.config.batch.micro_batch_size)
         self.tokens = mint.zeros(tokens, dtype=mindspore.int32)
         self.labels = mint.zeros(tokens, dtype=mindspore.int32) if chunk.head else None
-        cells = [self.embedding, *self.layers, self.final_norm, self.output, *self.predictions]
-        self.units = sharder.units([cell for cell in cells if cell is not None]) if sharder else Unsharded()
+        parts = Parts(self.embedding, [*self.layers], self.final_norm, self.output, [*self.predictions], tied=self.tied)
+        self.units = sharder.units(parts) if sharder else Unsharded()
 
     def construct(self, x: Tensor) -> Tensor:
         """The chunk's output, or the loss if it is the last one."""
+        self.units.start()
         if self.embeds:
             x = self.units.run(self.embedding, x)
         for layer in self.layers:
             x = self.units.run(layer, x, self.tables)
         # core/config.py, _check_arguments: what goes to the next stage has the number format of the computation.
-        return self.loss(x) if self.ends else cast(x, self.dtype)
+        return cast(x, self.dtype) if self.output is None else self.loss(x, self.output)
 
-    def loss(self, x: Tensor) -> Tensor:
+    def loss(self, x: Tensor, output: Output) -> Tensor:
         """The loss of the next token and, with multi-token prediction, of those behind it."""
         weight = self.embedding.weight if self.embedding is not None and self.tied else None
         y = self.units.run(self.final_norm, x)
-        loss = self.units.run(self.output, y, self.labels, weight)
+        loss = output.loss(self.units.run(output, y, weight), self.labels)
         for layer in self.predictions:
             embedded = self.units.run(self.embedding, self.tokens)
             x = self.units.run(layer, x, embedded, self.tables)
-            loss = loss + self.units.run(self.output, x, self.labels, weight)
+            loss = loss + output.loss(self.units.run(output, x, weight), self.labels)
         return loss
 
 

@@ -4,7 +4,7 @@ Gradients of each micro-batch are added to buffers that live for the whole run. 
 works on float32 copies of the weights (core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params); the distributed
 optimizer keeps only this rank's part of those copies and of the moments, gets its part of the gradients by
 reduce-scatter and returns the new weights by all-gather (core/optimizer/distrib_optimizer.py). Routed experts have
-data-parallel ranks of their own. With fully sharded weights (MindFormers' dynamic graph) the parts are there already.
+data-parallel ranks of their own. The dynamic graph of MindFormers on a single device has all of it whole.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import mindspore
 from mindspore import Parameter, Tensor, mint
 from mindspore.mint import distributed
 
+from .adamw import make_adamw
 from .buckets import GradientBuffers, Weight, zeros
 from .loose import LooseGradients
 from .moe import GroupedExperts, SequentialExperts
@@ -26,11 +27,9 @@ if TYPE_CHECKING:
     from mindspore import nn
 
     from ms_tune.config.model import TrainingConfig
+    from ms_tune.dryrun.schedule import Pass
 
     from .parallel import Groups
-    from .sharding import Sharder
-
-_LEARNING_RATE = 1e-4  # its value changes nothing in simulation
 
 
 class WholeWeights:
@@ -55,9 +54,10 @@ class WholeWeights:
         self.loose = LooseGradients(self.entries, config) if config.shape.legacy and not self.buffers else None
         self.main = self._main_copies() if config.precision.mixed or config.optimizer.distributed else []
         self.narrow = self._narrow_moments() if config.shape.legacy else []
-        self.optimizer = mint.optim.AdamW(self.main or self.weights, lr=_LEARNING_RATE)
-        if self.main and config.shape.legacy:
-            # core/optimizer/optimizer.py and distrib_optimizer.py: weights that are float32 need no copy.
+        self.optimizer = make_adamw(self.main or self.weights, config)
+        if self.main:
+            # Weights that are float32 need no copy: core/optimizer/optimizer.py and distrib_optimizer.py, and
+            # ``_init_main_params`` of MindFormers (2.0, pynative/optimizer/adamw.py).
             self.main = [
                 _own_part(entry) if entry.weight.dtype == mindspore.float32 else main
                 for entry, main in zip(self.entries, self.main, strict=True)
@@ -66,10 +66,18 @@ class WholeWeights:
         self.totals: dict[int, Tensor] = {}
 
     def _main_copies(self) -> list[Parameter]:
-        """The optimizer's own copy of each weight, or of this rank's part of it."""
-        precision = self.config.precision
+        """The optimizer's own copy of each weight, or of this rank's part of it.
+
+        MindFormers' dynamic graph makes none of a float32 weight (``_init_main_params``, pynative/optimizer/adamw.py, 2.1).
+        """
+        precision, legacy = self.config.precision, self.config.shape.legacy
         dtype = mindspore.float32 if precision.mixed else number_format(precision.parameters)
-        return [zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype) for entry in self.entries]
+        return [
+            zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype)
+            if legacy or entry.weight.dtype != mindspore.float32
+            else entry.weight
+            for entry in self.entries
+        ]
 
     def _narrow_moments(self) -> list[Parameter]:
         """Moments in the number format of the weights that nobody uses.
@@ -97,10 +105,16 @@ class WholeWeights:
             self.loose.start_step()
         self.totals = {}
 
-    def start_last_pass(self, chunk: int) -> None:
-        """The backward pass of a chunk's last micro-batch begins."""
-        if self.buffers:
+    def start_pass(self, following: Sequence[Pass]) -> None:
+        """Weights are whole whatever passes are to come."""
+
+    def start_backward(self, chunk: int, *, last: bool) -> None:
+        """A backward pass begins; the last one of its chunk or not."""
+        if self.buffers and last:
             self.buffers[chunk].open()
+
+    def finish_backward(self, chunk: int, *, last: bool) -> None:
+        """Gradients wait for the update, or are on their way already."""
 
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
         """Add the gradients of one micro-batch, unless hooks have done so."""
@@ -125,6 +139,8 @@ class WholeWeights:
             return
         for entry, main in zip(self.entries, self.main, strict=True):
             weight = entry.weight
+            if main is weight:
+                continue
             new = main.astype(weight.dtype)
             if entry.parts == 1:
                 weight.copy_(new[: weight.size].reshape(weight.shape))
@@ -148,51 +164,13 @@ class WholeWeights:
 
     def tensors(self) -> dict[str, list[Tensor]]:
         """The tensors that live for the whole run, by category."""
-        copies = [main for main in self.main if isinstance(main, Parameter)]  # others lie in the weights
+        weights = {id(weight) for weight in self.weights}
+        # Others are the weights themselves, or lie in them.
+        copies = [main for main in self.main if isinstance(main, Parameter) and id(main) not in weights]
         moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.narrow]
         gradients = [flat for buffers in self.buffers for flat in buffers.flats]
         gradients += self.loose.tensors() if self.loose else []
         return {"weights": self.weights, "optimizer_state": [*copies, *moments], "gradients": gradients}
-
-
-class ShardedWeights:
-    """Weights of which every rank has a part: float32 copies, moments and gradients are parts as well."""
-
-    def __init__(self, sharder: Sharder, networks: Sequence[nn.Cell]) -> None:
-        self.sharded, self.networks = sharder.weights, networks
-        self.parts = [weight.part for weight in self.sharded]
-        self.main = [
-            part if part.dtype == mindspore.float32 else zeros(f"main.{part.name}", part.size, mindspore.float32)
-            for part in self.parts
-        ]
-        self.optimizer = mint.optim.AdamW(self.main, lr=_LEARNING_RATE)
-
-    def start_step(self) -> None:
-        """Forget the gradients of the step before."""
-        for weight in self.sharded:
-            weight.gradient.zero_()
-
-    def start_last_pass(self, chunk: int) -> None:
-        """Nothing waits for it: gradients are reduced after every micro-batch."""
-
-    def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
-        """Nothing is left to take: hooks have sent every gradient to its ranks."""
-
-    def update(self) -> None:
-        """Step the optimizer, and bring the new values into the parts."""
-        for network in self.networks:
-            network.units.let_go()
-        self.optimizer(tuple(weight.gradient for weight in self.sharded))
-        for part, main in zip(self.parts, self.main, strict=True):
-            if part is not main:
-                part.copy_(main.astype(part.dtype))
-
-    def tensors(self) -> dict[str, list[Tensor]]:
-        """The tensors that live for the whole run, by category."""
-        copies = [main for part, main in zip(self.parts, self.main, strict=True) if part is not main]
-        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq]
-        gradients = [weight.gradient for weight in self.sharded]
-        return {"weights": self.parts, "optimizer_state": [*copies, *moments], "gradients": gradients}
 
 
 def _own_part(entry: Weight) -> Tensor:

@@ -33,7 +33,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of this rank (:class:`ms_tune.dryrun.ranks.RankGroups` says what each one is for)."""
+    """The groups of this rank (:class:`ms_tune.dryrun.ranks.RankGroups` says what each one is for).
+
+    Attributes:
+        copies: Ranks that hold copies of what this rank keeps of the weights; those with the other parts are ``shards``.
+        expert_copies: The same for routed experts.
+    """
 
     tensor: Group
     ulysses: Group
@@ -43,6 +48,8 @@ class Groups:
     expert: Group
     expert_data: Group
     expert_shards: Group
+    copies: Group
+    expert_copies: Group
     ranks: RankGroups
 
 
@@ -65,8 +72,15 @@ def make_groups(ranks: RankGroups) -> Groups:
         expert=group(ranks.expert),
         expert_data=group(ranks.expert_data),
         expert_shards=group(ranks.expert_shards),
+        copies=group(_copies(ranks.data, ranks.shards, ranks.rank)),
+        expert_copies=group(_copies(ranks.expert_data, ranks.expert_shards, ranks.rank)),
         ranks=ranks,
     )
+
+
+def _copies(everybody: tuple[int, ...], shards: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """The ranks at the same place of every run of ranks that share out weights."""
+    return everybody[shards.index(rank) :: len(shards)]
 
 
 def gathered(x: Tensor, group: Group) -> Tensor:

@@ -1,24 +1,30 @@
 """Fully sharded weights: each rank has a part, and whole weights exist only while a layer needs them.
 
-As MindFormers' dynamic graph does it through HyperParallel (``apply_fsdp`` in ``pynative/base_models/gpt/parallelize.py``,
-2.1): every layer is a unit, its routed experts another one with ranks of their own; the next unit is gathered while one
-runs; a gradient goes to the ranks of its parts in float32 and is added to a buffer there. How HyperParallel frees memory
-is not known first hand (it is not published with the wheels); PyTorch's FSDP2, after which it is made, was followed: whole
-weights are let go after the forward pass where the policy says so, and after the backward pass.
+Which weights are gathered and let go together, and when, follows ``apply_fsdp`` and ``_setup_gpt_prefetch`` of MindFormers
+2.1 (``pynative/base_models/gpt/parallelize.py``) and what they call in HyperParallel
+(``core/fully_shard/hsdp_scheduler.py``, ``hsdp_state.py``, ``core/pipeline_parallel/scheduler.py`` at 019ed966):
+
+- embedding, every layer, its routed experts where they are spread over ranks, the last norm and the output projection are
+  units; with multi-token prediction the output projection belongs to the whole network, from the start of its forward
+  pass to the end of its backward pass;
+- a unit gathers itself and the one behind it, in the backward pass the one before it;
+- it lets go behind its forward pass and behind its backward pass; the output projection keeps its weight in between;
+- in a pipeline nothing is let go in between: up to three chunks are whole from their first pass to their last one, whatever
+  ``reshard_after_forward_policy`` says.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import mindspore
-from mindspore import Parameter, Tensor, mint, nn
-from mindspore.common.initializer import initializer
-from mindspore.mint import distributed
+from mindspore import Parameter, Tensor, nn
 
+from .buckets import zeros
 from .moe import GroupedExperts, SequentialExperts
 from .parallel import Group
+from .reduction import Reducer, ShardedWeight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,52 +39,79 @@ class Unsharded:
         """The cell's output."""
         return cell(*inputs)
 
+    def start(self) -> None:
+        """Nothing is gathered."""
 
-@dataclass(slots=True)
-class ShardedWeight:
-    """One weight.
+    def finish_backward(self) -> None:
+        """Nothing is on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The cells of a chunk, by what they are for; None and empty where it has none.
 
     Attributes:
-        whole: The weight that the network computes with; without memory unless it is gathered.
-        part: What this rank keeps of it, flat.
-        gradient: The sum of its gradients, float32, flat.
-        group: The ranks that have the other parts.
+        tied: The output projection uses the word embedding's weight.
     """
 
-    whole: Parameter
-    part: Parameter
-    gradient: Parameter
-    group: Group
+    embedding: nn.Cell | None
+    layers: Sequence[nn.Cell]
+    norm: nn.Cell | None
+    output: nn.Cell | None
+    predictions: Sequence[nn.Cell]
+    tied: bool = False
 
-    def gather(self) -> None:
-        """Bring the parts of all ranks together."""
-        storage = self.whole.untyped_storage()
-        storage.resize_(self.whole.size * self.whole.itemsize)
-        if self.group.size == 1:
-            # Not `whole.copy_`: a weight that is trained must not be written in place, and its versions are counted.
-            storage.copy_(self.part.untyped_storage())
-            return
-        distributed.all_gather_into_tensor(self.whole.view(-1), self.part, group=self.group.name)
+    @property
+    def cells(self) -> list[nn.Cell]:
+        """All of them, in the order in which gradients are reduced at the end of a pipeline's step."""
+        cells = [self.embedding, *self.layers, self.norm, self.output, *self.predictions]
+        return [cell for cell in cells if cell is not None]
 
-    def let_go(self) -> None:
-        """Give the memory of the whole weight back."""
-        self.whole.untyped_storage().resize_(0)
+    def is_held(self, cell: nn.Cell) -> bool:
+        """Whether its weights are whole from the start of the forward pass to the end of the backward pass."""
+        return (cell is self.output and bool(self.predictions)) or (cell is self.embedding and self.tied)
 
-    def add_gradient(self, gradient: Tensor) -> None:
-        """Add this rank's part of the sum over all ranks."""
-        flat = gradient.reshape(-1).astype(mindspore.float32)
-        if self.group.size > 1:
-            part = mint.empty((flat.size // self.group.size,), dtype=flat.dtype)
-            distributed.reduce_scatter_tensor(part, flat, group=self.group.name)
-            flat = part
-        self.gradient.add_(flat)
+    def is_late(self, cell: nn.Cell) -> bool:
+        """Whether its gradients are there for sure only when the backward pass is over."""
+        return cell is self.embedding or self.is_held(cell)
+
+    def following(self) -> dict[int, list[nn.Cell]]:
+        """What is gathered ahead of time in the forward pass, by the cell that does it."""
+        chain = self._chain()
+        ahead = {id(one): [other] for one, other in pairwise(chain)}
+        if chain and not self.predictions:
+            ahead[id(chain[-1])] = [cell for cell in (self.norm, self.output) if cell is not None]
+        if chain and self.embedding is not None:
+            ahead[id(self.embedding)] = [chain[0]]
+        return ahead
+
+    def previous(self) -> dict[int, list[nn.Cell]]:
+        """The same in the backward pass."""
+        chain = self._chain()
+        ahead = {id(other): [one] for one, other in pairwise(chain)}
+        if chain and self.embedding is not None:
+            ahead[id(chain[0])] = [self.embedding]
+        if chain and self.output is not None and not self.predictions:
+            ahead[id(self.output)] = [chain[-1]]
+        return ahead
+
+    def _chain(self) -> list[nn.Cell]:
+        norm = [self.norm] if self.norm is not None and self.predictions else []
+        return [*self.layers, *norm, *self.predictions]
 
 
 @dataclass(slots=True)
 class Unit:
-    """Weights that are gathered and let go together."""
+    """Weights that are gathered and let go together.
+
+    Attributes:
+        late: Its gradients are reduced when the backward pass is over: nothing goes back through it.
+        releases: It lets go behind its forward pass.
+    """
 
     weights: list[ShardedWeight]
+    late: bool
+    releases: bool
     gathered: bool = False
     missing: int = 0
 
@@ -104,20 +137,27 @@ class Sharder:
     Attributes:
         groups: This rank's groups.
         gathers_again: Whole weights are let go after the forward pass.
-        keeps: They stay until the step is over once they are gathered for a backward pass (pipelines).
+        pipeline: The chunks are part of a pipeline.
+        weights: The weights that it has sharded.
+        chunks: The units that it has made, chunk by chunk.
+        reducer: Takes the gradients of all of them.
     """
 
     groups: Groups
     gathers_again: bool
-    keeps: bool
+    pipeline: bool
+    chunks: list[Units] = field(default_factory=list)
     weights: list[ShardedWeight] = field(default_factory=list)
+    reducer: Reducer = field(default_factory=Reducer)
 
-    def units(self, cells: Sequence[nn.Cell]) -> Units:
-        """One unit for each cell, and one for the routed experts in it."""
-        units = [(cell, self._units_of(cell)) for cell in cells]
-        return Units(units, gathers_again=self.gathers_again, keeps=self.keeps)
+    def units(self, parts: Parts) -> Units:
+        """One unit for each cell, and one for the routed experts in it where ranks hold different ones."""
+        cells = [(cell, self._units_of(cell, parts)) for cell in parts.cells]
+        made = Units(cells, parts, self.reducer, pipeline=self.pipeline)
+        self.chunks.append(made)
+        return made
 
-    def _units_of(self, cell: nn.Cell) -> list[Unit]:
+    def _units_of(self, cell: nn.Cell, parts: Parts) -> list[Unit]:
         experts = {
             id(weight)
             for _, inner in cell.cells_and_names()
@@ -125,23 +165,26 @@ class Sharder:
             for weight in inner.trainable_params()
         }
         weights = cell.trainable_params()
-        parts = (
-            ([weight for weight in weights if id(weight) in experts], self.groups.expert_shards),
-            ([weight for weight in weights if id(weight) not in experts], self.groups.shards),
-        )
-        return [Unit([self._shard(weight, group) for weight in members]) for members, group in parts if members]
+        routed = [self._shard(weight, experts=True) for weight in weights if id(weight) in experts]
+        others = [self._shard(weight, experts=False) for weight in weights if id(weight) not in experts]
+        units = [routed, others] if self.groups.expert.size > 1 else [routed + others]
+        late, releases = parts.is_late(cell), self._releases(cell, parts)
+        return [Unit(members, late, releases) for members in units if members]
 
-    def _shard(self, weight: Parameter, group: Group) -> ShardedWeight:
-        # A weight that cannot be cut evenly stays whole on every rank (``_collect_module_replicate_params``).
-        size, ways = int(weight.size), group.size if weight.shape[0] % group.size == 0 else 1
-        group = group if ways == group.size else Group("", 1, 0)
+    def _releases(self, cell: nn.Cell, parts: Parts) -> bool:
+        if self.pipeline or cell is parts.output or parts.is_held(cell):
+            return False
+        return self.gathers_again or cell is parts.norm  # of the norm nothing is said, and `fully_shard` does it
+
+    def _shard(self, weight: Parameter, *, experts: bool) -> ShardedWeight:
+        groups = self.groups
+        group, copies = (groups.expert_shards, groups.expert_copies) if experts else (groups.shards, groups.copies)
+        if weight.shape[0] % group.size:
+            # What cannot be cut evenly stays whole on every rank (``_collect_module_replicate_params``).
+            group, copies = Group("", 1, 0), groups.expert_data if experts else groups.data
         name = f"{len(self.weights)}.{weight.name}"  # weights of different chunks may have one name
-        sharded = ShardedWeight(
-            whole=weight,
-            part=_flat(f"part.{name}", size // ways, weight.dtype),
-            gradient=_flat(f"gradient.{name}", size // ways, mindspore.float32),
-            group=group,
-        )
+        part = zeros(f"part.{name}", int(weight.size) // group.size, weight.dtype)
+        sharded = ShardedWeight(weight, part, group, copies)
         weight.zero_()  # a new parameter is on the host, where its memory cannot be given back
         sharded.let_go()
         self.weights.append(sharded)
@@ -149,62 +192,98 @@ class Sharder:
 
 
 class Units:
-    """The units of a chunk, in the order in which they run."""
+    """The units of a chunk.
 
-    def __init__(self, cells: Sequence[tuple[nn.Cell, list[Unit]]], *, gathers_again: bool, keeps: bool) -> None:
+    Args:
+        cells: Its cells in the order in which they run, and the units of each one.
+        parts: What the cells are for.
+        reducer: Takes the gradients.
+        pipeline: The chunk is part of a pipeline.
+    """
+
+    def __init__(
+        self, cells: Sequence[tuple[nn.Cell, list[Unit]]], parts: Parts, reducer: Reducer, *, pipeline: bool
+    ) -> None:
         self._units = {id(cell): units for cell, units in cells}
-        order = [units for _, units in cells]
-        self._next = dict(zip(self._units, [*order[1:], []], strict=True))
-        self._before = dict(zip(self._units, [[], *order[:-1]], strict=True))
-        self._gathers_again = gathers_again
-        for units in order:
-            for unit in units:
-                for weight in unit.weights:
-                    weight.whole.register_hook(_taker(unit, weight, keeps=keeps))
+        self._following, self._previous = parts.following(), parts.previous()
+        self._held = [unit for cell, units in cells if parts.is_held(cell) for unit in units]
+        self._reducer, self._pipeline = reducer, pipeline
+        for unit in self._all():
+            for weight in unit.weights:
+                weight.whole.register_hook(self._taker(unit, weight))
+
+    def _all(self) -> list[Unit]:
+        return [unit for units in self._units.values() for unit in units]
+
+    def start(self) -> None:
+        """A forward pass begins."""
+        _gather(self._held)
 
     def run(self, cell: nn.Cell, *inputs: object) -> Tensor:
         """The cell's output, its weights gathered for the time being and the next unit's ahead of time."""
-        own, key = self._units[id(cell)], id(cell)
+        own = self._units[id(cell)]
         _gather(own)
-        _gather(self._next[key])
+        for ahead in self._following.get(id(cell), ()):
+            _gather(self._units[id(ahead)])
         output = cell(*inputs)
-        if self._gathers_again:
-            for unit in own:
+        for unit in own:
+            if unit.releases:
                 unit.let_go()
 
         def before_backward(_gradient: Tensor) -> None:
             _gather(own)
-            _gather(self._before[key])
+            for ahead in self._previous.get(id(cell), ()):
+                _gather(self._units[id(ahead)])
             for unit in own:
                 unit.missing = len(unit.weights)
 
         output.register_hook(before_backward)
         return output
 
+    def finish_backward(self) -> None:
+        """A backward pass is over: reduce what is left, and wait for everything."""
+        for unit in self._all():
+            if unit.late:
+                self._after_backward(unit)
+        self._reducer.finish()
+
+    def make_whole(self) -> None:
+        """Have all whole weights in memory (``FSDP_UNSHARD``)."""
+        _gather(self._all())
+
     def let_go(self) -> None:
-        """Have all whole weights out of memory: the step is over."""
-        for units in self._units.values():
-            for unit in units:
-                unit.let_go()
+        """Have all whole weights out of memory (``FSDP_RESHARD``)."""
+        for unit in self._all():
+            unit.let_go()
 
+    def reduce(self) -> None:
+        """Reduce the gradients of all micro-batches, unit by unit (``execute_reduce_grad``)."""
+        for unit in self._all():
+            self._reducer.reduce(unit.weights)
+            unit.let_go()
+        self._reducer.finish()
 
-def _flat(name: str, size: int, dtype: mindspore.Type) -> Parameter:
-    return Parameter(initializer("zeros", (size,), dtype), name=name, requires_grad=False)
+    def _after_backward(self, unit: Unit) -> None:
+        if self._pipeline:
+            for weight in unit.weights:
+                weight.add_up()
+            return
+        self._reducer.reduce(unit.weights)
+        unit.let_go()
+
+    def _taker(self, unit: Unit, weight: ShardedWeight) -> Callable[[Tensor], Tensor]:
+        """A hook that takes a gradient out of the backward pass, and sees to the unit behind its last one."""
+
+        def hook(gradient: Tensor) -> Tensor:
+            weight.pending = gradient if weight.pending is None else weight.pending.add_(gradient)
+            unit.missing -= 1
+            if not unit.missing and not unit.late:
+                self._after_backward(unit)
+            return Tensor(0, weight.whole.dtype)
+
+        return hook
 
 
 def _gather(units: Sequence[Unit]) -> None:
     for unit in units:
         unit.gather()
-
-
-def _taker(unit: Unit, weight: ShardedWeight, *, keeps: bool) -> Callable[[Tensor], Tensor]:
-    """A hook that takes a gradient out of the backward pass, and lets the unit go behind its last one."""
-
-    def hook(gradient: Tensor) -> Tensor:
-        weight.add_gradient(gradient)
-        unit.missing -= 1
-        if not unit.missing and not keeps:
-            unit.let_go()
-        return Tensor(0, weight.whole.dtype)
-
-    return hook

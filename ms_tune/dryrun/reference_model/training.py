@@ -14,7 +14,9 @@ from ms_tune.config.model import Sharding
 from ms_tune.dryrun.schedule import passes
 
 from .network import ChunkNetwork
-from .optimizer import ShardedWeights, WholeWeights
+from .optimizer import WholeWeights
+from .order import dynamic_passes
+from .sharded_state import ShardedWeights
 from .sharding import Sharder
 
 if TYPE_CHECKING:
@@ -40,17 +42,18 @@ class Trainer:
         optimizer = config.optimizer
         sharder = None
         if optimizer.sharding is Sharding.PARAMETERS:
-            sharder = Sharder(settings.groups, optimizer.gathers_again, keeps=stage.stages > 1)
+            sharder = Sharder(settings.groups, optimizer.gathers_again, pipeline=stage.stages > 1)
         self.networks = nn.CellList([ChunkNetwork(chunk, settings, sharder) for chunk in stage.chunks])
         for network in self.networks:
             network.set_train()
         self.weights = [ParameterTuple(network.trainable_params()) for network in self.networks]
         self.state = (
-            ShardedWeights(sharder, self.networks)
+            ShardedWeights(sharder, config)
             if sharder
             else WholeWeights(self.networks, config, settings.groups, stage.index)
         )
-        self.schedule = passes(stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num)
+        order = passes if config.shape.legacy else dynamic_passes
+        self.schedule = order(stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num)
         # What lies between a forward pass and its backward pass, by chunk: the recorded pass, its input, what else is kept.
         self.in_flight: list[deque[tuple[nn.Cell, Tensor, tuple[Tensor, ...]]]] = [deque() for _ in stage.chunks]
         self.legacy = config.shape.legacy
@@ -64,6 +67,7 @@ class Trainer:
         """One step: every micro-batch forward and backward, gradients together, weights updated."""
         self.state.start_step()
         for position, one in enumerate(self.schedule):
+            self.state.start_pass(self.schedule[position:])
             for _ in range(self.receives.get(position, 0)):
                 self.ahead.append(self._receive(self.settings.groups.ranks.following))
             if one.forward:
@@ -80,15 +84,16 @@ class Trainer:
         # legacy/model/transformer.py: what was received becomes the value of a parameter, and a copy of that the input.
         given = mint.clone(x) if self.legacy and not chunk.embedding else x
         y = recorded(given)
-        self.in_flight[one.chunk].append((recorded, given, (x, y) if chunk.head else (x,)))
+        # HyperParallel's `GradFunction` (pipeline_parallel/backward.py) has the output until the backward pass.
+        self.in_flight[one.chunk].append((recorded, given, (x, y) if chunk.head or not self.legacy else (x,)))
         if not chunk.head:
             distributed.send(y, self.settings.groups.ranks.following)
 
     def _backward(self, one: Pass) -> None:
         chunk, weights = self.stage.chunks[one.chunk], self.weights[one.chunk]
         sens = mint.ones((), dtype=mindspore.float32) if chunk.head else self._received_gradient()
-        if one.micro_batch == self.settings.config.batch.micro_batch_num - 1:
-            self.state.start_last_pass(one.chunk)
+        last = one.micro_batch == self.settings.config.batch.micro_batch_num - 1
+        self.state.start_backward(one.chunk, last=last)
         recorded, x, _kept = self.in_flight[one.chunk].popleft()
         differentiate = GradOperation(get_all=not chunk.embedding, get_by_list=True, sens_param=True)
         gradients = differentiate(recorded, weights)(x, sens)
@@ -98,6 +103,7 @@ class Trainer:
             # core/pipeline_parallel/schedules.py: it is let go when the next one is there.
             self.sent = by_input if self.legacy else None
         self.state.take(weights, gradients)
+        self.state.finish_backward(one.chunk, last=last)
 
     def _received_gradient(self) -> Tensor:
         return self.ahead.popleft() if self.ahead else self._receive(self.settings.groups.ranks.following)

@@ -75,9 +75,11 @@ class ConfigCopy:
     def remove(self, path: str) -> None:
         """Leave a key out."""
         *parents, last = path.split(".")
-        node = self.data
+        node: Any = self.data
         for part in parents:
-            node = node.get(part) or {}
+            node = node.get(part)
+            if not isinstance(node, dict):
+                return
         if last in node:
             self._remember(path, node.pop(last), None)
 

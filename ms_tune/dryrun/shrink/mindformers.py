@@ -13,11 +13,15 @@ from ms_tune.dryrun.shrink.mindformers_data import (
     batch_size,
     columns,
     inline_model_folder,
+    is_legacy,
+    put_in_place,
     sample_length,
-    settle_data_strategy,
+    splits_operators,
     take_out_the_surroundings,
+    unsplit,
 )
-from ms_tune.dryrun.shrink.mindformers_layers import Wish, cut, layer_count_key, layer_plan
+from ms_tune.dryrun.shrink.mindformers_layers import CutModel, Wish, cut, layer_count_key, layer_plan, stage_in
+from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
@@ -35,33 +39,28 @@ _SECTIONS = (
 # With fewer threads MindSpore cannot build graphs that contain conditions ("Can not build a sub graph which contains
 # ConditionSwitch"): by default it takes a share of the machine's cores, which is too small on a laptop.
 _DISPATCH_THREADS = 8
+_DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/template.py, 1.6 to 2.1
 
 
 def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
     """A run of one stage of the config's own model in MindFormers."""
     config = ConfigCopy(source.data, source.path, _SECTIONS)
-    if config.get("run_mode", "train") not in ("train", "finetune"):
-        raise UnsupportedError(msg("dryrun.run-mode", mode=config.get("run_mode")), msg("dryrun.run-mode.hint"))
-    inline_model_folder(config)
+    _settle_run_mode(config)
+    warnings = inline_model_folder(config)
     stages, world_size = _sizes(config, devices)
+    if not splits_operators(config):
+        unsplit(config)
     if request.stage >= stages:
         raise UsageError(msg("dryrun.stage", stage=request.stage, stages=stages))
     key = layer_count_key(config)
     if key is None:
         raise ConfigError(msg("dryrun.no-layer-count"), msg("dryrun.no-layer-count.hint"), path=source.path)
     plan = layer_plan(config)
-    warnings = _check_plan(plan, source, shrunk=request.layers is not None)
+    warnings += _check_plan(plan, source, shrunk=request.layers is not None)
     model = cut(config, plan, Wish(key, request.stage, stages, request.layers))
     limit = _memory_limit(config, source)
-    made = columns(config, sample_length(config))
-    job = MindFormersJob(
-        config_file=_CONFIG_FILE,
-        columns=made,
-        batches=STEPS,
-        batch_size=batch_size(config),
-        threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
-    )
-    settle_data_strategy(model.config, made)
+    job = _job(config)
+    put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
     return PreparedRun(
         job=job,
@@ -79,10 +78,37 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         model=msg("dryrun.model.mindformers"),
         max_device_memory=limit,
         changes=model.config.changes,
-        not_included=(msg("dryrun.not-included.other-stages"),) if stages > 1 else (),
+        not_included=_not_included(stages, model),
         warnings=warnings,
         kinds=model.kinds,
+        theory=mindformers_theory(model.config, stage_in(model.config, request.stage)),
     )
+
+
+def _settle_run_mode(config: ConfigCopy) -> None:
+    mode = config.get("run_mode")
+    if mode is None:
+        config.set("run_mode", "train")  # as its launch script would say
+    elif mode not in ("train", "finetune"):
+        raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
+
+
+def _job(config: ConfigCopy) -> MindFormersJob:
+    return MindFormersJob(
+        config_file=_CONFIG_FILE,
+        columns=columns(config, sample_length(config)),
+        batches=STEPS,
+        batch_size=batch_size(config),
+        threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
+    )
+
+
+def _not_included(stages: int, model: CutModel) -> tuple[Message, ...]:
+    found = [msg("dryrun.not-included.other-stages")] if stages > 1 else []
+    if not is_legacy(model.config) and any(kind.startswith("moe") for kind in model.kinds):
+        # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
+        found.append(msg("dryrun.not-included.uneven-experts"))
+    return tuple(found)
 
 
 def _check_plan(plan: NormalizedPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
@@ -103,13 +129,15 @@ def _sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
         world_size *= config.count(f"parallel_config.{key}", 1)
     if not config.get("use_parallel", default=False):
         stages = world_size = 1
+    elif not splits_operators(config):
+        stages = 1
     if devices is not None and devices != world_size:
         raise UsageError(msg("dryrun.devices-fixed", devices=devices, size=world_size))
     return stages, world_size
 
 
 def _memory_limit(config: ConfigCopy, source: SourceFile) -> int | None:
-    text = config.get("context.max_device_memory")
+    text = config.get("context", {}).get("max_device_memory", _DEFAULT_LIMIT)
     if text is None:
         return None
     try:

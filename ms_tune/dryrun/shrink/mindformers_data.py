@@ -15,13 +15,31 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+    from ms_tune.texts import Message
 
 MODEL = "model.model_config"
 _MEGATRON = "BlendedMegatronDatasetDataLoader"
+_MASKS = ("create_compressed_eod_mask", "create_attention_mask")
+# `parallel_mode` as MindFormers' configs spell it (mindformers/tools/utils.py) where operators are split.
+_SPLITTING = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL")
+_SPLITS = ("data_parallel", "model_parallel", "context_parallel", "expert_parallel", "pipeline_stage")
+_TAKEN_OUT = (
+    *("train_dataset_task", "eval_dataset", "eval_dataset_task", "eval_callbacks", "monitor_config", "tensorboard"),
+    *("checkpoint", "data_skip_steps", "remote_save_url", "push_to_hub", "context.affinity_cpu_list"),
+    *("parallel.strategy_ckpt_load_file", "parallel.strategy_ckpt_config.load_file"),
+    *("runner_config.initial_epoch", "runner_config.initial_step", "runner_config.stop_step"),
+)
+_EMPTIED = ("load_checkpoint", f"{MODEL}.checkpoint_name_or_path")
+_SWITCHED_OFF = (
+    *("resume_training", "auto_trans_ckpt", "only_save_strategy", "do_eval", "auto_tune"),
+    *("profile", "context.save_graphs"),
+)
 _BASE_COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
 _COLUMNS = (*_BASE_COLUMNS, "attention_mask", "actual_seq_len")
 _DEFAULT_EOD_LENGTH = 128  # `eod_pad_length` of `GPTDatasetConfig`, mindformers/dataset/blended_datasets/gpt_dataset.py
 _HF_CONFIG = "config.json"
+# Read from the YAML alone, before its values and those of `config.json` meet (``build_network``).
+_OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
 _LARGEST_HF_CONFIG = 1 << 20
 _LEGACY_SEQ_LENGTH = 2048  # `LlamaConfig`, mindformers/models/llama/llama_config.py
 _SEQ_LENGTH = 4096  # `TransformerConfig`, mindformers/parallel_core/transformer_config.py
@@ -32,35 +50,56 @@ def is_legacy(config: ConfigCopy) -> bool:
     return bool(config.get("use_legacy", default=True))
 
 
-def inline_model_folder(config: ConfigCopy) -> None:
+def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     """Put the ``config.json`` of ``pretrained_model_dir`` into the config, as MindFormers merges the two.
 
     The values of the YAML win (``merge_model_config``). Weights in that folder would be loaded; nobody needs them here.
 
+    Returns:
+        A warning if there is no such folder: what it would say is then taken from the defaults of the model's class.
+
     Raises:
-        ConfigError: The model's sizes are in a folder that is not there, or cannot be read.
+        ConfigError: The model's name or its sizes are in a folder that is not there, or cannot be read, or nowhere.
     """
     key = next((key for key in ("pretrained_model_dir", "model.pretrained_model_dir") if config.get(key)), None)
     if key is None:
-        return
+        _check_named(config)
+        return ()
+    if is_legacy(config):  # older models have their sizes in the config alone
+        config.remove(key)
+        return ()
     named = str(config.get(key))
     file = _found(named, config.path)
     if file is None:
-        if has_layer_count(config):
-            config.remove(key)
-            return
-        raise ConfigError(
-            msg("dryrun.no-model-folder", key=key, folder=named), msg("dryrun.no-model-folder.hint"), path=config.path
-        )
+        if not (_has_layer_count(config) and _is_named(config)):
+            raise ConfigError(
+                msg("dryrun.no-model-folder", key=key, folder=named),
+                msg("dryrun.no-model-folder.hint"),
+                path=config.path,
+            )
+        config.remove(key)
+        return (msg("dryrun.warning.no-model-folder", key=key, folder=named),)
     for name, value in _read_hf_config(file).items():
-        if name not in (config.get(MODEL) or {}):
+        if name not in (config.get(MODEL) or {}) and name not in _OF_THE_YAML:
             config.set(f"{MODEL}.{name}", value)
     config.remove(key)
+    _check_named(config)
+    return ()
 
 
-def has_layer_count(config: ConfigCopy) -> bool:
+def _has_layer_count(config: ConfigCopy) -> bool:
     """Whether the config itself names the number of layers."""
     return any(config.get(f"{MODEL}.{key}") for key in ("num_hidden_layers", "num_layers"))
+
+
+def _is_named(config: ConfigCopy) -> bool:
+    """Whether MindFormers can find the model's class (``get_instance_type_from_cfg``, tools/register/register.py)."""
+    return is_legacy(config) or config.get(f"{MODEL}.model_type") is not None
+
+
+def _check_named(config: ConfigCopy) -> None:
+    if not _is_named(config):
+        raise ConfigError(msg("dryrun.no-model-type"), msg("dryrun.no-model-type.hint"), path=config.path)
 
 
 def _found(folder: str, config: Path) -> Path | None:
@@ -89,17 +128,20 @@ def columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
 
     Raises:
         ConfigError: The list of columns is none.
-        UnsupportedError: A column is not known.
+        UnsupportedError: A column is not known, or the data set makes masks of its own while it is read.
     """
+    if config.get("train_dataset.eod_reset"):
+        raise UnsupportedError(msg("dryrun.eod-reset"), msg("dryrun.eod-reset.hint"))
     loader = _loader(config)
     default: tuple[str, ...] = (
         ("input_ids",) if is_legacy(config) and loader.get("type") != _MEGATRON else _BASE_COLUMNS
     )
     if loader.get("create_compressed_eod_mask"):
         default = (*_BASE_COLUMNS, "actual_seq_len")
-    elif loader.get("create_attention_mask"):
+    elif loader.get("create_attention_mask") or _packs(loader):
         default = (*_BASE_COLUMNS, "attention_mask")
-    names = config.names("train_dataset.input_columns", default)
+    key = "output_columns" if config.get("train_dataset.output_columns") is not None else "input_columns"
+    names = config.names(f"train_dataset.{key}", default)
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown:
         raise UnsupportedError(msg("dryrun.columns", columns=", ".join(unknown), known=", ".join(_COLUMNS)))
@@ -114,12 +156,19 @@ def _loader(config: ConfigCopy) -> dict[str, Any]:
     return {**(loader if isinstance(loader, dict) else {}), **(inner if isinstance(inner, dict) else {})}
 
 
+def _packs(loader: dict[str, Any]) -> bool:
+    """Whether samples are packed, for which MindFormers makes an attention mask (``_train_dataset_preprocess``)."""
+    handlers = loader.get("handler")
+    named = handlers if isinstance(handlers, list) else []
+    return any(isinstance(handler, dict) and handler.get("type") == "PackingHandler" for handler in named)
+
+
 def _column(name: str, length: int, eod_length: int) -> Column:
     if name == "attention_mask":
         return Column(name, (1, length, length), "int32")
     if name == "actual_seq_len":
         return Column(name, (eod_length,), "int32")
-    return Column(name, (length,), "float32" if name == "loss_mask" else "int32")
+    return Column(name, (length,), "int32")
 
 
 def sample_length(config: ConfigCopy) -> int:
@@ -137,48 +186,101 @@ def sample_length(config: ConfigCopy) -> int:
 
 
 def batch_size(config: ConfigCopy) -> int:
-    """Samples that one rank reads for one step: all its micro-batches (``_check_global_batch_size_for_auto_parallel``)."""
+    """Samples that one rank reads for one step: all its micro-batches.
+
+    Source: ``_check_grad_accumulation_steps`` and ``_check_global_batch_size_for_auto_parallel``.
+    """
     size = config.count("runner_config.batch_size", 1)
     accumulated = config.count("runner_config.gradient_accumulation_steps", 1)
-    if not config.get("use_parallel", default=False):
-        return size * accumulated
+    if not splits_operators(config):
+        return size
     size *= config.count("micro_batch_interleave_num", 1)
     if config.get("parallel_config.pipeline_stage", 1) > 1:
         size *= config.count("parallel_config.micro_batch_num", 1)
     else:
         size *= accumulated
-    if config.get("parallel.full_batch", default=False):
+    if _reads_whole_batches(config):
         size *= config.count("parallel_config.data_parallel", 1)
     return size
 
 
-def settle_data_strategy(config: ConfigCopy, made: tuple[Column, ...]) -> None:
-    """What MindFormers settles while it builds the user's data set, which is not built here.
+def splits_operators(config: ConfigCopy) -> bool:
+    """Whether MindSpore splits operators over the ranks; without that MindFormers sets all of ``parallel_config`` to 1.
 
-    The columns are cut over the data-parallel ranks unless the config says otherwise, and a column of sequence lengths
-    switches the compressed mask on (``_get_columns_with_strategy``).
+    Source: ``_check_global_batch_size_for_auto_parallel``, ``set_ms_auto_parallel_context`` in mindformers/core.
     """
-    if _loader(config).get("create_compressed_eod_mask"):
-        config.set(f"{MODEL}.use_eod_attn_mask_compression", value=True)
-    if not config.get("use_parallel", default=False) or config.get("parallel.full_batch", default=False):
-        return
-    if config.get("parallel.dataset_strategy") is None:
-        data_parallel = config.count("parallel_config.data_parallel", 1)
-        strategy = [[data_parallel, *([1] * len(column.shape))] for column in made]
-        config.set("parallel.dataset_strategy", strategy)
-        config.set("parallel.full_batch", value=False)
+    return bool(config.get("use_parallel", default=False)) and config.get("parallel.parallel_mode", 1) in _SPLITTING
+
+
+def unsplit(config: ConfigCopy) -> None:
+    """Take back what MindFormers takes back where operators are not split (``_check_global_batch_size_for_auto_parallel``).
+
+    It would do so by itself, but layers are counted by stage before it does.
+    """
+    for name in (*_SPLITS, "micro_batch_num"):
+        if config.get(f"parallel_config.{name}", 1) != 1:
+            config.set(f"parallel_config.{name}", 1)
+    if config.get("parallel_config.use_seq_parallel"):
+        config.set("parallel_config.use_seq_parallel", value=False)
+
+
+def _reads_whole_batches(config: ConfigCopy) -> bool:
+    """Whether every rank reads the samples of all data-parallel ranks.
+
+    Without a strategy in the config, a Megatron data set and masks have one that cuts samples over the ranks; all other
+    data sets have the strategy ``full_batch``, which outweighs ``parallel.full_batch`` (``_get_columns_with_strategy``,
+    ``_set_full_batch_with_strategy``).
+    """
+    strategy: object = config.get("parallel.dataset_strategy")
+    if strategy is not None:
+        return strategy == "full_batch"
+    loader = _loader(config)
+    masks = loader.get("create_compressed_eod_mask") or loader.get("create_attention_mask") or _packs(loader)
+    return not (masks or loader.get("type") == _MEGATRON)
+
+
+def put_in_place(config: ConfigCopy, made: tuple[Column, ...], samples: int) -> None:
+    """Leave of the user's data set what MindFormers reads before it builds one: the real one is never built.
+
+    From its kind and its masks MindFormers settles the columns, how they are cut over the ranks, and whether one rank
+    reads for others (``_train_dataset_preprocess``).
+
+    Args:
+        config: The config.
+        made: The columns of the synthetic data set.
+        samples: At least as many as all ranks read; where a Megatron data set is cut off (``_train_dataset_postprocess``).
+    """
+    named = config.get("train_dataset.data_loader", {})
+    loader = named if isinstance(named, dict) else {}
+    kept = _settings_of(loader, ("type", *_MASKS, "use_broadcast_data"))
+    if loader.get("type") == _MEGATRON:
+        kept["config"] = _settings_of(loader.get("config"), _MASKS)
+        kept["sizes"] = [samples, 0, 0]
+    if isinstance(loader.get("handler"), list):
+        kept["handler"] = [_settings_of(handler, ("type",)) for handler in loader["handler"]]
+    settled = {"input_columns": [column.name for column in made]}
+    if config.get("train_dataset.construct_args_key") is not None:
+        settled["construct_args_key"] = config.get("train_dataset.construct_args_key")
+    config.set("train_dataset", {**settled, "data_loader": kept})
+
+
+def _settings_of(section: object, keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: section[key] for key in keys if key in section} if isinstance(section, dict) else {}
 
 
 def take_out_the_surroundings(config: ConfigCopy) -> None:
-    """Data, checkpoints, profiling and callbacks that write or wait: none of them takes device memory in a step."""
-    for path in ("train_dataset", "train_dataset_task", "eval_dataset", "eval_dataset_task", "monitor_config"):
+    """Checkpoints, evaluation, profiling and callbacks that write or wait: none takes device memory in a step."""
+    for path in _TAKEN_OUT:
         config.remove(path)
     config.set("callbacks", [])
     config.set("runner_config.epochs", 1)
-    for path, value in {"load_checkpoint": "", "resume_training": False, "profile": False}.items():
+    if config.get("runner_config.sink_size", 1) not in (1, -1):
+        # Epochs are made shorter by it, down to none (``check_runner_config``).
+        config.set("runner_config.sink_size", 1)
+    for path in _EMPTIED:
         if config.get(path):
-            config.set(path, value)
-    for path in ("auto_trans_ckpt", "only_save_strategy", "auto_tune", "do_eval"):
+            config.set(path, "")
+    for path in _SWITCHED_OFF:
         if config.get(path):
             config.set(path, value=False)
     if config.get("output_dir"):

@@ -94,6 +94,14 @@ def layer_plan(config: ConfigCopy) -> NormalizedPlan | None:
     return from_recompute_plan(normalize(inputs), inputs.version)
 
 
+def stage_in(config: ConfigCopy, index: int) -> Stage | None:
+    """The layers that a config gives to a stage, without that of multi-token prediction; None where nobody can tell."""
+    plan = layer_plan(config)
+    if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
+        return None
+    return _stages(config, plan)[index]
+
+
 def cut(config: ConfigCopy, plan: NormalizedPlan | None, wish: Wish) -> CutModel:
     """Give one stage the layers that are wished for.
 
@@ -113,11 +121,6 @@ def cut(config: ConfigCopy, plan: NormalizedPlan | None, wish: Wish) -> CutModel
             return CutModel(config, max(full // wish.stages, 1), None, {})
         return _cut_evenly(config, wish, wish.layers)
     pipeline = _stages(config, plan)
-    if len(pipeline) != wish.stages:
-        # Without `use_parallel` one rank holds all the stages that the settings are about.
-        if wish.layers is not None and wish.layers != full:
-            raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
-        return CutModel(config, full, full, {})
     stage = pipeline[wish.index]
     if wish.layers is None or wish.layers == stage.layers:
         return CutModel(config, stage.layers, stage.layers, stage.kinds)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.model import Sharding
-from ms_tune.dryrun.frameworks import mindspeed_framework, package_folder
-from ms_tune.dryrun.job import ReferenceJob
+from ms_tune.dryrun.frameworks import Framework, mindspeed_framework, pynative_framework
+from ms_tune.dryrun.job import MindSpeedJob, PynativeJob, ReferenceJob
 from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
 from ms_tune.dryrun.schedule import enough_micro_batches
 from ms_tune.dryrun.shrink.mindspeed import framework_job
+from ms_tune.dryrun.shrink.pynative import trainer_job
 from ms_tune.dryrun.shrink.reference_mindspeed import check_mindspeed_served, read_mindspeed
-from ms_tune.dryrun.shrink.reference_pynative import read_pynative_job
+from ms_tune.dryrun.shrink.reference_pynative import check_pynative_served, read_pynative_job
 from ms_tune.dryrun.shrink.reference_sizes import check_devices, check_sizes
 from ms_tune.dryrun.theory import theory_of
 from ms_tune.errors import UnsupportedError, UsageError
@@ -25,14 +26,12 @@ if TYPE_CHECKING:
 
     from ms_tune.config.model import TrainingConfig
     from ms_tune.config.source import SourceFile
-    from ms_tune.dryrun.frameworks import Framework
     from ms_tune.dryrun.shrink.reference_read import DynamicJob, Placed
     from ms_tune.layers.stage import Stage
     from ms_tune.texts import Message
 
 _READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}
-# What must be installed for MindFormers to train a dynamic-graph config.
-_PYNATIVE = ("mindformers", "hyper_parallel")
+_SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYNATIVE: check_pynative_served}
 # So few micro-batches are run as they are: leaving some out would save no time worth mentioning. Sharded weights are
 # gathered anew for each of them, which takes longer.
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
@@ -53,15 +52,12 @@ def prepare(
         UsageError: There is no such stage.
     """
     job = _READERS[dialect](source, devices)
-    framework = None if request.reference or dialect is not Dialect.MINDSPEED_MS else mindspeed_framework()
-    if framework is None and dialect is Dialect.MINDSPEED_MS:
-        check_mindspeed_served(source, job.config)
-    parallel = job.config.parallelism
+    framework = None if request.reference else _framework(dialect)
+    if not isinstance(framework, Framework):
+        _SERVED[dialect](source, job.config)
     check_devices(job, source.path)
     check_sizes(job.config, source.path, job.names)
-    if not 0 <= request.stage < parallel.pipeline:
-        raise UsageError(msg("dryrun.stage", stage=request.stage, stages=parallel.pipeline))
-    full = stage_of(job.layers, request.stage, parallel.pipeline, parallel.virtual_pipeline or 1)
+    parallel, full = job.config.parallelism, _stage(job, request.stage)
     stage = full if request.layers in (None, full.layers) else resized(full, request.layers or 0)
     changes = () if stage is full else tuple(job.layer_changes(job.layers, _replaced(job.layers, stage)))
     micro_batches, fewer = _micro_batches(job)
@@ -85,38 +81,63 @@ def prepare(
         model=msg("dryrun.model.reference"),
         max_device_memory=None,
         changes=(*changes, *fewer),
-        not_included=job.not_included,
-        warnings=(*job.warnings, *_pynative_at_hand(dialect)),
+        not_included=(*_not_started(framework), *job.not_included),
+        warnings=job.warnings,
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
     )
-    return run if framework is None else _by_framework(run, source, config, framework)
+    if not isinstance(framework, Framework):
+        return run
+    left = None if stage is full else _replaced(job.layers, stage)
+    return _by_framework(_with_theory_if_served(run, source, config), source, framework, left)
 
 
-def _by_framework(run: PreparedRun, source: SourceFile, config: TrainingConfig, framework: Framework) -> PreparedRun:
-    """The same run with the framework's own code."""
-    job, files, changes = framework_job(source, run.changes, framework)
-    try:
-        check_mindspeed_served(source, config)
-        theory = run.theory
-    except UnsupportedError:
-        theory = {}  # the arithmetic is that of the reference transformer
-    return replace(
-        run,
-        job=job,
-        files=files,
-        model=msg("reference.by-framework", framework=framework.name),
-        changes=changes,
-        not_included=(msg("reference.not-included.data"),),
-        theory=theory,
-    )
+def _stage(job: DynamicJob, index: int) -> Stage:
+    """A whole pipeline stage.
+
+    Raises:
+        UsageError: There is no such stage.
+    """
+    parallel = job.config.parallelism
+    if not 0 <= index < parallel.pipeline:
+        raise UsageError(msg("dryrun.stage", stage=index, stages=parallel.pipeline))
+    return stage_of(job.layers, index, parallel.pipeline, parallel.virtual_pipeline or 1)
 
 
-def _pynative_at_hand(dialect: Dialect) -> tuple[Message, ...]:
-    """A word about MindFormers' dynamic graph if it is installed: its training script can be simulated itself."""
-    if dialect is not Dialect.MINDFORMERS_PYNATIVE or not all(package_folder(package) for package in _PYNATIVE):
+def _framework(dialect: Dialect) -> Framework | Message | None:
+    """The dialect's own framework, if it is installed; what it lacks, where that is worth telling."""
+    return mindspeed_framework() if dialect is Dialect.MINDSPEED_MS else pynative_framework()
+
+
+def _not_started(framework: Framework | Message | None) -> tuple[Message, ...]:
+    if framework is None or isinstance(framework, Framework):
         return ()
-    return (msg("reference.framework-installed", package=_PYNATIVE[0]),)
+    return (msg("pynative.not-started", missing=framework),)
+
+
+def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: TrainingConfig) -> PreparedRun:
+    """The arithmetic is that of the reference transformer: where that would do something else, there is none."""
+    try:
+        _SERVED[run.dialect](source, config)
+    except UnsupportedError:
+        return replace(run, theory={})
+    return run
+
+
+def _by_framework(
+    run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[Placed] | None
+) -> PreparedRun:
+    """The same run with the framework's own code; ``left`` are the layers where some were left out."""
+    job: PynativeJob | MindSpeedJob
+    if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
+        job, files, changes = trainer_job(source, run.changes, left)
+        model = msg("pynative.by-trainer", framework=framework.name)
+        without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
+    else:
+        job, files, changes = framework_job(source, run.changes, framework)
+        model = msg("reference.by-framework", framework=framework.name)
+        without = [msg("reference.not-included.data")]
+    return replace(run, job=job, files=files, model=model, changes=changes, not_included=tuple(without))
 
 
 def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
@@ -129,6 +150,8 @@ def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
 def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
     """Micro-batches that are run: as many as it takes until memory repeats."""
     parallel, wanted = job.config.parallelism, job.config.batch.micro_batch_num
+    if parallel.virtual_pipeline and wanted % parallel.pipeline:
+        return wanted, ()  # the first round is longer than it would be with fewer
     enough = enough_micro_batches(parallel.pipeline, parallel.virtual_pipeline or 1)
     if wanted <= max(_FEW[job.config.optimizer.sharding], enough):
         return wanted, ()

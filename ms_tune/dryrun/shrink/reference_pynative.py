@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.dialects.pynative import normalize_source
 from ms_tune.config.dialects.pynative_model import expert_layers, read_parallelism, read_pynative
 from ms_tune.dryrun.reference_modules import module_paths
 from ms_tune.dryrun.request import Change
-from ms_tune.dryrun.shrink.reference_read import DynamicJob, Names, placed_layers, recomputed, refuse_unserved
+from ms_tune.dryrun.shrink.reference_defaults import with_defaults
+from ms_tune.dryrun.shrink.reference_read import (
+    FUSED_ADAMW,
+    DynamicJob,
+    Names,
+    placed_layers,
+    recomputed,
+    refuse_unserved,
+)
 from ms_tune.dryrun.shrink.reference_sizes import fewest_devices
 from ms_tune.errors import ConfigError
 from ms_tune.layers.layer_specs import write_specs
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 _NORMS = ("RMSNorm", "LayerNorm")
 _ACTIVATIONS = ("swiglu", "fusedswiglu", "gelu", "silu", "relu")
 _OPTIMIZERS = ("AdamW",)
+_FUSED_KEYS = ("enable_fused_opt", "use_fused")
 _SCHEDULES = ("1f1b", "interleaved_1f1b")
 _NAMES = Names(
     tensor="parallelism.tensor_parallel",
@@ -48,10 +58,10 @@ _NAMES = Names(
 def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     """The job of a MindFormers dynamic-graph config."""
     _check_model(source)
+    source, defaults = with_defaults(source)
     parallelism = read_parallelism(source.data, source.path)
     count = devices or _fewest(source)
-    config = read_pynative(source.data, source.path, count)
-    _check_served(source, config)
+    config = _as_trained(source, read_pynative(source.data, source.path, count), count)
     plan = normalize_source(source)  # refuses more layers than any model has
     experts = expert_layers(source.data, source.path, config.shape.num_layers)
 
@@ -76,8 +86,29 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
         batch_key=(_NAMES.micro_batches, config.batch.micro_batch_size * data_parallel),
         layer_changes=_layer_changes,
         not_included=tuple(_not_included(source, config, plan)),
-        warnings=warnings,
+        warnings=(*defaults, *warnings),
     )
+
+
+def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> TrainingConfig:
+    """The config with what its optimizer and its gradients come to.
+
+    Gradients have no buffers: the first part of a step is kept, and let go behind the update (HyperParallel,
+    ``platform/mindspore/fully_shard/param.py`` at 019ed966, ``apply_reduced_grad`` and ``zero_grad``). So what they take is
+    sure only where every peak has all of them, float32: from the second micro-batch on, no pipeline that keeps them whole,
+    no copies that are added up, no weights (experts) of which this rank has all and adds up what it gets. AdamW is one operator where the config says so (``pynative/optimizer/adamw.py``, 2.1).
+    """
+    section, parallel, optimizer = _section(source, "optimizer"), config.parallelism, config.optimizer
+    ways = devices // parallel.model_size
+    ranks, experts = ways * parallel.context, config.shape.experts is not None
+    parts = (
+        ranks > 1 and optimizer.shards in (None, ways) and not (experts and ranks * parallel.tensor <= parallel.expert)
+    )
+    there = parts and parallel.pipeline == 1 and config.batch.micro_batch_num > 1
+    optimizer = replace(optimizer, gradient_buffers=there)
+    if optimizer.name in _OPTIMIZERS and any(section.get(key) is True for key in _FUSED_KEYS):
+        optimizer = replace(optimizer, name=FUSED_ADAMW)
+    return replace(config, optimizer=optimizer)
 
 
 def _fewest(source: SourceFile) -> int:
@@ -152,8 +183,6 @@ def _not_included(source: SourceFile, config: TrainingConfig, plan: NormalizedPl
     yield from _unknown_modules(config, plan)
     if model.get("hidden_dropout") or model.get("attention_dropout"):
         yield msg("reference.not-included.dropout")
-    if _section(source, "training").get("max_norm"):
-        yield msg("reference.not-included.clipping")
     if (model.get("chunk_loss_num") or 1) != 1:
         yield msg("reference.not-included.chunk-loss")
     dispatcher = parallelism.get("moe_token_dispatcher_type", "alltoall")
@@ -161,6 +190,8 @@ def _not_included(source: SourceFile, config: TrainingConfig, plan: NormalizedPl
         yield msg("reference.not-included.dispatcher", dispatcher=dispatcher)
     if config.shape.experts:
         yield msg("reference.not-included.routing")
+    if config.parallelism.pipeline == 1 and parallelism.get("reshard_after_forward_policy") == "always":
+        yield msg("reference.not-included.reshard")
     yield msg("reference.not-included.sharding")
 
 
@@ -190,7 +221,13 @@ def _check_model(source: SourceFile) -> None:
     )
 
 
-def _check_served(source: SourceFile, config: TrainingConfig) -> None:
+def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
+    """Refuse what the reference transformer does not do.
+
+    Raises:
+        ConfigError: The framework would refuse it.
+        UnsupportedError: The reference transformer does not do it; the text names the key.
+    """
     shape, parallel = config.shape, _section(source, "parallelism")
     lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
     refuse_unserved(
@@ -203,7 +240,7 @@ def _check_served(source: SourceFile, config: TrainingConfig) -> None:
                 parallel.get("dense_fsdp_shard_size"),
                 parallel.get("dense_fsdp_shard_size") is None,
             ),
-            "optimizer.type": (config.optimizer.name, config.optimizer.name in _OPTIMIZERS),
+            "optimizer.type": (config.optimizer.name, config.optimizer.name in (*_OPTIMIZERS, FUSED_ADAMW)),
             "lora_config": (lora, not lora),
         }
     )

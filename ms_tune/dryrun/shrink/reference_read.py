@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ms_tune.layers.stage import StageLayer
     from ms_tune.texts import Message
 
+# The optimizer's name where AdamW is one operator although the dialect's own is several.
+FUSED_ADAMW = "AdamW (fused)"
 # A layer and where it is: chunk, stage, layer.
 Placed: TypeAlias = "tuple[int, int, StageLayer]"
 

@@ -66,11 +66,13 @@ def _divisions(config: TrainingConfig, names: Names) -> Iterator[tuple[int, str,
     yield shape.ffn_hidden_size, names.width, tensor, names.tensor
     yield shape.vocab_size, names.words, tensor, names.tensor
     yield parallel.context, names.context, ulysses, f"{names.context} (Ulysses)"
-    parts = parallel.context * (2 if parallel.context_method is not ContextMethod.ULYSSES else 1)
+    # A ring gives each rank an early and a late part of the sequence; MindFormers' dynamic graph has none.
+    ring = shape.legacy and parallel.context_method is not ContextMethod.ULYSSES
+    parts = parallel.context * (2 if ring else 1)
     yield shape.seq_length, names.tokens, parts if parallel.context > 1 else 1, names.context
     if parallel.sequence:
         yield shape.seq_length, names.tokens, parallel.context * tensor, f"{names.tensor} × {names.context}"
     if experts:
         yield experts.count, names.experts, parallel.expert, names.expert
-    if parallel.virtual_pipeline:
+    if parallel.virtual_pipeline and shape.legacy:
         yield config.batch.micro_batch_num, names.micro_batches, parallel.pipeline, "pipeline"

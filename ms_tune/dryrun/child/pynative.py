@@ -1,0 +1,114 @@
+"""Trains a MindFormers model (dynamic graph) with MindFormers' own trainer, on synthetic samples.
+
+The same calls as a training script makes: ``Trainer(config).train()`` of ``mindformers.pynative.trainer`` (2.0 and 2.1).
+What is put in is a loader of samples in the place of the data set's, and a callback that tells how far it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mindspore
+import numpy as np
+import yaml
+from mindformers.pynative.callback import TrainerCallback
+from mindformers.pynative.trainer import Trainer
+from mindformers.pynative.trainer import utils as trainer_utils
+from mindspore.dataset import GeneratorDataset
+
+from ms_tune.dryrun.child.common import (
+    begin_dynamic_graph,
+    lies_in,
+    report,
+    tensors_in,
+    write_tensor_list,
+)
+from ms_tune.dryrun.child.pynative_compat import leave_the_host_alone
+from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob, pynative_job_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from mindspore import Tensor
+    from numpy.typing import NDArray
+
+    from ms_tune.dryrun.job import Column
+
+
+class _StepReport(TrainerCallback):
+    """Tells the parent process which step runs."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def on_step_begin(self, args: object, state: Any, **_: object) -> None:  # noqa: ANN401, ARG002 - as it is called
+        """Report the step that begins."""
+        report("step", state.global_step + 1, self.steps)
+
+
+def run(job_data: Mapping[str, object]) -> None:
+    """Build this rank's part of the model from the rewritten config, train it, and list what stays in memory."""
+    job = pynative_job_from_json(job_data)
+    report("build")
+    begin_dynamic_graph()
+    leave_the_host_alone()
+    if not hasattr(trainer_utils, PYNATIVE_LOADER):
+        message = (
+            f"mindformers.pynative.trainer.utils has no {PYNATIVE_LOADER}: this release of MindFormers is not known"
+        )
+        raise RuntimeError(message)
+    setattr(trainer_utils, PYNATIVE_LOADER, _loader(job))
+    config = yaml.safe_load(Path(job.config_file).read_text(encoding="utf-8"))
+    trainer = Trainer(config=config, callbacks=[_StepReport(job.steps)])
+    try:
+        trainer.train()
+    except RuntimeError as error:
+        # All that ``training_step`` says is "Error in training step 0."; what went wrong is the exception's cause.
+        raise error.__cause__ or error from None
+    mindspore.runtime.synchronize()
+    write_tensor_list(_tensors(trainer.model, trainer.optimizer))
+    report("write")
+
+
+def _loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
+    """What the trainer takes for the config's loader. It makes batches of the samples by its own rules."""
+    sample = tuple(_content(column, job.length) for column in job.columns)
+    names = [column.name for column in job.columns]
+
+    def samples() -> Iterator[tuple[NDArray[Any], ...]]:
+        for _ in range(job.samples):
+            yield sample
+
+    def load(**_: object) -> GeneratorDataset:
+        return GeneratorDataset(samples, column_names=names, shuffle=False, num_parallel_workers=1)
+
+    return load
+
+
+def _content(column: Column, length: int) -> NDArray[Any]:
+    """One sample: a single sequence. FlashAttention looks at where sequences end, and at no other value, on the host."""
+    filled = {"actual_seq_len": length, "loss_mask": 1}.get(column.name, 0)
+    return np.full(column.shape, filled, column.dtype)
+
+
+def _tensors(models: Iterable[Any], optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - MindFormers has no types
+    """The tensors that live for the whole run, by category: this rank's parts of those that are distributed."""
+    parameters = [parameter for model in models for parameter in model.get_parameters()]
+    weights = _on_the_device(parameters)
+    kept = (trainer_utils.get_grad(parameter) for parameter in parameters)
+    gradients = _on_the_device(gradient for gradient in kept if gradient is not None)
+    state = _on_the_device(tensors_in(vars(optimizer)))
+    others = [*weights, *gradients]
+    return {
+        "weights": weights,
+        "optimizer_state": [tensor for tensor in state if not lies_in(tensor, others)],
+        "gradients": gradients,
+    }
+
+
+def _on_the_device(tensors: Iterable[Any]) -> list[Tensor]:
+    """Their local parts, but for what was moved to the host."""
+    local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
+    return [tensor for tensor in local if not str(tensor.device).startswith("CPU") and tensor.data_ptr()]

@@ -1,0 +1,220 @@
+"""How gradients of sharded weights get to the ranks that keep their parts.
+
+As HyperParallel does it on MindSpore (``platform/mindspore/fully_shard/state.py``, ``param.py`` and ``param_group.py`` at
+019ed966, the way that MindFormers 2.1 calls it: no fused communication, ``reduce_dtype`` float32,
+``apply_grad_on_fp32_main_grad``):
+
+- the gradients of a unit stay whole, in the number format of its weights, until its backward pass is over;
+- then each one is cast to float32 and reduced to its ranks; the next unit waits for that, adds the parts to the sums of
+  the step, and only now the whole gradients are let go;
+- the first part of a step becomes the sum itself: nothing is held for it before or behind the step;
+- where ranks hold copies of the parts, the last micro-batch of a step reduces into one buffer for each unit, the sum so
+  far is added to it, and the buffer becomes the sum when all ranks have added theirs;
+- in a pipeline nothing is reduced before the last micro-batch (``_post_backward_without_reduce``): the whole gradients
+  are added up in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import mindspore
+from mindspore import mint
+from mindspore.mint import distributed
+
+from .linear import cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mindspore import Parameter, Tensor
+
+    from .parallel import Group
+
+
+@dataclass(slots=True, eq=False)
+class ShardedWeight:
+    """One weight.
+
+    Attributes:
+        whole: The weight that the network computes with; without memory unless it is gathered.
+        part: What this rank keeps of it, flat.
+        group: The ranks that have the other parts.
+        copies: The ranks that have the same part.
+        pending: The gradient that the backward pass came to, whole.
+        total: The sum of such gradients, whole, float32 (pipelines).
+        gradient: This rank's part of the gradient of the step so far, flat; None until there is one.
+    """
+
+    whole: Parameter
+    part: Parameter
+    group: Group
+    copies: Group
+    pending: Tensor | None = None
+    total: Tensor | None = None
+    gradient: Tensor | None = None
+
+    def gather(self) -> None:
+        """Bring the parts of all ranks together (``_get_unsharded_param_data``)."""
+        storage = self.whole.untyped_storage()
+        storage.resize_(self.whole.size * self.whole.itemsize)
+        if self.group.size == 1:
+            # Not `whole.copy_`: a weight that is trained must not be written in place, and its versions are counted.
+            storage.copy_(self.part.untyped_storage())
+            return
+        distributed.all_gather_into_tensor(self.whole.view(-1), self.part, group=self.group.name)
+
+    def let_go(self) -> None:
+        """Give the memory of the whole weight back (``free_unsharded_param``)."""
+        self.whole.untyped_storage().resize_(0)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is a gradient that is not reduced yet."""
+        return self.total is not None or self.pending is not None
+
+    def source(self) -> Tensor:
+        """The gradient that is to be reduced, flat."""
+        gradient = self.pending if self.total is None else self.total
+        assert gradient is not None  # noqa: S101 - asked for only where one waits
+        return gradient.reshape(-1)
+
+    def add_up(self) -> None:
+        """Add the gradient of a micro-batch to the sum of whole gradients."""
+        if self.pending is None:
+            return
+        if self.total is None:
+            self.total = cast(self.pending, mindspore.float32)
+        else:
+            self.total.add_(self.pending)
+        self.pending = None
+
+    def take(self, reduced: Tensor) -> None:
+        """Add this rank's part of a gradient to that of the step; the whole one is not needed any more."""
+        if self.gradient is None:
+            self.gradient = reduced
+        else:
+            self.gradient.add_(reduced)
+        if self.total is None:
+            self.pending = None
+        self.total = None
+
+
+@dataclass(slots=True)
+class _Copies:
+    """The parts of a unit's gradients in one buffer, which all ranks that have copies of them add up."""
+
+    weights: list[ShardedWeight]
+    buffer: Tensor
+    handles: list[Any] = field(default_factory=list)
+
+    def parts(self) -> list[Tensor]:
+        """The part of each weight in the buffer."""
+        ends = [0]
+        for weight in self.weights:
+            ends.append(ends[-1] + int(weight.part.size))
+        return [self.buffer[start:end] for start, end in pairwise(ends)]
+
+
+class Reducer:
+    """Gradients on their way; one for all units of a stage.
+
+    Attributes:
+        sums_copies: Ranks that have copies of the parts add up theirs: it is the last micro-batch of the step.
+    """
+
+    def __init__(self) -> None:
+        self.sums_copies = True
+        self._parts: list[tuple[ShardedWeight, Tensor, Any]] = []
+        self._whole: list[tuple[ShardedWeight, Tensor, Any]] = []
+        self._filling: list[_Copies] = []
+        self._summing: list[_Copies] = []
+
+    def reduce(self, weights: Sequence[ShardedWeight]) -> None:
+        """Send the gradients of a unit to their ranks, and take in those of the unit before (``post_backward``)."""
+        waiting = [weight for weight in weights if weight.waits]
+        self._take(self._whole)
+        for weight in waiting:
+            if weight.group.size == 1:
+                self._reduce_whole(weight)
+        filled = self._filled()
+        self._take(self._parts)
+        parts = [weight for weight in waiting if weight.group.size > 1]
+        copied = [weight for weight in parts if self.sums_copies and weight.copies.size > 1]
+        for weight in parts:
+            if weight not in copied:
+                self._parts.append((weight, *_scattered(weight, None)))
+        if copied:
+            self._fill(copied)
+        self._sum(filled)
+
+    def finish(self) -> None:
+        """Wait for all that is on its way (``_root_backward_hook``)."""
+        self._sum(self._filled())
+        self._take(self._parts)
+        for copies in self._summing:
+            _wait(copies.handles)
+            for weight, part in zip(copies.weights, copies.parts(), strict=True):
+                weight.take(part)
+        self._summing.clear()
+        self._take(self._whole)
+
+    def _reduce_whole(self, weight: ShardedWeight) -> None:
+        """A weight that is in one piece: all ranks add up the whole gradient, or there is nobody to add to."""
+        if not (self.sums_copies and weight.copies.size > 1):
+            weight.take(weight.source())
+            return
+        total = cast(weight.source(), mindspore.float32).contiguous()
+        handle = distributed.all_reduce(total, group=weight.copies.name, async_op=True)
+        self._whole.append((weight, total, handle))
+
+    def _fill(self, weights: list[ShardedWeight]) -> None:
+        size = sum(int(weight.part.size) for weight in weights)
+        copies = _Copies(weights, mint.zeros((size,), dtype=mindspore.float32))
+        for weight, part in zip(weights, copies.parts(), strict=True):
+            copies.handles.append(_scattered(weight, part)[1])
+        self._filling.append(copies)
+
+    def _filled(self) -> list[_Copies]:
+        """The buffers that are full by now; the whole gradients in them are let go."""
+        filled, self._filling = self._filling, []
+        for copies in filled:
+            _wait(copies.handles)
+            for weight in copies.weights:
+                weight.pending = weight.total = None
+        return filled
+
+    def _sum(self, filled: Sequence[_Copies]) -> None:
+        for copies in filled:
+            for weight, part in zip(copies.weights, copies.parts(), strict=True):
+                if weight.gradient is not None:
+                    part.copy_(part + weight.gradient)
+                    weight.gradient = None
+            name = copies.weights[0].copies.name
+            copies.handles.append(distributed.all_reduce(copies.buffer, group=name, async_op=True))
+            self._summing.append(copies)
+
+    @staticmethod
+    def _take(queue: list[tuple[ShardedWeight, Tensor, Any]]) -> None:
+        while queue:
+            weight, reduced, handle = queue.pop(0)
+            _wait([handle])
+            weight.take(reduced)
+
+
+def _scattered(weight: ShardedWeight, part: Tensor | None) -> tuple[Tensor, Any]:
+    """This rank's part of the sum over all ranks, still on its way (``reduce_scatter_grad``)."""
+    flat = cast(weight.source(), mindspore.float32).contiguous()
+    if part is None:
+        part = mint.empty((flat.size // weight.group.size,), dtype=mindspore.float32)
+    handle = distributed.reduce_scatter_tensor(part, flat, group=weight.group.name, async_op=True)
+    return part, handle
+
+
+def _wait(handles: list[Any]) -> None:
+    while handles:
+        handle = handles.pop()
+        if handle is not None:
+            handle.wait()

@@ -1,0 +1,110 @@
+"""``mindformers-pynative`` configs, run with MindFormers' own dynamic-graph trainer on synthetic samples.
+
+Keys are those of ``mindformers/pynative/config/config.py`` of MindFormers 2.0 and 2.1; what the trainer does with them is
+in ``pynative/trainer/trainer.py`` and ``pynative/trainer/utils.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dryrun.job import PYNATIVE_LOADER, Column, PynativeJob
+from ms_tune.dryrun.request import STEPS
+from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+from ms_tune.dryrun.shrink.pynative_layers import write_layers
+from ms_tune.errors import UnsupportedError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.dryrun.request import Change
+    from ms_tune.dryrun.shrink.reference_read import Placed
+
+_CONFIG_FILE = "config.yaml"
+_SECTIONS = (
+    *("checkpoint", "training", "parallelism", "model", "train_dataset", "train_dataset.dataloader"),
+    *("recompute", "recompute_comm", "swap"),
+)
+# What reads, writes or waits, and what a run of a few steps has no use for. A batch that grows is run at its full size.
+_SURROUNDINGS = (
+    *("checkpoint.load_path", "checkpoint.base_load_path", "checkpoint.save_trainable_only", "eval_dataset"),
+    *("callbacks", "monitor", "profiler", "training.rampup_batch_size"),
+)
+_BASE_COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
+_COLUMNS = (*_BASE_COLUMNS, "attention_mask", "actual_seq_len")
+_DEFAULT_COLUMNS = ("input_ids", "labels")  # ``DataloaderConfig``
+_EOD_LENGTHS = ("eod_pad_length", "compressed_eod_mask_length")
+_DEFAULT_EOD_LENGTH = 128  # dataset/dataloader/blended_megatron_dataloader.py, ``init_gpt_dataset_config``
+
+
+def trainer_job(
+    source: SourceFile, changes: Iterable[Change], layers: Sequence[Placed] | None
+) -> tuple[PynativeJob, dict[str, str], tuple[Change, ...]]:
+    """The config as the trainer will read it.
+
+    Args:
+        source: The user's config.
+        changes: What is not run as it says: layers, micro-batches.
+        layers: The layers that are run, if they are not those of the config.
+
+    Returns:
+        The job, its files, and all that was changed.
+
+    Raises:
+        ConfigError: A section or a value is of the wrong kind.
+        UnsupportedError: It is no config for training, or its data set has columns that nobody knows.
+    """
+    config = ConfigCopy(source.data, source.path, _SECTIONS)
+    if config.get("run_mode", "train") != "train":
+        raise UnsupportedError(msg("dryrun.run-mode", mode=config.get("run_mode")), msg("dryrun.run-mode.hint"))
+    write_layers(config, changes, layers)
+    length = config.count("model.seq_length", 1)
+    columns = _put_data_in_place(config, length)
+    for key in _SURROUNDINGS:
+        if config.get(key):
+            config.remove(key)
+    config.set("checkpoint.enable_save", value=False)
+    config.set("training.steps", STEPS)
+    samples = STEPS * config.count("training.global_batch_size", 1)
+    job = PynativeJob(_CONFIG_FILE, columns, length, samples, STEPS)
+    return job, {_CONFIG_FILE: config.text()}, config.changes
+
+
+def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:
+    """Name a data set of the same columns that no file is needed for.
+
+    One rank's data set that is broadcast to others (``use_distribute_dataset``) becomes one of each rank's own: in
+    simulation nothing arrives.
+    """
+    loader = config.get("train_dataset.dataloader", {})
+    inner = loader.get("config")
+    settings = {**loader, **(inner if isinstance(inner, dict) else {})}
+    compressed = bool(settings.get("create_compressed_eod_mask"))
+    columns = _columns(config, settings, length, compressed=compressed)
+    made = {
+        "type": PYNATIVE_LOADER,
+        "column_names": [column.name for column in columns],
+        "config": {"create_compressed_eod_mask": compressed},
+    }
+    config.set("train_dataset", {"dataloader": made, "num_parallel_workers": 1})
+    return columns
+
+
+def _columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, compressed: bool) -> tuple[Column, ...]:
+    """What the data set gives the model, by the names of its arguments (``GPTModel.construct``)."""
+    default: tuple[str, ...] = _DEFAULT_COLUMNS
+    if compressed:
+        default = (*_BASE_COLUMNS, "actual_seq_len")
+    elif settings.get("create_attention_mask"):
+        default = (*_BASE_COLUMNS, "attention_mask")
+    names = config.names("train_dataset.dataloader.column_names", default)
+    unknown = [name for name in names if name not in _COLUMNS]
+    if unknown:
+        raise UnsupportedError(msg("dryrun.columns", columns=", ".join(unknown), known=", ".join(_COLUMNS)))
+    lengths = (settings.get(key) for key in _EOD_LENGTHS)
+    sequences = next((value for value in lengths if type(value) is int and value > 0), _DEFAULT_EOD_LENGTH)
+    shapes = {"attention_mask": (1, length, length), "actual_seq_len": (sequences,)}
+    # dataset/blended_datasets/gpt_dataset.py, ``__getitem__``: all of them, masks included, are cast to int32.
+    return tuple(Column(name, shapes.get(name, (length,)), "int32") for name in names)

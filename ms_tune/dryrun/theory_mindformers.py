@@ -1,0 +1,283 @@
+"""What a MindFormers static-graph job should hold, where its config tells that exactly.
+
+MindFormers reads a model's sizes from the config and, where it is silent, from the class of the model
+(``mindformers/models/*/configuration_*.py``, 1.9); one key of ``model_config`` leads to one setting
+(``config_converter_*.py``). What is not listed here changes no weight, or is refused: then there is no theory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.config.model import DType, LatentAttention
+from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy, splits_operators
+from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+    from ms_tune.layers.stage import Stage
+
+_KIB = 1024
+_THRESHOLD = 64  # KiB; `parallel_optimizer_threshold` where nobody sets it (MindSpore's `set_auto_parallel_context`)
+_SEMI_AUTO = (1, "SEMI_AUTO_PARALLEL")
+_SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
+_LATENT = {"multi_latent_attention": True, "qk_layernorm": False, "mla_qkv_concat": True, "params_dtype": "float32"}
+_PLAIN = {"multi_latent_attention": False, "attention_bias": False, "params_dtype": "float32"}
+_DEEPSEEK = {
+    **_LATENT,
+    "vocab_size": 129280,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "num_attention_heads": 128,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_nextn_predict_layers": 1,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "moe_router_enable_expert_bias": True,
+}
+# What a model's own class says where the config is silent, by `model_type`.
+CLASS_DEFAULTS: dict[str, dict[str, object]] = {
+    "qwen3": {
+        **_PLAIN,
+        "vocab_size": 151936,
+        "hidden_size": 4096,
+        "intermediate_size": 22016,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "tie_word_embeddings": False,
+    },
+    "qwen3_moe": {
+        **_PLAIN,
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": False,
+        "num_experts": 128,
+        "moe_intermediate_size": 768,
+        "moe_router_enable_expert_bias": False,
+    },
+    "telechat3": {
+        **_PLAIN,
+        "vocab_size": 131072,
+        "hidden_size": 4096,
+        "intermediate_size": 22016,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "qk_layernorm": False,
+    },
+    "deepseek_v3": _DEEPSEEK,
+    "telechat3_moe": {
+        **_DEEPSEEK,
+        "vocab_size": 131072,
+        "hidden_size": 2560,
+        "intermediate_size": 7680,
+        "num_attention_heads": 32,
+        "moe_intermediate_size": 1536,
+        "n_routed_experts": 192,
+    },
+}
+# Settings that make other weights, with the values that leave them as they are told here.
+_REFUSED: dict[str, tuple[object, ...]] = {
+    **dict.fromkeys(("add_bias_linear", "add_qkv_bias", "track_max_attention_logit"), (False,)),
+    **dict.fromkeys(("print_expert_load", "enable_expert_relocation", "use_shared_expert_gating"), (False,)),
+    **dict.fromkeys(("gated_linear_unit", "pre_process", "post_process"), (True,)),
+    "normalization": ("RMSNorm",),
+    "position_embedding_type": ("rope", "yarn", "none"),
+    "model_architecture": ("decoder_only",),
+    "moe_token_dispatcher_type": ("alltoall",),
+    "moe_layer_freq": (1,),
+    "expert_tensor_parallel_size": (1,),
+    # What MindFormers 1.9 calls otherwise: with it a setting would be named twice, or not be read.
+    **dict.fromkeys(("param_init_type", "ffn_hidden_size", "num_query_groups", "num_moe_experts"), ()),
+    **dict.fromkeys(("moe_ffn_hidden_size", "shared_expert_num", "mtp_num_layers", "mtp_depth", "num_layers"), ()),
+    **dict.fromkeys(("qk_head_dim", "qk_pos_emb_head_dim", "use_qk_norm", "quantization_config", "pet_config"), ()),
+    "experimental_attention_variant": (),
+}
+_REFUSED_ELSEWHERE: dict[str, tuple[object, ...]] = {
+    "model.pet_config": (),
+    "optimizer.type": ("AdamW",),
+    "optimizer.swap": (False,),
+    "optimizer.amsgrad": (False,),
+    "parallel_config.expert_model_parallel": (1,),
+    "parallel_config.seq_split_num": (1,),
+    "parallel.parallel_optimizer_config.optimizer_level": ("level1",),
+    # `zero_bubble_v` puts the head on the first stage (gpt_model.py).
+    "parallel.pipeline_config.pipeline_scheduler": ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp"),
+}
+_DENSE = ("qwen3", "telechat3")
+_EXPERT_KEYS = ("num_experts", "n_routed_experts", "n_shared_experts", "moe_shared_expert_intermediate_size")
+# Keys that a model's own class does not serve.
+_FOREIGN = {
+    "qwen3": (*_EXPERT_KEYS, "num_nextn_predict_layers", "first_k_dense_replace"),
+    "qwen3_moe": ("n_routed_experts", "n_shared_experts", "num_nextn_predict_layers", "first_k_dense_replace"),
+    "telechat3": (*_EXPERT_KEYS, "num_nextn_predict_layers", "first_k_dense_replace", "tie_word_embeddings"),
+    "deepseek_v3": ("num_experts", "head_dim", "kv_channels", "tie_word_embeddings"),
+    "telechat3_moe": ("num_experts", "head_dim", "kv_channels", "tie_word_embeddings"),
+}
+_LATENT_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_WAYS = ("data_parallel", "context_parallel", "model_parallel", "expert_parallel")
+
+
+class _UnknownError(Exception):
+    """The config does not tell the weights exactly."""
+
+
+def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int]:
+    """Bytes by content (the names of :class:`ms_tune.memory.contents.Content`) of one rank; empty where they are unknown.
+
+    Gradients are left out: those that are accumulated over micro-batches live for the whole run, but a trace counts
+    others with them that are alive at the peak.
+
+    Args:
+        config: The config as it is run, without those values that do not touch the model.
+        stage: The layers of the stage in it, without that of multi-token prediction; None if nobody knows.
+    """
+    kind = config.get(f"{MODEL}.model_type")
+    if stage is None or is_legacy(config) or not isinstance(kind, str) or kind not in CLASS_DEFAULTS:
+        return {}
+    try:
+        _check(config)
+        model, split = _model(config, kind), _split(config)
+        _check_sizes(model, split, stage)
+        found = static_bytes(model, split, stage)
+    except _UnknownError:
+        return {}
+    return {"weights": found.weights, "optimizer_state": found.optimizer_state}
+
+
+def _check(config: ConfigCopy) -> None:
+    """Raise :class:`_UnknownError` where a setting makes other weights than those that are told here."""
+    refused = {**{f"{MODEL}.{key}": values for key, values in _REFUSED.items()}, **_REFUSED_ELSEWHERE}
+    for path, values in refused.items():
+        value = config.get(path)
+        if value is not None and not any(value == each and type(value) is type(each) for each in values):
+            raise _UnknownError
+    if config.get("optimizer.type") is None:
+        raise _UnknownError
+
+
+def _check_sizes(model: StaticModel, split: StaticSplit, stage: Stage) -> None:
+    """Raise :class:`_UnknownError` where something cannot be split evenly, or the last layer is not on the last stage."""
+    experts, latent = model.experts, model.latent
+    heads = (model.heads,) if latent else (model.heads, model.groups)
+    split_ways = (model.vocab_size, model.ffn_hidden_size, *heads)
+    uneven = any(size % split.tensor for size in split_ways) or (experts and experts.count % split.expert)
+    same = [split.ranks // ways for ways in (1, split.tensor, split.expert)]
+    ragged = split.most and any(ranks > split.most and ranks % split.most for ranks in same)
+    if uneven or ragged or any(chunk.head and not chunk.layers for chunk in stage.chunks):
+        raise _UnknownError
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The model's settings, and what its class says where they are silent."""
+
+    own: Mapping[str, object]
+    defaults: Mapping[str, object]
+
+    def get(self, key: str) -> object:
+        """A value; None where nothing is said, or null."""
+        return self.own[key] if key in self.own else self.defaults.get(key)
+
+    def says(self, key: str) -> bool:
+        """Whether anything is said, be it null."""
+        return key in self.own or key in self.defaults
+
+    def size(self, key: str) -> int:
+        """A value that must be a number above zero."""
+        value = self.get(key)
+        if type(value) is not int or value < 1:
+            raise _UnknownError
+        return value
+
+    def flag(self, key: str) -> bool:
+        """A value that must be true or false; false where nothing is said."""
+        value = self.get(key) or False
+        if type(value) is not bool:
+            raise _UnknownError
+        return value
+
+
+def _model(config: ConfigCopy, kind: str) -> StaticModel:
+    settings = _Settings(config.get(MODEL), CLASS_DEFAULTS[kind])
+    latent = settings.flag("multi_latent_attention")
+    if latent is not CLASS_DEFAULTS[kind]["multi_latent_attention"]:
+        raise _UnknownError
+    foreign = (*_FOREIGN[kind], *(("attention_bias",) if latent else _LATENT_KEYS))
+    predicts = settings.get("num_nextn_predict_layers") or 0
+    if any(settings.get(key) for key in foreign) or predicts not in (0, 1):
+        raise _UnknownError
+    if settings.get("params_dtype") not in tuple(DType):
+        raise _UnknownError
+    vocabulary, hidden, wide, heads = (settings.size(key) for key in _SIZES)
+    return StaticModel(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        ffn_hidden_size=wide,
+        heads=heads,
+        groups=settings.size("num_key_value_heads") if settings.says("num_key_value_heads") else heads,
+        head_size=settings.size("head_dim") if settings.says("head_dim") else hidden // heads,
+        qkv_bias=settings.flag("attention_bias"),
+        qk_norm=kind.startswith("qwen3") or settings.flag("qk_layernorm"),
+        tied=settings.flag("tie_word_embeddings"),
+        predicts=predicts == 1,
+        latent=_latent(settings) if latent else None,
+        joined=settings.flag("mla_qkv_concat"),
+        experts=None if kind in _DENSE else _experts(settings),
+        dtype=DType(str(settings.get("params_dtype"))),
+    )
+
+
+def _latent(settings: _Settings) -> LatentAttention:
+    queries = settings.size("q_lora_rank") if settings.get("q_lora_rank") is not None else None
+    return LatentAttention(queries, *(settings.size(key) for key in _LATENT_KEYS[1:]))
+
+
+def _experts(settings: _Settings) -> StaticExperts:
+    """The experts; the shared ones are one, as wide as all of them together, or as wide as the config says."""
+    key = "num_experts" if settings.get("num_experts") is not None else "n_routed_experts"
+    width, shared = settings.size("moe_intermediate_size"), "moe_shared_expert_intermediate_size"
+    several = settings.size("n_shared_experts") if settings.get("n_shared_experts") else 0
+    if not settings.flag("moe_grouped_gemm") or settings.get(shared) == 0:
+        raise _UnknownError
+    return StaticExperts(
+        count=settings.size(key),
+        width=width,
+        shared_width=settings.size(shared) if settings.get(shared) is not None else several * width,
+        bias=settings.flag("moe_router_enable_expert_bias"),
+    )
+
+
+def _split(config: ConfigCopy) -> StaticSplit:
+    """How the stage is split over its ranks.
+
+    Sources: MindSpore's ``set_auto_parallel_context``; MindFormers sets all sizes to 1 where operators are not split.
+    """
+    shares = bool(config.get("parallel.enable_parallel_optimizer", default=False))
+    if splits_operators(config):
+        if config.get("parallel.parallel_mode", 1) not in _SEMI_AUTO:
+            raise _UnknownError
+    elif config.get("use_parallel", default=False):
+        raise _UnknownError  # in data parallelism optimizer state is shared out in another way
+    data, context, tensor, expert = (config.get(f"parallel_config.{name}", 1) for name in _WAYS)
+    if not all(type(ways) is int and ways > 0 for ways in (data, context, tensor, expert)):
+        raise _UnknownError
+    ranks = data * context * tensor
+    settings = "parallel.parallel_optimizer_config"
+    most = config.get(f"{settings}.optimizer_weight_shard_size", -1)
+    threshold = config.get(f"{settings}.parallel_optimizer_threshold", _THRESHOLD)
+    if type(most) is not int or type(threshold) is not int or threshold < 0 or ranks % expert:
+        raise _UnknownError
+    return StaticSplit(ranks, tensor, expert, shares, most if most > 0 else None, threshold * _KIB)

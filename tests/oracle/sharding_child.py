@@ -1,0 +1,86 @@
+"""Runs steps of the reference transformer and notes the memory in use at every turn of its sharded weights.
+
+``python sharding_child.py JOB OUT``: a program of its own, in MindSpore's simulation. The notes are ``[event, unit, bytes]``
+of the last step: ``forward`` when a cell starts, ``gradients`` when all gradients of its weights are there, ``behind`` when
+they are on their way, ``update`` before the optimizer steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import mindspore
+from mindspore.communication import init
+
+from ms_tune.dryrun.child.common import make_initialisation_cheap
+from ms_tune.dryrun.job import reference_job_from_json
+from ms_tune.dryrun.ranks import rank_groups
+from ms_tune.dryrun.reference_model import sharding
+from ms_tune.dryrun.reference_model.parallel import make_groups
+from ms_tune.dryrun.reference_model.settings import Settings
+from ms_tune.dryrun.reference_model.training import Trainer
+
+
+class Notes:
+    """What was in use when."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str, int]] = []
+        self.names: dict[int, str] = {}
+
+    def take(self, event: str, unit: str) -> None:
+        mindspore.runtime.synchronize()
+        self.notes.append((event, unit, mindspore.runtime.memory_allocated()))
+
+    def watch(self, trainer: Trainer) -> None:
+        """Have every cell of every chunk noted when it starts, and every unit behind its backward pass."""
+        for place, network in enumerate(trainer.networks):
+            named = {"embedding": network.embedding, "norm": network.final_norm, "output": network.output}
+            named |= {f"layer {number}": layer for number, layer in enumerate(network.layers)}
+            named |= {f"prediction {number}": layer for number, layer in enumerate(network.predictions)}
+            for name, cell in named.items():
+                if cell is None:
+                    continue
+                full = f"{place}: {name}"
+                cell.register_forward_pre_hook(lambda _cell, _inputs, full=full: self.take("forward", full))
+                for unit in network.units._units[id(cell)]:
+                    self.names[id(unit)] = full
+        behind: Any = sharding.Units._after_backward
+
+        def noted(units: sharding.Units, unit: sharding.Unit) -> None:
+            self.take("gradients", self.names[id(unit)])
+            behind(units, unit)
+            self.take("behind", self.names[id(unit)])
+
+        sharding.Units._after_backward = noted  # type: ignore[assignment, method-assign]
+
+
+def run(job_path: Path, out: Path) -> None:
+    """Two steps, of which the second one is noted."""
+    job = reference_job_from_json(json.loads(job_path.read_text("utf-8")))
+    mindspore.set_device("Ascend", 0)
+    make_initialisation_cheap()
+    init()
+    groups = make_groups(rank_groups(job.config, job.data_parallel, int(os.environ["RANK_ID"])))
+    trainer = Trainer(job.stage, Settings(job.config, groups))
+    notes = Notes()
+    notes.watch(trainer)
+    update = trainer.state.update
+
+    def noted_update() -> None:
+        notes.take("update", "")
+        update()
+
+    trainer.state.update = noted_update  # type: ignore[method-assign]
+    for _ in range(2):
+        notes.notes.clear()
+        trainer.step()
+    out.write_text(json.dumps(notes.notes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), Path(sys.argv[2]))
