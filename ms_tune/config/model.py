@@ -201,6 +201,7 @@ class Precision:
         rotary: Format in which rotary positions are applied; None for that of the other weights.
         compute: Format in which projections compute; None for that of the weights.
         softmax: Format of the softmax in attention by matrix products; None for float32.
+        attention: Format of the weights of attention's projections, latent attention excepted; None for that of the others.
     """
 
     parameters: DType
@@ -211,6 +212,7 @@ class Precision:
     rotary: DType | None = None
     compute: DType | None = None
     softmax: DType | None = None
+    attention: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,8 @@ def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[Weight]
 
 
 def _attention(config: TrainingConfig) -> Iterator[Weight]:
-    shape, tensor, dtype = config.shape, config.parallelism.tensor, config.precision.parameters
+    shape, tensor = config.shape, config.parallelism.tensor
+    dtype = config.precision.attention or config.precision.parameters
     heads, groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
     outputs = (heads + 2 * groups) * shape.head_size
     yield from _column(outputs, shape.hidden_size, dtype, bias=shape.qkv_bias)

@@ -95,6 +95,7 @@ MODELS = {
             "moe_config.num_experts_chosen": 1,
             "parallel_config.data_parallel": 1,
             "parallel_config.expert_parallel": 1,
+            "parallel_config.vocab_emb_dp": True,
             "swap_config.swap": False,
         },
         # vocab_emb_dp: every rank has the embedding whole, and the head with it

@@ -49,6 +49,7 @@ def config_of(parallelism: dict[str, Any], samples: int) -> dict[str, Any]:
         "num_attention_heads": 8,
         "num_key_value_heads": 8,
         "head_dim": 128,
+        "params_dtype": "bfloat16",
         "use_attn_mask_compression": True,
     }
     return made

@@ -55,6 +55,7 @@ class Ledger:
     gradients: dict[str, int] = field(default_factory=dict)  # unsharded_param.grad, unsharded_accumulated_grad
     sums: dict[str, int] = field(default_factory=dict)  # sharded_param.main_grad
     scattering: dict[str, int] = field(default_factory=dict)  # _reduce_scatter_output
+    casts: dict[str, int] = field(default_factory=dict)  # grad.to(reduce_dtype): another stream reads it
     filling: dict[str, int] = field(default_factory=dict)  # pre_all_reduce_groups
     adding: dict[str, int] = field(default_factory=dict)  # pending_all_reduce_groups
 
@@ -62,19 +63,31 @@ class Ledger:
     def bytes(self) -> int:
         """All of it."""
         gathered = sum(self.units[name].elements * self.units[name].width for name in self.whole)
-        held = (self.gradients, self.sums, self.scattering, self.filling, self.adding)
+        held = (self.gradients, self.casts, self.sums, self.scattering, self.filling, self.adding)
         return gathered + sum(sum(part.values()) for part in held)
+
+    def cast(self, name: str) -> int:
+        """Bytes of the float32 copy of a unit's gradients; none where they are float32 already."""
+        return 0 if self.units[name].width == _FLOAT32 else self.units[name].elements * _FLOAT32
 
     def part(self, name: str) -> int:
         """Bytes of one rank's part of a gradient."""
         return self.units[name].elements // self.ways * _FLOAT32
+
+    def gather(self, unit: Wrapped) -> None:
+        """Before a unit's backward pass. What was not gathered ahead is waited for, and with it all that was to be sent."""
+        if unit.name not in self.whole:
+            self.casts = {}
+        self.whole |= {unit.name, *unit.fetches_back}
 
     def post_backward(self, name: str, *, last: bool) -> None:
         """The gradients of a unit are there; those of the unit before have arrived by now."""
         filled, self.filling = self.filling, {}
         for other in filled:
             del self.gradients[other]
+            self.casts.pop(other, None)
         self.arrive()
+        self.casts[name] = self.cast(name)
         if last and self.copies > 1:
             self.filling[name] = self.part(name)
         else:
@@ -87,6 +100,7 @@ class Ledger:
         for name, size in self.scattering.items():
             self.sums[name] = size
             self.gradients.pop(name, None)
+            self.casts.pop(name, None)
         self.scattering = {}
 
     def add(self, filled: dict[str, int]) -> None:
@@ -100,6 +114,7 @@ class Ledger:
         filled, self.filling = self.filling, {}
         for name in filled:
             self.gradients.pop(name, None)
+            self.casts.pop(name, None)
         self.add(filled)
         self.arrive()
         self.sums |= self.adding
@@ -117,7 +132,7 @@ def step(units: Sequence[Wrapped], ways: int, copies: int, micro_batches: int) -
             if unit.reshards:
                 ledger.whole.discard(unit.name)
         for unit in _backwards(units):
-            ledger.whole |= {unit.name, *unit.fetches_back}
+            ledger.gather(unit)
             ledger.gradients[unit.name] = unit.elements * unit.width
             yield "gradients", unit.name, ledger.bytes
             ledger.post_backward(unit.name, last=number == micro_batches - 1)

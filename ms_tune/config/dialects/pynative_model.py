@@ -63,8 +63,10 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
     model = Section(data, "model", path)
     training = Section(data, "training", path)
     parallelism = read_parallelism(data, path)
-    # ``layers/linear.py``: weights are made in the format that is computed in; norms and the embedding have their own.
+    # ``layers/linear.py`` of 2.1: weights are made in the format that is computed in; norms and the embedding have their own,
+    # and so have the projections in ``transformers/attention.py``, which ``params_dtype`` is for.
     parameters = DType(model.one_of("compute_dtype", _DTYPES, DType.BFLOAT16.value))
+    attention = DType(model.one_of("params_dtype", _DTYPES, DType.FLOAT32.value))
     local = training.get("local_batch_size", 1)
     return TrainingConfig(
         shape=_read_shape(model, path, whole=parallelism.context == 1),
@@ -77,6 +79,7 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
             embedding=DType(model.one_of("embedding_params_dtype", _DTYPES, DType.FLOAT32.value)),
             norm=DType(model.one_of("layernorm_compute_dtype", _DTYPES, DType.FLOAT32.value)),
             rotary=DType(model.one_of("rotary_dtype", _DTYPES, DType.FLOAT32.value)),
+            attention=None if attention is parameters else attention,
         ),
         optimizer=_read_optimizer(data, path, parallelism, alone=devices == 1),
     )

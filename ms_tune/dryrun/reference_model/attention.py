@@ -37,16 +37,16 @@ class SelfAttention(nn.Cell):
         self.heads, self.groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
         self.size, self.by_group = shape.head_size, shape.heads_first
         self.split = (self.heads * self.size, self.groups * self.size, self.groups * self.size)
+        dtype = settings.attention_dtype
         self.linear_qkv = ColumnLinear(
-            shape.hidden_size, sum(self.split) * tensor, bias=shape.qkv_bias, settings=settings
+            shape.hidden_size, sum(self.split) * tensor, bias=shape.qkv_bias, settings=settings, dtype=dtype
         )
         self.q_layernorm = Norm(self.size, settings) if shape.qk_norm else None
         self.k_layernorm = Norm(self.size, settings) if shape.qk_norm else None
         self.rotary = Rotary(settings) if shape.rotary else None
         self.core_attention = core_attention(settings, self.heads, self.size)
-        self.linear_proj = RowLinear(
-            shape.num_attention_heads * self.size, shape.hidden_size, bias=shape.output_bias, settings=settings
-        )
+        inputs = shape.num_attention_heads * self.size
+        self.linear_proj = RowLinear(inputs, shape.hidden_size, bias=shape.output_bias, settings=settings, dtype=dtype)
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Attend: ``(s, b, h)`` to the same."""

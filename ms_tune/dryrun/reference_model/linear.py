@@ -46,8 +46,11 @@ class ColumnLinear(Linear):
     With sequence parallelism it takes this rank's part of the sequence and returns the whole sequence.
     """
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool, settings: Settings) -> None:
-        super().__init__(inputs, outputs // settings.groups.tensor.size, bias=bias, dtype=settings.dtype)
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool, settings: Settings, dtype: mindspore.Type | None = None
+    ) -> None:
+        local = outputs // settings.groups.tensor.size
+        super().__init__(inputs, local, bias=bias, dtype=settings.dtype if dtype is None else dtype)
         self.group, self.compute, self.keeps = settings.groups.tensor, settings.compute_dtype, settings.shape.legacy
         self.sequence, self.regather = settings.sequence, settings.regather
 
@@ -68,8 +71,11 @@ class ColumnLinear(Linear):
 class RowLinear(Linear):
     """A projection of which this rank has ``inputs / tensor`` inputs; the sum over the ranks is its output."""
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool, settings: Settings) -> None:
-        super().__init__(inputs // settings.groups.tensor.size, outputs, bias=bias, dtype=settings.dtype)
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool, settings: Settings, dtype: mindspore.Type | None = None
+    ) -> None:
+        local = inputs // settings.groups.tensor.size
+        super().__init__(local, outputs, bias=bias, dtype=settings.dtype if dtype is None else dtype)
         self.group, self.sequence = settings.groups.tensor, settings.sequence
         self.compute, self.keeps = settings.compute_dtype, settings.shape.legacy
 
@@ -77,11 +83,14 @@ class RowLinear(Linear):
         """Project the last axis, in the number format of projections; the output's is that of the input."""
         given, x, weight = x.dtype, cast(x, self.compute), cast(self.weight, self.compute)
         if self.group.size == 1 and not self.keeps:
-            return cast(mint.nn.functional.linear(x, weight, self.bias), given)
+            bias = None if self.bias is None else cast(self.bias, self.compute)
+            return cast(mint.nn.functional.linear(x, weight, bias), given)
         y = mint.nn.functional.linear(x, weight)
         y = scatter(y, self.group) if self.sequence else reduce(y, self.group, keeps=self.keeps)
         y = cast(y, given)
-        return y if self.bias is None else y + self.bias
+        if self.bias is None:
+            return y
+        return y + (self.bias if self.keeps else cast(self.bias, given))
 
 
 class _RegatheredLinear(_Function):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import mindspore
@@ -219,9 +220,19 @@ def _layer(layer: StageLayer, settings: Settings) -> nn.Cell:
     made: nn.Cell = PredictionLayer(layer, settings) if layer.mtp else TransformerLayer(layer, settings)
     inside = made.transformer_layer if layer.mtp else made
     if layer.full:
-        made.recompute()
+        _recompute(made, settings)
     for pattern in () if layer.full else layer.select:
         for name, cell in inside.cells_and_names():
             if name and re.fullmatch(pattern, name):
-                cell.recompute()
+                _recompute(cell, settings)
     return made
+
+
+def _recompute(cell: nn.Cell, settings: Settings) -> None:
+    """Recompute a cell in the backward pass.
+
+    MindFormers' dynamic graph stops when the last tensor that is asked for is there again (``use_reentrant=False``, where
+    MindSpore has it: from 2.9 on).
+    """
+    stops_early = not settings.shape.legacy and "use_reentrant" in signature(nn.Cell.recompute).parameters
+    cell.recompute(**({"use_reentrant": False} if stops_early else {}))

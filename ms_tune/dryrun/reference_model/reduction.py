@@ -55,16 +55,24 @@ class ShardedWeight:
     pending: Tensor | None = None
     total: Tensor | None = None
     gradient: Tensor | None = None
+    arriving: Any = None
 
-    def gather(self) -> None:
-        """Bring the parts of all ranks together (``_get_unsharded_param_data``)."""
+    def gather(self, *, ahead: bool = False) -> None:
+        """Bring the parts of all ranks together (``_get_unsharded_param_data``); ahead of time, nobody waits for it yet."""
         storage = self.whole.untyped_storage()
         storage.resize_(self.whole.size * self.whole.itemsize)
         if self.group.size == 1:
             # Not `whole.copy_`: a weight that is trained must not be written in place, and its versions are counted.
             storage.copy_(self.part.untyped_storage())
             return
-        distributed.all_gather_into_tensor(self.whole.view(-1), self.part, group=self.group.name)
+        whole = self.whole.view(-1)
+        self.arriving = distributed.all_gather_into_tensor(whole, self.part, group=self.group.name, async_op=ahead)
+
+    def arrive(self) -> None:
+        """Wait for what was gathered ahead of time (``wait_for_unshard``)."""
+        if self.arriving is not None:
+            self.arriving.wait()
+            self.arriving = None
 
     def let_go(self) -> None:
         """Give the memory of the whole weight back (``free_unsharded_param``)."""

@@ -72,6 +72,11 @@ class Settings:
         return number_format(self.config.precision.parameters)
 
     @property
+    def attention_dtype(self) -> mindspore.Type:
+        """Number format of the weights of attention's projections."""
+        return number_format(self.config.precision.attention or self.config.precision.parameters)
+
+    @property
     def compute_dtype(self) -> mindspore.Type:
         """Number format in which projections compute."""
         return number_format(self.config.precision.compute or self.config.precision.parameters)

@@ -7,7 +7,8 @@ Which weights are gathered and let go together, and when, follows ``apply_fsdp``
 - embedding, every layer, its routed experts where they are spread over ranks, the last norm and the output projection are
   units; with multi-token prediction the output projection belongs to the whole network, from the start of its forward
   pass to the end of its backward pass;
-- a unit gathers itself and the one behind it, in the backward pass the one before it;
+- a unit gathers itself and the one behind it, in the backward pass the one before it; nobody waits for what is gathered
+  ahead of time before it is used, so that what another stream still reads (float32 copies of gradients) lives on;
 - it lets go behind its forward pass and behind its backward pass; the output projection keeps its weight in between;
 - in a pipeline nothing is let go in between: up to three chunks are whole from their first pass to their last one, whatever
   ``reshard_after_forward_policy`` says.
@@ -115,12 +116,15 @@ class Unit:
     gathered: bool = False
     missing: int = 0
 
-    def gather(self) -> None:
-        """Have the whole weights in memory."""
+    def gather(self, *, ahead: bool = False) -> None:
+        """Have the whole weights in memory, or, ahead of time, on their way."""
         if not self.gathered:
             self.gathered = True
             for weight in self.weights:
-                weight.gather()
+                weight.gather(ahead=ahead)
+        if not ahead:
+            for weight in self.weights:
+                weight.arrive()
 
     def let_go(self) -> None:
         """Have them out of memory."""
@@ -224,7 +228,7 @@ class Units:
         own = self._units[id(cell)]
         _gather(own)
         for ahead in self._following.get(id(cell), ()):
-            _gather(self._units[id(ahead)])
+            _gather(self._units[id(ahead)], ahead=True)
         output = cell(*inputs)
         for unit in own:
             if unit.releases:
@@ -233,7 +237,7 @@ class Units:
         def before_backward(_gradient: Tensor) -> None:
             _gather(own)
             for ahead in self._previous.get(id(cell), ()):
-                _gather(self._units[id(ahead)])
+                _gather(self._units[id(ahead)], ahead=True)
             for unit in own:
                 unit.missing = len(unit.weights)
 
@@ -284,6 +288,6 @@ class Units:
         return hook
 
 
-def _gather(units: Sequence[Unit]) -> None:
+def _gather(units: Sequence[Unit], *, ahead: bool = False) -> None:
     for unit in units:
-        unit.gather()
+        unit.gather(ahead=ahead)
