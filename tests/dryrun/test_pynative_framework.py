@@ -286,12 +286,25 @@ def test_the_reference_transformer_can_be_asked_for() -> None:
 
 def test_on_one_device_a_float32_weight_has_no_copy() -> None:
     """As ``AdamW._init_main_params`` has it: the embedding and the norms are float32 already."""
-    theory = prepared(QWEN, devices=1, request=DryrunRequest(reference=True)).theory
-    model = QWEN["model"]
+    config = edited(QWEN, "model.params_dtype", "bfloat16")
+    theory = prepared(config, devices=1, request=DryrunRequest(reference=True)).theory
+    model = config["model"]
     hidden, layers, head = model["hidden_size"], model["num_hidden_layers"], model["head_dim"]
     wide = model["vocab_size"] * hidden + layers * (2 * hidden + 2 * head) + hidden
     narrow = (theory["weights"] - 4 * wide) // 2
     assert theory["optimizer_state"] == 8 * wide + 12 * narrow
+
+
+def test_projections_of_attention_are_float32_where_the_config_does_not_say() -> None:
+    """``params_dtype`` of ``transformer_config.py`` and ``transformers/attention.py`` of 2.1."""
+    model = QWEN["model"]
+    heads, groups, head = model["num_attention_heads"], model["num_key_value_heads"], model["head_dim"]
+    projections = model["num_hidden_layers"] * model["hidden_size"] * head * (2 * heads + 2 * groups)
+    narrow, wide = (
+        prepared(config, devices=1, request=DryrunRequest(reference=True)).theory["weights"]
+        for config in (edited(QWEN, "model.params_dtype", "bfloat16"), QWEN)
+    )
+    assert wide - narrow == 2 * projections
 
 
 def test_the_job_goes_through_its_file_and_back() -> None:
