@@ -192,3 +192,26 @@ def test_patterns_are_matched_against_the_modules_that_there_are(tmp_path: Path)
         # What Ulysses wraps has no name in the frameworks.
         named = {name for name in names if not name.endswith(".inner")}
         assert named == set(module_paths(job.config.shape, experts=last.experts))
+
+
+_EARLY = """
+import json
+from inspect import signature
+from unittest.mock import Mock
+from mindspore import nn
+from ms_tune.dryrun.reference_model.network import _recompute
+found = ["use_reentrant" in signature(nn.Cell.recompute).parameters]
+for legacy in (False, True):
+    cell = Mock()
+    _recompute(cell, Mock(shape=Mock(legacy=legacy)))
+    found.append(cell.recompute.call_args.kwargs)
+json.dump(found, open("found.json", "w"))
+"""
+
+
+def test_recompute_stops_early_in_mindformers_dynamic_graph(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", _EARLY]
+    subprocess.run(program, cwd=tmp_path, env=environment_of(0, 1), capture_output=True, timeout=120, check=True)
+    able, new, legacy = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    assert new == ({"use_reentrant": False} if able else {})
+    assert legacy == {}

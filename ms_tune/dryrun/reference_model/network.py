@@ -232,7 +232,7 @@ def _recompute(cell: nn.Cell, settings: Settings) -> None:
     """Recompute a cell in the backward pass.
 
     MindFormers' dynamic graph stops when the last tensor that is asked for is there again (``use_reentrant=False``, where
-    MindSpore has it: from 2.9 on).
+    MindSpore has it: 2.9 and 2.10 do, 2.7 does not).
     """
     stops_early = not settings.shape.legacy and "use_reentrant" in signature(nn.Cell.recompute).parameters
     cell.recompute(**({"use_reentrant": False} if stops_early else {}))
