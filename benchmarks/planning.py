@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ms_tune.allocator.engine import Items, NumpyEngine
-from ms_tune.allocator.orders import by
-from ms_tune.allocator.placement import Problem, lives_of
 from ms_tune.cli.memory_plan import problem_of_csv, problem_of_trace
+from ms_tune.packing.engine import Items, NumpyEngine
+from ms_tune.packing.orders import by
+from ms_tune.packing.placement import Problem, lives_of
 from ms_tune.trace.placement_csv import is_placement_csv
 
 TIME_LIMIT = 20  # seconds, of each solver of omnimalloc

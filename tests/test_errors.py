@@ -69,20 +69,21 @@ _MAY_USE = {
     "texts": {"texts"},
     "units": set[str](),
     "resources": set[str](),
-    "config": {
-        "config",
-        "layers",
-        "resources",
-        *_FOUNDATION,
-    },  # the dialects read configs into what layers compute with
-    "layers": {"layers", *_FOUNDATION},
+    "frameworks": {"frameworks", *_FOUNDATION},
+    "config": {"config", "frameworks", "resources", *_FOUNDATION},
+    "layers": {"layers", "frameworks", *_FOUNDATION},
+    "normalize": {"normalize", "layers", "config", "frameworks", *_FOUNDATION},
     "trace": {"trace", *_FOUNDATION},
     "memory": {"memory", "trace", "resources", *_FOUNDATION},  # its findings' texts are a checklist
-    "allocator": {"allocator", "trace", *_FOUNDATION},
-    "native": {"native", "allocator", "dryrun", *_FOUNDATION},  # it is compiled as the stand-in CANN is
-    "lint": {"lint", "layers", "config", "resources", *_FOUNDATION},
-    "estimate": {"estimate", "layers", "config", *_FOUNDATION},
-    "dryrun": {"dryrun", "estimate", "memory", "trace", "layers", "config", "resources", *_FOUNDATION},
+    "native": {"native", *_FOUNDATION},
+    "packing": {"packing", "native", *_FOUNDATION},
+    "allocator": {"allocator", "packing", "trace", *_FOUNDATION},
+    "lint": {"lint", "normalize", "layers", "config", "frameworks", "resources", *_FOUNDATION},
+    "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
+    "dryrun": {
+        *("dryrun", "reference_model", "estimate", "memory", "native", "normalize", "trace", "layers", "config"),
+        *("frameworks", "resources", *_FOUNDATION),
+    },
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}
 _OUTSIDE_WORLD = {
@@ -90,7 +91,7 @@ _OUTSIDE_WORLD = {
     *("threading", "multiprocessing", "asyncio", "logging", "urllib", "http", "rich", "glob", "mmap", "tty", "curses"),
 }
 _RENDERING = {"render", *_FOUNDATION}
-_PURE = ("layers", "estimate", "allocator", "planning")
+_PURE = ("layers", "estimate", "allocator", "planning")  # packing but for its compiled core
 
 
 def room(name: str) -> str:
@@ -142,7 +143,7 @@ class TestDirection:
             for module in modules()
             for use in imports(module)
             if use.module.partition(".")[0] in _FRAMEWORKS
-            and not module.inside("dryrun.child", "dryrun.reference_model")
+            and not module.inside("dryrun.child", "reference_model.transformer", "reference_model.child")
         ]
         assert found == []
 
@@ -152,8 +153,10 @@ class TestDirection:
             for module in modules()
             for use in imports(module)
             if not use.typing_only
-            and f"{use.module}.{use.name}.".startswith(("ms_tune.dryrun.child.", "ms_tune.dryrun.reference_model."))
-            and not module.inside("dryrun.child", "dryrun.reference_model")
+            and f"{use.module}.{use.name}.".startswith(
+                ("ms_tune.dryrun.child.", "ms_tune.reference_model.transformer.")
+            )
+            and not module.inside("dryrun.child", "reference_model.transformer", "reference_model.child")
         ]
         assert found == []
 
@@ -205,7 +208,7 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
         if use.module in ("pickle", "marshal", "shelve")
     ]
     # A snapshot for PyTorch's viewer is a pickle that is written and never read.
-    writers = {module.name for module in modules() if module.name == "ms_tune.render.memory_snapshot"}
+    writers = {module.name for module in modules() if module.name == "ms_tune.render.memory.snapshot"}
     reading = [
         f"{module.name}:{node.lineno}"
         for module in modules()

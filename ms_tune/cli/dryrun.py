@@ -112,7 +112,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 def _simulate(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.dryrun.run import dryrun  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.dryrun.settings import parse_setting  # noqa: PLC0415
-    from ms_tune.render import dryrun_json, dryrun_text  # noqa: PLC0415
+    from ms_tune.render.dryrun import json as dryrun_json  # noqa: PLC0415
+    from ms_tune.render.dryrun import text as dryrun_text  # noqa: PLC0415
 
     request = _request(arguments, tuple(map(parse_setting, arguments.set)))
     with DryrunProgress(console) as progress:
@@ -134,7 +135,7 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
     """A finished simulated run, or one that is made for it, beside a real one."""
     from ms_tune.dryrun.compare import compare_real, config_of, ranks_of  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.dryrun.run import dryrun  # noqa: PLC0415
-    from ms_tune.render import dryrun_compare  # noqa: PLC0415
+    from ms_tune.render.dryrun import compare as dryrun_compare  # noqa: PLC0415
 
     simulated = arguments.config
     if simulated is None or simulated.suffix in {".yaml", ".yml"}:
@@ -156,7 +157,7 @@ def _sweep(arguments: Namespace, console: Console) -> ExitCode:
     """Run every variant and compare."""
     from ms_tune.dryrun.run import sweep  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.dryrun.settings import parse_setting, parse_sweep, variants  # noqa: PLC0415
-    from ms_tune.render import dryrun_variants  # noqa: PLC0415
+    from ms_tune.render.dryrun import variants as dryrun_variants  # noqa: PLC0415
 
     chosen = variants(tuple(map(parse_setting, arguments.set)), tuple(map(parse_sweep, arguments.sweep)))
     with DryrunProgress(console) as progress:
@@ -239,7 +240,7 @@ def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) ->
 
 def _check(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.dryrun.check import check_machine  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render import dryrun_check  # noqa: PLC0415
+    from ms_tune.render.dryrun import check as dryrun_check  # noqa: PLC0415
 
     check = check_machine()
     if arguments.json:

@@ -37,7 +37,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
     from ms_tune.dryrun.command import run_command  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.dryrun.result import Verdict  # noqa: PLC0415
-    from ms_tune.render import dryrun_command  # noqa: PLC0415
+    from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415
 
     with DryrunProgress(console) as progress:
         result = run_command(_request(arguments), progress)

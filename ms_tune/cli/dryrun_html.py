@@ -66,7 +66,7 @@ def write_command(result: CommandResult, path: Path, console: Console) -> None:
 
 
 def _write(report: JobReport, path: Path, console: Console) -> None:
-    from ms_tune.render.dryrun_html import report_html  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.dryrun.html import report_html  # noqa: PLC0415 - imported late: start-up time
 
     with written(path, console) as part:
         part.write_text(report_html(report, console.language), encoding="utf-8")

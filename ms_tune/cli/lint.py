@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser, integer_argument
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import MAX_BYTES
 from ms_tune.errors import ExitCode, MsTuneError, UsageError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.discover import STDIN, discover
 from ms_tune.lint.finding import Severity
 from ms_tune.lint.report import Report
@@ -136,7 +136,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.write_baseline:
         return _write_baseline(report, job, arguments.baseline or settings.baseline, console)
     if arguments.diff is not None:
-        from ms_tune.render.lint_diff import write_diff  # noqa: PLC0415 - seldom needed
+        from ms_tune.render.lint.diff import write_diff  # noqa: PLC0415 - seldom needed
 
         changed = write_diff(outcomes, console)
         return ExitCode.USAGE if errors else ExitCode.FINDINGS if changed else ExitCode.OK
@@ -241,24 +241,24 @@ def _show(report: Report, arguments: Namespace, console: Console, checklists: Se
     """Write the report in the format that was asked for; only that renderer is imported."""
     chosen = "json" if arguments.json else arguments.format or "text"
     if chosen == "json":
-        from ms_tune.render.lint_json import lint_json  # noqa: PLC0415
+        from ms_tune.render.lint.json import lint_json  # noqa: PLC0415
 
         console.write_json(lint_json(report, console.language, statistics=arguments.statistics))
     elif chosen == "sarif":
         from ms_tune.lint.rules import all_rules  # noqa: PLC0415
-        from ms_tune.render.lint_sarif import lint_sarif  # noqa: PLC0415
+        from ms_tune.render.lint.sarif import lint_sarif  # noqa: PLC0415
 
         console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in all_rules(checklists)}))
     elif chosen == "github":
-        from ms_tune.render.lint_github import write_github  # noqa: PLC0415
+        from ms_tune.render.lint.github import write_github  # noqa: PLC0415
 
         write_github(report, console)
     elif chosen == "junit":
-        from ms_tune.render.lint_junit import lint_junit  # noqa: PLC0415
+        from ms_tune.render.lint.junit import lint_junit  # noqa: PLC0415
 
         console.write(lint_junit(report, console))
     else:
-        from ms_tune.render.lint_text import write_lint  # noqa: PLC0415
+        from ms_tune.render.lint.text import write_lint  # noqa: PLC0415
 
         write_lint(report, console, concise=chosen == "concise", statistics=arguments.statistics)
 

@@ -100,7 +100,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
-    from ms_tune.render import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.memory import json as memory_json  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.memory import text as memory_text  # noqa: PLC0415 - imported late: start-up time
 
     parts = None
     if arguments.at is not None:
@@ -122,14 +123,14 @@ def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
 
 def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -> None:
     if arguments.csv:
-        from ms_tune.render.memory_csv import write_blocks  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.render.memory.csv import write_blocks  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
             for number, rank in enumerate(report.ranks):
                 parts = rank.peak if arguments.at is None else rank.at(arguments.at)
                 write_blocks(file, rank, parts, header=not number)
     if arguments.html:
-        from ms_tune.render.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.render.memory.html import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, None, console.language), encoding="utf-8")

@@ -40,7 +40,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     need("numpy", "memory.no-numpy")
     from ms_tune.memory.comparison import compare  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415
-    from ms_tune.render import memory_json, memory_text  # noqa: PLC0415
+    from ms_tune.render.memory import json as memory_json  # noqa: PLC0415
+    from ms_tune.render.memory import text as memory_text  # noqa: PLC0415
 
     wish = Wish(frozenset(arguments.rank), with_graph=bool(arguments.html))
     with ReadingProgress(console) as progress:
@@ -49,7 +50,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     comparison = compare(before, after)
     if arguments.html:
         need("jinja2", "memory.no-jinja")
-        from ms_tune.render.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.render.memory.html import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:
             path.write_text(report_html(after, comparison, console.language), encoding="utf-8")

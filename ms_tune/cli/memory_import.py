@@ -38,8 +38,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     require_numpy()
     check_files(arguments)
     from ms_tune.allocator.memlog_report import analyse, problem_of  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render import memlog as memlog_render  # noqa: PLC0415
-    from ms_tune.render.placement import PlanReport  # noqa: PLC0415
+    from ms_tune.render.packing import memlog as memlog_render  # noqa: PLC0415
+    from ms_tune.render.packing.text import PlanReport  # noqa: PLC0415
     from ms_tune.trace.memlog import read_memlog  # noqa: PLC0415
 
     log = read_memlog(arguments.file)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator
 
-    from ms_tune.allocator.checker import Fault
-    from ms_tune.allocator.placement import Plan, Problem
-    from ms_tune.allocator.plan import Progress
+    from ms_tune.packing.checker import Fault
+    from ms_tune.packing.placement import Plan, Problem
+    from ms_tune.packing.plan import Progress
     from ms_tune.render.console import Console
-    from ms_tune.render.placement import PlanReport
+    from ms_tune.render.packing.text import PlanReport
     from ms_tune.texts import Language
 
 
@@ -70,7 +70,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, plan, check, show."""
     require_numpy()
     check_files(arguments)
-    from ms_tune.render import placement as placement_render  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.packing import text as placement_render  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.trace.placement_csv import is_placement_csv  # noqa: PLC0415
 
     path: Path = arguments.run
@@ -105,7 +105,7 @@ def problem_of_csv(path: Path, capacity: int | None) -> Problem:
     """A placement problem; its name may state the capacity."""
     import numpy as np  # noqa: PLC0415 - imported late: start-up time
 
-    from ms_tune.allocator.placement import Problem  # noqa: PLC0415
+    from ms_tune.packing.placement import Problem  # noqa: PLC0415
     from ms_tune.trace.placement_csv import capacity_in_name, read_placement_csv  # noqa: PLC0415
 
     rows = read_placement_csv(path)
@@ -119,8 +119,8 @@ def problem_of_trace(path: Path, rank: int | None, capacity: int | None) -> tupl
     trace = read_rank(path, rank)
     import numpy as np  # noqa: PLC0415 - imported late: start-up time
 
-    from ms_tune.allocator.placement import Problem  # noqa: PLC0415
     from ms_tune.allocator.pool import ALIGNMENT  # noqa: PLC0415
+    from ms_tune.packing.placement import Problem  # noqa: PLC0415
 
     _, work, rows = largest_pool(trace.table)
     start = np.array([request.start for request in work.requests], np.int64)
@@ -135,8 +135,8 @@ def problem_of_trace(path: Path, rank: int | None, capacity: int | None) -> tupl
 
 def planned(problem: Problem, arguments: Namespace, console: Console) -> Plan:
     """Plan with the best engine that there is, and show how far it is."""
-    from ms_tune.allocator.plan import plan  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.native.engine import best_engine  # noqa: PLC0415
+    from ms_tune.packing.native import best_engine  # noqa: PLC0415
+    from ms_tune.packing.plan import plan  # noqa: PLC0415 - imported late: start-up time
 
     engine, trouble = best_engine()
     if trouble is not None:
@@ -158,7 +158,7 @@ def planned(problem: Problem, arguments: Namespace, console: Console) -> Plan:
 
 def faults(result: Plan) -> tuple[Fault, ...]:
     """What an independent check finds wrong with a plan."""
-    from ms_tune.allocator.checker import Placed, faults_of  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.packing.checker import Placed, faults_of  # noqa: PLC0415 - imported late: start-up time
 
     problem = result.problem
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)
@@ -173,7 +173,8 @@ def finish(report: PlanReport, arguments: Namespace, console: Console) -> None:
 
 
 def _files(report: PlanReport, arguments: Namespace, console: Console) -> Iterator[tuple[Path, str]]:
-    from ms_tune.render import placement, placement_picture  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.packing import picture as placement_picture  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.packing import text as placement  # noqa: PLC0415 - imported late: start-up time
 
     if arguments.plan:
         yield arguments.plan, placement.plan_file(report)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ms_tune.allocator.scenarios import Change, Facts
     from ms_tune.allocator.workload import Workload
     from ms_tune.cli.allocator_inputs import RankTrace
-    from ms_tune.render.allocator_what_if import Report
     from ms_tune.render.console import Console
+    from ms_tune.render.what_if.text import Report
     from ms_tune.texts import Language
 
 _SHARDS = (2, 4, 8)
@@ -54,8 +54,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.parts and not arguments.shard:
         raise UsageError(msg("allocator.parts-alone"))
     trace = read_rank(arguments.run, arguments.rank)
-    from ms_tune.render.allocator_json import report_json  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.allocator_what_if import show  # noqa: PLC0415
+    from ms_tune.render.what_if.json import report_json  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.what_if.text import show  # noqa: PLC0415
 
     report = _report(arguments, trace, ProgressLine(console))
     if arguments.json:
@@ -71,7 +71,7 @@ def _report(arguments: Namespace, trace: RankTrace, progress: ProgressLine) -> R
     from ms_tune.allocator.scenarios import outcome_of  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.allocator.settings import infer  # noqa: PLC0415
     from ms_tune.allocator.whatif import what_if  # noqa: PLC0415
-    from ms_tune.render.allocator_what_if import Report  # noqa: PLC0415
+    from ms_tune.render.what_if.text import Report  # noqa: PLC0415
 
     start = time.perf_counter()
     pool, work, rows = largest_pool(trace.table)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser, integer_argument
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.layers import DEFAULT_VERSION, Severity
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import DEFAULT_VERSION
+from ms_tune.layers import Severity
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
 
@@ -73,11 +75,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         return _convert(plan, arguments, console)
     layers = _chosen(plan, arguments)
     if arguments.json:
-        from ms_tune.render.normalize_json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
+        from ms_tune.render.normalize.json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
 
         console.write_json(plan_json(plan, layers, console.language))
     else:
-        from ms_tune.render.normalize_text import log_text, write_plan  # noqa: PLC0415 - as above
+        from ms_tune.render.normalize.text import log_text, write_plan  # noqa: PLC0415 - as above
 
         if arguments.as_log:
             console.write(log_text(plan))
@@ -115,14 +117,14 @@ def _dialect(source: SourceFile) -> Dialect:
 def _normalize(source: SourceFile, dialect: Dialect, arguments: Namespace) -> NormalizedPlan:
     version = arguments.framework_version
     if dialect is Dialect.MINDSPEED_MS:
-        from ms_tune.config.dialects import mindspeed_ms_layers  # noqa: PLC0415 - one dialect is needed, not all
+        from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers  # noqa: PLC0415 - one dialect is needed, not all
 
         return mindspeed_ms_layers.normalize_source(source, version)
     if dialect is Dialect.MINDFORMERS_PYNATIVE:
-        from ms_tune.config.dialects import pynative  # noqa: PLC0415 - as above
+        from ms_tune.normalize import pynative  # noqa: PLC0415 - as above
 
         return pynative.normalize_source(source, version, arguments.layers)
-    from ms_tune.config.dialects import mindformers  # noqa: PLC0415 - as above
+    from ms_tune.normalize import mindformers  # noqa: PLC0415 - as above
 
     return mindformers.normalize_source(source, version, arguments.layers)
 
@@ -131,7 +133,7 @@ def _read_sapp(arguments: Namespace) -> NormalizedPlan:
     """The plan that the lists of the pipeline tool SAPP stand for; ``-`` is standard input."""
     import sys  # noqa: PLC0415 - needed here only
 
-    from ms_tune.layers.sapp import from_sapp, parse_sapp  # noqa: PLC0415 - start-up time
+    from ms_tune.layers.conversion.sapp import from_sapp, parse_sapp  # noqa: PLC0415 - start-up time
 
     try:
         text = sys.stdin.read() if str(arguments.file) == "-" else arguments.file.read_text(encoding="utf-8")
@@ -167,7 +169,7 @@ def _chosen(plan: NormalizedPlan, arguments: Namespace) -> Sequence[LayerPlan]:
 
 def _write(source: SourceFile, dialect: Dialect, arguments: Namespace, console: Console) -> ExitCode:
     """The lists in their explicit form: into the file, or as a difference to it."""
-    from ms_tune.config.explicit import explicit  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.explicit import explicit  # noqa: PLC0415 - start-up time
 
     result = explicit(source, dialect, arguments.framework_version, arguments.layers)
     if arguments.diff:
@@ -189,8 +191,8 @@ def _write(source: SourceFile, dialect: Dialect, arguments: Namespace, console: 
 
 
 def _convert(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.layers.convert import convert  # noqa: PLC0415 - start-up time
-    from ms_tune.render.normalize_convert import conversion_json, conversion_yaml  # noqa: PLC0415 - as above
+    from ms_tune.layers.conversion.convert import convert  # noqa: PLC0415 - start-up time
+    from ms_tune.render.normalize.convert import conversion_json, conversion_yaml  # noqa: PLC0415 - as above
 
     converted = convert(plan, arguments.to)
     problems = (*plan.problems, *converted.problems)

@@ -47,11 +47,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         return ExitCode.OK
     chosen = rules if arguments.all else [_find(name, rules) for name in arguments.names]
     if arguments.json:
-        from ms_tune.render.rule_json import rules_json  # noqa: PLC0415 - one renderer is needed, not both
+        from ms_tune.render.rule.json import rules_json  # noqa: PLC0415 - one renderer is needed, not both
 
         console.write_json(rules_json(chosen))
         return ExitCode.OK
-    from ms_tune.render.rule_text import write_rule, write_rules  # noqa: PLC0415 - as above
+    from ms_tune.render.rule.text import write_rule, write_rules  # noqa: PLC0415 - as above
 
     if arguments.all:
         write_rules(chosen, console)
@@ -80,7 +80,7 @@ def _find(name: str, rules: Sequence[Rule]) -> Rule:
 def _write_reference(rules: Sequence[Rule], folder: Path, console: Console) -> None:
     """Write the pages, and remove those of checks that are no more."""
     from ms_tune.lint.topics import course  # noqa: PLC0415 - seldom needed
-    from ms_tune.render.rule_markdown import MARK, reference  # noqa: PLC0415 - as above
+    from ms_tune.render.rule.markdown import MARK, reference  # noqa: PLC0415 - as above
 
     pages = reference(course(rules))
     folder.mkdir(parents=True, exist_ok=True)

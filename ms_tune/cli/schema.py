@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.schema import schema
 from ms_tune.config.source import load_source, parse_source
 from ms_tune.config.spans import same_data
 from ms_tune.config.write import write_atomically, write_back
 from ms_tune.errors import ConfigError, ExitCode, UsageError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.keys import REQUIRED, tables
+from ms_tune.frameworks.keys import REQUIRED, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.config.dialects.recognise import Dialect
-    from ms_tune.config.keys import Key
+    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.frameworks.keys import Key
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 ITEM = "*"

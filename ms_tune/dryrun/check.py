@@ -9,7 +9,6 @@ import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.cann_sim.compiler import find_compilers
 from ms_tune.dryrun.cann_sim.environment import (
     Backend,
     check_supported,
@@ -19,6 +18,7 @@ from ms_tune.dryrun.cann_sim.environment import (
 )
 from ms_tune.dryrun.frameworks import mindspeed_framework, pynative_framework
 from ms_tune.errors import MsTuneError
+from ms_tune.native.compiler import find_compilers
 
 if TYPE_CHECKING:
     from pathlib import Path

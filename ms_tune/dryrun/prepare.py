@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_DEVICES, DryrunRequest, PreparedRun
 from ms_tune.dryrun.settings import with_settings
-from ms_tune.dryrun.shrink import mindformers, reference
+from ms_tune.dryrun.shrink import mindformers
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.reference_model import prepare as reference
 from ms_tune.resources import data_folder
 from ms_tune.texts import msg
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import KeyPath
     from ms_tune.dryrun.job import MindFormersJob, MindSpeedJob, PynativeJob, ReferenceJob
+    from ms_tune.frameworks.dialect import Dialect
     from ms_tune.texts import Message
 
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"

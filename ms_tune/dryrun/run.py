@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.dryrun import device, machine, real
 from ms_tune.dryrun.backend import check_graph_engine, check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
@@ -26,6 +25,7 @@ from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.dryrun.theory import unlike_theory
 from ms_tune.errors import MissingExtraError, MsTuneError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import __version__
-from ms_tune.dryrun.cann_sim.cache import cache_root
 from ms_tune.dryrun.settings import changed_text, unified_diff
 from ms_tune.errors import RunError, UsageError
+from ms_tune.native.cache import cache_root
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.config.keys import names
 from ms_tune.config.source import MISSING, parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, prove
 from ms_tune.dryrun.request import Setting
 from ms_tune.errors import ConfigError, UsageError
+from ms_tune.frameworks.keys import names
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.frameworks.dialect import Dialect
 
 MOST_VARIANTS = 256
 

@@ -3,8 +3,8 @@
 The one call is :func:`normalize`, which turns :class:`RecomputeInputs` into a :class:`RecomputePlan`.
 """
 
-from ms_tune.layers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
-from ms_tune.layers.plan import normalize
+from ms_tune.layers.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.result import (
     ENDLESS_LOOP,
     Effect,
@@ -17,13 +17,10 @@ from ms_tune.layers.result import (
     Severity,
     SwapPlan,
 )
-from ms_tune.layers.versions import DEFAULT_VERSION, VERSIONS, served_version
 
 __all__ = [
-    "DEFAULT_VERSION",
     "ENDLESS_LOOP",
     "KEYS",
-    "VERSIONS",
     "Effect",
     "Failure",
     "Formative",
@@ -37,5 +34,4 @@ __all__ = [
     "SwapPlan",
     "SwapValues",
     "normalize",
-    "served_version",
 ]

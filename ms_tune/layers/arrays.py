@@ -2,7 +2,7 @@
 
 MindFormers and MindSpeed-Core-MS need NumPy below 2, and that is what this follows (checked against 1.26). ms-tune itself
 does without NumPy, so that a config can be normalised without it. What MindSpeed-Core-MS does with arrays beyond that is in
-:mod:`ms_tune.layers.count_array`.
+:mod:`ms_tune.layers.mindspeed_ms.count_array`.
 """
 
 from __future__ import annotations

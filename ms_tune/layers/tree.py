@@ -1,7 +1,7 @@
 """The cells and operators of the layers of the models that MindFormers trains, looked up by model and release.
 
 Which operators a layer has depends on the model's settings: a model has variants, and of several kinds of layers the one
-without experts comes first. The data are in :mod:`ms_tune.layers.tree_data`.
+without experts comes first. The data are in :mod:`ms_tune.frameworks.tree_data`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.layers.tree_data import DYNAMIC_MODELS, MODELS, PARTS
+from ms_tune.frameworks.tree_data import DYNAMIC_MODELS, MODELS, PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class LayerModel:
 
 @cache
 def read_tree(number: int) -> Tree:
-    """A cell by its number in :data:`~ms_tune.layers.tree_data.PARTS`: operators, then child cells as name=number."""
+    """A cell by its number in :data:`~ms_tune.frameworks.tree_data.PARTS`: operators, then child cells as name=number."""
     tree = Tree()
     for word in PARTS[number].split():
         name, child, part = word.partition("=")
@@ -78,7 +78,7 @@ def layer_model(name: str, release: str, variant: str = "", dense: int = 0) -> L
 
     Args:
         name: ``model_type``, or ``arch.type`` of a legacy model.
-        release: One of :data:`~ms_tune.layers.versions.VERSIONS`.
+        release: One of :data:`~ms_tune.layers.mindformers.versions.VERSIONS`.
         variant: The variant that the config's settings make; one that is not known leaves only what all may have.
         dense: How many layers have no experts.
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import MISSING, load_source
 from ms_tune.config.spans import ChangeKind
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.cache import read_values
 from ms_tune.lint.finding import Category, Severity
 from ms_tune.resources import data_folder

@@ -10,9 +10,9 @@ from ms_tune.config.source import MISSING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import KeyPath, SourceFile, Span
     from ms_tune.config.spans import Change
+    from ms_tune.frameworks.dialect import Dialect
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from ms_tune.texts import Language, lookup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import SourceFile, Span
+    from ms_tune.frameworks.dialect import Dialect
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.context import Violation
 

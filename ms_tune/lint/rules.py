@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.kinds import LANGUAGES
 from ms_tune.lint.own import OWN_RULES

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import decode, load_source, parse_source
 from ms_tune.config.yaml_nodes import LOADER, offsets
 from ms_tune.errors import ConfigError, MsTuneError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.code_source import CodeSource

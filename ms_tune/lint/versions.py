@@ -7,8 +7,8 @@ from itertools import zip_longest
 from operator import eq, ge, gt, le, lt, ne
 from typing import NamedTuple
 
-from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.installed import installed_version
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.installed import installed_version
 
 # The newest version that the checks of a dialect were verified against.
 DEFAULT_VERSIONS = {

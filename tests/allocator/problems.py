@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from ms_tune.allocator.checker import Placed, faults_of
-from ms_tune.allocator.placement import Plan, Problem
+from ms_tune.packing.checker import Placed, faults_of
+from ms_tune.packing.placement import Plan, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.allocator.checker import Fault
+    from ms_tune.packing.checker import Fault
 
 Row = tuple[int, int, int, int]  # lower, upper, size, alignment
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.allocator.memlog_report import Kind, analyse, kind_of, problem_of
-from ms_tune.allocator.placement import lower_bound
+from ms_tune.packing.placement import lower_bound
 from ms_tune.trace.memlog import read_memlog
 from tests.trace.memlogs import training
 

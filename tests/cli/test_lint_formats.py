@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.rules import all_rules
 from tests.lint.few import make_only_few
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ms_tune.allocator.engine import NumpyEngine
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
-from ms_tune.native import engine as native
+from ms_tune.packing import native
+from ms_tune.packing.engine import NumpyEngine
 from ms_tune.texts import msg
 from ms_tune.trace.placement_csv import read_placement_csv
 from tests.trace.memlogs import training

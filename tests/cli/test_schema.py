@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.config.dialects.recognise import Dialect, recognise
-from ms_tune.config.keys import tables
+from ms_tune.config.recognise import recognise
 from ms_tune.config.schema import schema
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import tables
 from ms_tune.resources import data_folder
 from tests.config.corpus import wheel_configs
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.explicit import explicit
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError, MsTuneError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.normalize.explicit import explicit
 
 HEAD = """\
 # a comment

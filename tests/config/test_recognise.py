@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.config.dialects import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source
+from ms_tune.frameworks.dialect import Dialect
 from tests.config.corpus import wheel_configs
 
 CONFIGS = wheel_configs()

@@ -20,7 +20,8 @@ from ms_tune.config.model import (
 )
 from ms_tune.config.source import SourceFile, parse_source
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-from ms_tune.dryrun.shrink import mindformers, reference
+from ms_tune.dryrun.shrink import mindformers
+from ms_tune.reference_model import prepare as reference
 
 MINDSPEED: dict[str, Any] = {
     "training_config": {"bf16": True, "wrap_with_ddp": True, "use_distributed_optimizer": True},

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.cann_sim import compiler
-from ms_tune.dryrun.cann_sim.compiler import compile_library, find_compilers
 from ms_tune.dryrun.cann_sim.source import source_text
+from ms_tune.native import compiler
+from ms_tune.native.compiler import compile_library, find_compilers
 from tests.dryrun.machine import GXX, needs_c_compiler, needs_gxx, needs_zig
 
 if TYPE_CHECKING:

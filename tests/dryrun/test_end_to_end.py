@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.render.memory_text import size
+from ms_tune.render.memory.text import size
 from ms_tune.resources import data_folder
 from ms_tune.units import gib
 from tests.cli.test_dryrun import JSON_KEYS

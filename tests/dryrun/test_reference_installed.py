@@ -6,7 +6,7 @@ import pytest
 
 from ms_tune.config.model import DType
 from ms_tune.dryrun.frameworks import Framework
-from ms_tune.dryrun.shrink import reference_mindspeed
+from ms_tune.reference_model import mindspeed as reference_mindspeed
 from tests.dryrun.configs import MINDSPEED, edited, source_of
 
 MINDFORMERS = "mindformers.experimental.parallel_core.pynative"

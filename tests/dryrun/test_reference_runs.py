@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
 from ms_tune.dryrun.job import ReferenceJob
-from ms_tune.dryrun.reference_modules import module_paths
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.dryrun.shrink import reference
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.reference_model import prepare as reference
+from ms_tune.reference_model.modules import module_paths
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.dryrun.reference_configs import CASES
@@ -157,9 +158,9 @@ from mindspore.communication import init
 from ms_tune.dryrun.child.common import make_initialisation_cheap
 from ms_tune.dryrun.job import reference_job_from_json
 from ms_tune.dryrun.ranks import rank_groups
-from ms_tune.dryrun.reference_model.network import TransformerLayer
-from ms_tune.dryrun.reference_model.parallel import make_groups
-from ms_tune.dryrun.reference_model.settings import Settings
+from ms_tune.reference_model.transformer.network import TransformerLayer
+from ms_tune.reference_model.transformer.parallel import make_groups
+from ms_tune.reference_model.transformer.settings import Settings
 mindspore.set_device("Ascend", 0)
 make_initialisation_cheap()
 init()
@@ -199,7 +200,7 @@ import json
 from inspect import signature
 from unittest.mock import Mock
 from mindspore import nn
-from ms_tune.dryrun.reference_model.network import _recompute
+from ms_tune.reference_model.transformer.network import _recompute
 found = ["use_reentrant" in signature(nn.Cell.recompute).parameters]
 for legacy in (False, True):
     cell = Mock()

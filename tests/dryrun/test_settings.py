@@ -9,7 +9,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import parse_source
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import (
@@ -21,6 +20,7 @@ from ms_tune.dryrun.settings import (
     with_settings,
 )
 from ms_tune.errors import ConfigError, UsageError
+from ms_tune.frameworks.dialect import Dialect
 from tests.dryrun.configs import MINDFORMERS, source_of
 
 TEXT = """\

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ms_tune.config.model import DType
 from ms_tune.dryrun.job import ReferenceJob
 from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
-from ms_tune.dryrun.shrink import reference
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.reference_model import prepare as reference
 from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed, source_of, without
 from tests.dryrun.fuzz import VALUES, paths, replaced
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from ms_tune.errors import MsTuneError
 from ms_tune.memory.report import Wish, analyse
-from ms_tune.render import memory_json, memory_text
 from ms_tune.render.console import Console
-from ms_tune.render.memory_csv import write_blocks
-from ms_tune.render.memory_html import report_html
-from ms_tune.render.memory_perfetto import write_perfetto
-from ms_tune.render.memory_snapshot import write_snapshot
+from ms_tune.render.memory import json as memory_json
+from ms_tune.render.memory import text as memory_text
+from ms_tune.render.memory.csv import write_blocks
+from ms_tune.render.memory.html import report_html
+from ms_tune.render.memory.perfetto import write_perfetto
+from ms_tune.render.memory.snapshot import write_snapshot
 from ms_tune.texts import Language
 from ms_tune.trace.block_table import read_block_table
 from ms_tune.trace.comm_order import read_communication_order, read_execution_order

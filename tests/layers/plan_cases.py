@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.config.dialects import mindspeed_ms_layers, pynative
 from ms_tune.config.source import parse_source
 from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
-from ms_tune.layers.inputs import KEYS, SwapValues
-from ms_tune.layers.mindspeed_ms import MindSpeedInputs, normalize_mindspeed_ms
+from ms_tune.layers.mindformers.inputs import KEYS, SwapValues
+from ms_tune.layers.mindspeed_ms.plan import MindSpeedInputs, normalize_mindspeed_ms
 from ms_tune.layers.plans import MINDFORMERS, MINDSPEED_MS, NormalizedPlan, from_recompute_plan
-from ms_tune.layers.pynative import PynativeInputs, normalize_pynative
+from ms_tune.layers.pynative.plan import PynativeInputs, normalize_pynative
+from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers
+from ms_tune.normalize import pynative
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,14 +10,12 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, settings, strategies
 
-from ms_tune.config.dialects import mindspeed_ms_layers
-from ms_tune.config.dialects import pynative as dialect
 from ms_tune.config.source import parse_source
 from ms_tune.errors import UsageError
 from ms_tune.layers import Effect, RecomputeInputs, RecomputeValues, Severity, normalize
-from ms_tune.layers.convert import Converted, convert, from_sapp, parse_sapp
-from ms_tune.layers.inputs import SwapValues
-from ms_tune.layers.mindspeed_ms import MindSpeedInputs, normalize_mindspeed_ms
+from ms_tune.layers.conversion.convert import Converted, convert, from_sapp, parse_sapp
+from ms_tune.layers.mindformers.inputs import SwapValues
+from ms_tune.layers.mindspeed_ms.plan import MindSpeedInputs, normalize_mindspeed_ms
 from ms_tune.layers.plans import (
     MINDFORMERS,
     MINDFORMERS_PYNATIVE,
@@ -25,7 +23,9 @@ from ms_tune.layers.plans import (
     NormalizedPlan,
     from_recompute_plan,
 )
-from ms_tune.layers.pynative import PynativeInputs, normalize_pynative
+from ms_tune.layers.pynative.plan import PynativeInputs, normalize_pynative
+from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers
+from ms_tune.normalize import pynative as dialect
 from ms_tune.texts import Language, render
 from tests.layers.plan_cases import essence, mindformers_plan, mindspeed_plan, plan_of, pynative_plan
 from tests.oracle import cases, mindspeed_cases, pynative_cases

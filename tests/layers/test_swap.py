@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.layers import Effect, RecomputeInputs, RecomputeValues, SwapPlan, SwapValues, normalize
+from ms_tune.layers.mindformers.trees import layer_lines
 from ms_tune.layers.result import Warned
 from ms_tune.layers.tree import layer_model
-from ms_tune.layers.trees import layer_lines
 
 if TYPE_CHECKING:
     from ms_tune.layers import RecomputePlan

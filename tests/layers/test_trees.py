@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from ms_tune.frameworks.tree_data import MODELS
 from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
+from ms_tune.layers.mindformers.trees import ahead_lines, find, find_unmatched, layer_lines, matches
 from ms_tune.layers.patterns import full_match, is_risky
 from ms_tune.layers.tree import LayerModel, Tree, layer_model
-from ms_tune.layers.tree_data import MODELS
-from ms_tune.layers.trees import ahead_lines, find, find_unmatched, layer_lines, matches
 
 _W1 = Tree(["matmul"], [("activation", Tree(["silu"]))])
 TREE = Tree(["add"], [("norm", Tree(["norm"])), ("mlp", Tree(["mul"], [("w1", _W1), ("w3", Tree(["matmul"]))]))])

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ms_tune.layers import ENDLESS_LOOP, VERSIONS, Effect, RecomputeInputs, RecomputeValues, normalize, served_version
+from ms_tune.frameworks.releases import VERSIONS, served_version
+from ms_tune.layers import ENDLESS_LOOP, Effect, RecomputeInputs, RecomputeValues, normalize
 
 SMALL = RecomputeInputs(layers=8, stages=4)
 CHUNKS = RecomputeInputs(layers=8, stages=2, interleave=True, interleave_num=2)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ms_tune.config.dialects.recognise import Dialect
     from ms_tune.config.source import SourceFile
+    from ms_tune.frameworks.dialect import Dialect
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.finding import Finding
 

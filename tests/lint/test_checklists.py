@@ -8,8 +8,8 @@ from string import Formatter
 
 import pytest
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import Check, built_in, load_checklist
 from ms_tune.lint.engine import lint
 from ms_tune.lint.versions import DEFAULT_VERSIONS, matches

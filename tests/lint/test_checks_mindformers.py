@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import parse_source
-from ms_tune.layers.mindspeed_ms import divide
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.layers.mindspeed_ms.plan import divide
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.texts import Language

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.keys import names
-from ms_tune.config.keys.mindspore_context import DEPRECATED, NESTED, PARALLEL_DEPRECATED, REMOVED, SKIPPED
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import names
+from ms_tune.frameworks.keys.mindspore_context import DEPRECATED, NESTED, PARALLEL_DEPRECATED, REMOVED, SKIPPED
 from ms_tune.lint.checks.parallel_values import _DEMANDS  # the table itself is what is compared
 
 SITE = Path(os.environ.get("MS_TUNE_SITE_PACKAGES", sysconfig.get_path("purelib"))) / "mindspore"

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.environment import lint_environment, parse_shell

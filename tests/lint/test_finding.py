@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import dotted, last_key

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source, parse_source
 from ms_tune.config.spans import same_data
 from ms_tune.config.write import write_atomically, write_back
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import Fixed, mend

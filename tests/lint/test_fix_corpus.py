@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.dialects.recognise import recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import KeyPath, load_source, parse_source
 from ms_tune.config.spans import ChangeKind
 from ms_tune.config.write import write_back

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint import versions
 from ms_tune.lint.versions import DEFAULT_VERSIONS, KNOWN_VERSIONS, Release, matches, release_for
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from ms_tune.memory.comparison import compare
-from ms_tune.render import memory_html_blocks
-from ms_tune.render.memory_bands import bands_of
-from ms_tune.render.memory_curve import block_graph, thinned
-from ms_tune.render.memory_html import report_html
-from ms_tune.render.memory_html_blocks import packed_blocks
+from ms_tune.render.memory import html_blocks as memory_html_blocks
+from ms_tune.render.memory.bands import bands_of
+from ms_tune.render.memory.curve import block_graph, thinned
+from ms_tune.render.memory.html import report_html
+from ms_tune.render.memory.html_blocks import packed_blocks
 from ms_tune.texts import Language
 from ms_tune.trace.memory_block import NEVER_FREED
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of

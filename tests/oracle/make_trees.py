@@ -1,4 +1,4 @@
-"""Writes ``ms_tune/layers/tree_data.py``: the cells and operators of one layer of every model that MindFormers trains.
+"""Writes ``ms_tune/frameworks/tree_data.py``: the cells and operators of one layer of every model that MindFormers trains.
 
 Run it where MindSpore is installed: ``python tests/oracle/make_trees.py``. The wheels of all releases are fetched and
 unpacked, and each model of each is built on the CPU, with small sizes, in a process of its own; its layers are then

@@ -19,10 +19,10 @@ from mindspore.communication import init
 from ms_tune.dryrun.child.common import make_initialisation_cheap
 from ms_tune.dryrun.job import reference_job_from_json
 from ms_tune.dryrun.ranks import rank_groups
-from ms_tune.dryrun.reference_model import sharding
-from ms_tune.dryrun.reference_model.parallel import make_groups
-from ms_tune.dryrun.reference_model.settings import Settings
-from ms_tune.dryrun.reference_model.training import Trainer
+from ms_tune.reference_model.transformer import sharding
+from ms_tune.reference_model.transformer.parallel import make_groups
+from ms_tune.reference_model.transformer.settings import Settings
+from ms_tune.reference_model.transformer.training import Trainer
 
 
 class Notes:

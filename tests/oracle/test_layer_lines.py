@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.layers import KEYS, VERSIONS, RecomputeValues, SwapValues, normalize
+from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.layers import KEYS, RecomputeValues, SwapValues, normalize
+from ms_tune.layers.mindformers.trees import ahead_lines, find_failure, layer_lines
 from ms_tune.layers.tree import LayerModel, Tree, bare_model, layer_model
-from ms_tune.layers.trees import ahead_lines, find_failure, layer_lines
 from tests.oracle import layer_setting
 from tests.oracle.cases import random_case
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from ms_tune.config.dialects.mindformers import read_recompute
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.layers import KEYS, VERSIONS, Effect, RecomputeInputs, RecomputeValues, normalize
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.layers import KEYS, Effect, RecomputeInputs, RecomputeValues, normalize
+from ms_tune.normalize.mindformers import read_recompute
 from ms_tune.texts import Language, render
 from tests.oracle import layer_setting
 from tests.oracle.cases import random_case

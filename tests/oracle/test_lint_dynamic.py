@@ -19,9 +19,9 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies
 
-from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.keys import known_in, tables
 from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import known_in, tables
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.config.source import parse_source
-from ms_tune.layers import VERSIONS
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity

@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.config.dialects.mindspeed_ms_layers import normalize_source
 from ms_tune.config.source import parse_source
+from ms_tune.normalize.mindspeed_ms import normalize_source
 from tests.oracle import mindspeed_ms, wheels
 from tests.oracle.mindspeed_cases import random_config
 

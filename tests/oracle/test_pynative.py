@@ -15,11 +15,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.config.dialects import pynative as dialect
-from ms_tune.config.dialects.recognise import Dialect, recognise
+from ms_tune.config.recognise import recognise
 from ms_tune.config.source import parse_source
-from ms_tune.layers.pynative import PynativeInputs, normalize_pynative
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.layers.pynative.plan import PynativeInputs, normalize_pynative
 from ms_tune.layers.result import FrameworkStop
+from ms_tune.normalize import pynative as dialect
 from tests.oracle import pynative
 from tests.oracle.pynative_cases import random_config
 

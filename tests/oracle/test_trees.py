@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ms_tune.layers import served_version
+from ms_tune.frameworks.releases import served_version
+from ms_tune.frameworks.tree_data import MODELS
 from ms_tune.layers.tree import Tree, dynamic_layers, layer_model, read_tree
-from ms_tune.layers.tree_data import MODELS
 from tests.oracle import make_trees
 
 

@@ -14,11 +14,12 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.cann_sim.cache import cache_root, cached_folder, is_complete
-from ms_tune.dryrun.cann_sim.compiler import compile_library
 from ms_tune.dryrun.cann_sim.inventory import take_inventory
 from ms_tune.dryrun.cann_sim.source import header_text, source_text
 from ms_tune.errors import MissingExtraError, StandInBuildError, UnsupportedError
+from ms_tune.native import compiler as native_compiler
+from ms_tune.native.cache import cache_root, cached_folder, is_complete
+from ms_tune.native.compiler import compile_library
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ def _stand_in_folder(mindspore: MindSpore) -> Path:
     hundreds of megabytes again.
     """
     record = importlib.metadata.distribution("mindspore").read_text("RECORD") or mindspore.version
-    sources = header_text() + "".join(path.read_text("utf-8") for path in sorted(Path(__file__).parent.glob("*.py")))
+    ours = [*Path(__file__).parent.glob("*.py"), *Path(native_compiler.__file__).parent.glob("*.py")]
+    sources = header_text() + "".join(path.read_text("utf-8") for path in sorted(ours))
     digest = hashlib.sha256((record + sources).encode()).hexdigest()[:16]
     return cache_root() / "stand-in" / f"{mindspore.version}-{digest}"
 

@@ -21,7 +21,8 @@ def main(job_file: str) -> None:
         # It was killed before the line above: there is nobody to tell us any more.
         sys.exit(1)
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    kinds = {kind: f"ms_tune.dryrun.child.{kind}" for kind in ("reference", "mindformers", "mindspeed", "pynative")}
+    kinds = {kind: f"ms_tune.dryrun.child.{kind}" for kind in ("mindformers", "mindspeed", "pynative")}
+    kinds["reference"] = "ms_tune.reference_model.child"
     import_module(kinds[job["kind"]]).run(job)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
@@ -23,6 +22,7 @@ from ms_tune.dryrun.shrink.mindformers_data import (
 from ms_tune.dryrun.shrink.mindformers_layers import CutModel, Wish, cut, layer_count_key, layer_plan, stage_in
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
 

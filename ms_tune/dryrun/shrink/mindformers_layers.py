@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.dialects.mindformers import read_recompute
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.layers import Effect, Severity, normalize
-from ms_tune.layers.convert import convert
+from ms_tune.layers.conversion.convert import convert
 from ms_tune.layers.plans import MINDFORMERS, from_recompute_plan
 from ms_tune.layers.stage import Stage, StageLayer, resized, stage_of
+from ms_tune.normalize.mindformers import read_recompute
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:

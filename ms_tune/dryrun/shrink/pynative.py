@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import SourceFile
     from ms_tune.dryrun.request import Change
-    from ms_tune.dryrun.shrink.reference_read import Placed
+    from ms_tune.reference_model.read import Placed
 
 _CONFIG_FILE = "config.yaml"
 _SECTIONS = (

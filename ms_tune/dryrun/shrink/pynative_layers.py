@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.layers.layer_specs import parse_specs, write_specs
+from ms_tune.layers.pynative.layer_specs import parse_specs, write_specs
 from ms_tune.layers.result import FrameworkStop
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.request import Change
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.dryrun.shrink.reference_read import Placed
+    from ms_tune.reference_model.read import Placed
 
 _COUNT = "model.num_hidden_layers"
 _COUNTS = ("num_hidden_layers", "num_layers", "n_layer")  # parallel_core/transformer_config_utils.py
@@ -27,7 +27,7 @@ def write_layers(config: ConfigCopy, changes: Iterable[Change], layers: Sequence
 
     Args:
         config: The config; it is changed.
-        changes: What :func:`ms_tune.dryrun.shrink.reference.prepare` changes: keys that the reference transformer reads.
+        changes: What :func:`ms_tune.reference_model.prepare.prepare` changes: keys that the reference transformer reads.
         layers: The layers that are run, with their numbers in the full model; None where none was left out.
     """
     for change in changes:

@@ -1,7 +1,7 @@
 """Checks of the model's settings in Mcore models (``use_legacy: False``), which ``TransformerConfig`` takes or refuses.
 
 The rules are those of ``TransformerConfig.__post_init__`` (``mindformers/parallel_core/transformer_config.py``, 1.6 to
-2.1). Several names stand for one field, see :mod:`ms_tune.config.keys.mindformers_model`.
+2.1). Several names stand for one field, see :mod:`ms_tune.frameworks.keys.mindformers_model`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.keys import names as key_names
-from ms_tune.config.keys.mindformers_model import ALIASES
 from ms_tune.config.source import MISSING
-from ms_tune.layers import VERSIONS
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import names as key_names
+from ms_tune.frameworks.keys.mindformers_model import ALIASES
+from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
-from ms_tune.layers import VERSIONS
+from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 

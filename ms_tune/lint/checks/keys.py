@@ -1,4 +1,4 @@
-"""Checks of keys that nobody reads. What each dialect knows stands in :mod:`ms_tune.config.keys`."""
+"""Checks of keys that nobody reads. What each dialect knows stands in :mod:`ms_tune.frameworks.keys`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.keys import by_section, names, tables
 from ms_tune.config.source import MISSING
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import by_section, names, tables
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
 
@@ -62,7 +62,7 @@ def unexpected(context: Context) -> Iterator[Violation]:
 
 def unexpected_anywhere(context: Context) -> Iterator[Violation]:
     """The same for the dynamic graph of one ``version``: every section but the open ones takes no other key."""
-    from ms_tune.config.keys.pynative import OPEN  # noqa: PLC0415 - a large table, which other dialects do without
+    from ms_tune.frameworks.keys.pynative import OPEN  # noqa: PLC0415 - a large table, which other dialects do without
 
     for section, known in sorted(by_section(Dialect.MINDFORMERS_PYNATIVE, str(context.options["version"])).items()):
         value = context.source.get(section)

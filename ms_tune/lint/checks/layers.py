@@ -1,6 +1,6 @@
 """Checks of how the layers are split over pipeline stages.
 
-The arithmetic is :mod:`ms_tune.layers.placement`; here its inputs are read, and left alone where the config does not
+The arithmetic is :mod:`ms_tune.layers.mindformers.placement`; here its inputs are read, and left alone where the config does not
 tell them all.
 """
 
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
-from ms_tune.layers.inputs import RecomputeInputs
-from ms_tune.layers.placement import place
+from ms_tune.layers.mindformers.inputs import RecomputeInputs
+from ms_tune.layers.mindformers.placement import place
 from ms_tune.layers.result import FrameworkStop
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.config.keys import names
+from ms_tune.frameworks.keys import names
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect
 from ms_tune.errors import MsTuneError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checks.asked import Asked
 from ms_tune.lint.context import Violation
 
@@ -94,10 +94,10 @@ def _worked_out(asked: Asked) -> NormalizedPlan | None:
     context = asked.context
     try:
         if context.dialect is Dialect.MINDSPEED_MS:
-            from ms_tune.config.dialects import mindspeed_ms_layers  # noqa: PLC0415 - only for such configs
+            from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers  # noqa: PLC0415 - only for such configs
 
             return mindspeed_ms_layers.normalize_source(context.source)
-        from ms_tune.config.dialects import pynative  # noqa: PLC0415 - as above
+        from ms_tune.normalize import pynative  # noqa: PLC0415 - as above
 
         release = next((one for one in _DYNAMIC if context.version.startswith(one)), _DYNAMIC[-1])
         return pynative.normalize_source(context.source, release)

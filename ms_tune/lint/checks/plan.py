@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.mindformers import normalize_source, read_recompute
 from ms_tune.errors import MsTuneError
 from ms_tune.layers import ENDLESS_LOOP, KEYS, normalize
 from ms_tune.layers.patterns import compile_segment, is_risky
 from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, startup, swap
 from ms_tune.lint.checks.asked import Asked
 from ms_tune.lint.context import Violation
+from ms_tune.normalize.mindformers import normalize_source, read_recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +142,7 @@ def _is_off(context: Context, problem: Problem) -> bool:
 def unmatched(context: Context) -> Iterator[Violation]:
     """A pattern that finds no operator in any layer of the model, if its layers are known.
 
-    :mod:`ms_tune.layers.tree_data` has the cells and operators of the layers of every model that MindFormers trains.
+    :mod:`ms_tune.frameworks.tree_data` has the cells and operators of the layers of every model that MindFormers trains.
     """
     named = [context.get(f"{_SECTION}.{key}") for key in KEYS[1:]] + [context.get("swap_config.op_swap")]
     if not any(named):

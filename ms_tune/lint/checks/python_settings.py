@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.config.keys.mindspore_context import DEPRECATED, NESTED, PARALLEL_DEPRECATED, REMOVED, SKIPPED
+from ms_tune.frameworks.keys.mindspore_context import DEPRECATED, NESTED, PARALLEL_DEPRECATED, REMOVED, SKIPPED
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.mint_names import counterpart, parameter_names

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.layers import DEFAULT_VERSION, served_version
+from ms_tune.frameworks.releases import DEFAULT_VERSION, served_version
 
 if TYPE_CHECKING:
     from ms_tune.lint.context import Context

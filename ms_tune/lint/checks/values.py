@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect
-from ms_tune.config.keys import known_in, tables
 from ms_tune.config.source import MISSING
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import known_in, tables
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.keys import Key
     from ms_tune.config.source import KeyPath
+    from ms_tune.frameworks.keys import Key
     from ms_tune.lint.context import Context
 
 _PYTHON = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.config.dialects.recognise import Dialect
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.engine import lint
 from ms_tune.lint.environment.settings import Assignment, Environment

@@ -1,0 +1,13 @@
+"""The families of configs that ms-tune reads."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Dialect(str, Enum):
+    """A family of configs read by one framework."""
+
+    MINDFORMERS = "mindformers"
+    MINDFORMERS_PYNATIVE = "mindformers-pynative"
+    MINDSPEED_MS = "mindspeed-ms"

@@ -1,0 +1,1 @@
+"""Plans written in the form of another framework."""

@@ -1,0 +1,343 @@
+"""The same plan in another dialect.
+
+Three things differ between the dialects (their own modules name the sources):
+
+- placement: an offset from the even split (``mindformers``), counts (``mindspeed-ms``), ranges of layers
+  (``mindformers-pynative``);
+- lists: counts from the first layer of a cell on, where full recompute wins (``mindformers``), counts behind the
+  layers that are recomputed in full (``mindspeed-ms``), numbers of layers (``mindformers-pynative``);
+- operators: patterns of one framework's names, or one operator that cannot be chosen (``mindspeed-ms``).
+
+What cannot be said in the other dialect is left out of the values and named in a problem. What is in the values does
+to every layer what the plan says, which its own dialect's rules confirm in the tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.layers.cells import Cells, cut, is_full, run_length
+from ms_tune.layers.conversion.names import carried_patterns
+from ms_tune.layers.conversion.sapp import SappLists, from_sapp, parse_sapp
+from ms_tune.layers.conversion.swap import convert_swap
+from ms_tune.layers.patterns import drop_excluded
+from ms_tune.layers.plans import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
+from ms_tune.layers.pynative.layer_specs import write_specs
+from ms_tune.layers.result import Problem, Severity
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan
+
+__all__ = ["Converted", "SappLists", "convert", "from_sapp", "parse_sapp"]
+
+_SHOWN = 8  # layers in one message
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Settings of another dialect.
+
+    Args:
+        values: Dotted keys of the other dialect and their values.
+        problems: What cannot be said there (errors: it is missing from the values), and what is not quite the same.
+    """
+
+    values: Mapping[str, object]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A conversion under way."""
+
+    cells: Cells
+    values: dict[str, object] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def say(self, name: str, severity: Severity, /, **params: object) -> None:
+        """Tell of something that is lost or differs."""
+        self.problems.append(Problem(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params)))
+
+
+def convert(plan: NormalizedPlan, to: str, *, version: str | None = None) -> Converted:
+    """The settings that do the same in another dialect.
+
+    Args:
+        plan: What the layers do.
+        to: The other dialect: ``mindformers``, ``mindformers-pynative`` or ``mindspeed-ms``.
+        version: The release that is to read the settings; only ``mindformers-pynative`` differs (2.0 and 2.1).
+
+    Raises:
+        ValueError: There is no such dialect.
+    """
+    if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS}:
+        raise ValueError(to)
+    draft = _Draft(cut(plan))
+    if plan.failure is not None or not plan.layers or plan.placement is None:
+        draft.say("no-plan", Severity.ERROR)
+        return Converted({}, tuple(draft.problems))
+    if not draft.cells.straight:
+        draft.say("order", Severity.ERROR)
+        return Converted({}, tuple(draft.problems))
+    if draft.cells.stages == 1 and draft.cells.chunks > 1 and to != MINDFORMERS:
+        draft.say("chunks-merged", Severity.WARNING, chunks=draft.cells.chunks)
+        draft.cells = draft.cells.merged()
+    _tell_prediction_layers(draft, to)
+    if to == MINDSPEED_MS:
+        _to_mindspeed_ms(plan, draft)
+    elif to == MINDFORMERS:
+        _to_mindformers(plan, draft)
+    else:
+        _to_pynative(plan, draft, ".".join((version or "2.1").split(".")[:2]))
+    return Converted(draft.values, tuple(draft.problems))
+
+
+def _tell_prediction_layers(draft: _Draft, to: str) -> None:
+    """Only the dynamic graph of MindFormers numbers them; the static graph treats them as it treats the last layer."""
+    if to != MINDFORMERS_PYNATIVE and any(
+        layer.recompute is not draft.cells.layers[-1].recompute for layer in draft.cells.behind
+    ):
+        draft.say("prediction-layers", Severity.WARNING, layers=_shown(draft.cells.behind))
+
+
+def _shown(layers: Sequence[LayerPlan]) -> str:
+    specs = write_specs(layer.layer for layer in layers)
+    return ", ".join(specs[:_SHOWN]) + (", …" if len(specs) > _SHOWN else "")
+
+
+def _squeeze(cells: Cells, rows: list[list[int]]) -> list[Any]:
+    """Rows of one chunk are written without the outer list."""
+    return list(rows if cells.chunks > 1 else rows[0])
+
+
+def _runs(draft: _Draft, key: str, wanted: Callable[[LayerPlan], bool]) -> list[list[int]] | None:
+    """How many layers of each cell are wanted, counted from behind those recomputed in full; None if counts cannot say."""
+    rows, bad = [], []
+    for row in draft.cells.rows:
+        lengths = []
+        for cell in row:
+            start = 0 if wanted is is_full else sum(map(is_full, cell))
+            length = run_length(cell, start, wanted)
+            if length is None:
+                bad += [layer for layer in cell if wanted(layer)]
+            lengths.append(length or 0)
+        rows.append(lengths)
+    if bad:
+        draft.say("holes", Severity.ERROR, key=key, layers=_shown(bad))
+        return None
+    return rows
+
+
+def _to_mindspeed_ms(plan: NormalizedPlan, draft: _Draft) -> None:
+    cells = draft.cells
+    prefix = "parallel_config"
+    columns = _mindspeed_placement(draft, prefix)
+    _tell_operators(plan, draft, MINDSPEED_MS)
+    if any(layer.select_excludes or layer.comm_excludes for layer in cells.layers):
+        draft.say("excludes", Severity.ERROR)
+    if any(layer.swap for layer in plan.layers):
+        draft.say("swap", Severity.ERROR)
+    wishes: tuple[tuple[str, Callable[[LayerPlan], bool]], ...] = (
+        ("recompute", is_full),
+        ("select_recompute", lambda layer: bool(layer.select_patterns)),
+        ("select_comm_recompute", lambda layer: bool(layer.comm_patterns)),
+    )
+    for key, wanted in wishes:
+        rows = _runs(draft, key, wanted)
+        if rows is None or columns is None:
+            continue
+        if columns and any(row[-1] for row in rows):
+            # A fault of the framework: the stage of the embedding reads the last stage's value and stops over it.
+            draft.say("standalone", Severity.ERROR, key=key)
+            continue
+        draft.values[f"{prefix}.recompute_config.{key}"] = _squeeze(cells, [row[columns:] for row in rows])
+
+
+def _mindspeed_placement(draft: _Draft, prefix: str) -> int | None:
+    """The placement as counts; gives the number of leading stages without layers, or None if it cannot be said."""
+    cells = draft.cells
+    counts = cells.counts
+    leading = int(cells.stages > 1 and all(row[0] == 0 for row in counts))
+    empty = [stage for stage in range(leading, cells.stages) if any(row[stage] == 0 for row in counts)]
+    if empty or len(cells.layers) < cells.stages * cells.chunks:
+        draft.say("empty", Severity.ERROR, stages=", ".join(map(str, empty or [0])))
+        return None
+    draft.values["model_config.num_layers"] = len(cells.layers)
+    draft.values[f"{prefix}.pipeline_model_parallel_size"] = cells.stages
+    if cells.chunks > 1:
+        draft.values[f"{prefix}.virtual_pipeline_model_parallel_size"] = cells.chunks
+    if leading:
+        draft.values[f"{prefix}.standalone_embedding_stage"] = True
+    if cells.stages > 1:
+        draft.values[f"{prefix}.num_layer_list"] = _squeeze(cells, [row[leading:] for row in counts])
+    return leading
+
+
+def _tell_operators(plan: NormalizedPlan, draft: _Draft, to: str) -> None:
+    """The operators that are recomputed bear other names elsewhere, and are others."""
+    if plan.dialect == to:
+        return
+    for key, name in (("select_patterns", "select"), ("comm_patterns", "comm")):
+        patterns = dict.fromkeys(pattern for layer in plan.layers for pattern in getattr(layer, key))
+        if patterns:
+            shown = ", ".join(list(patterns)[:_SHOWN])
+            draft.say(f"{name}-operators", Severity.WARNING, patterns=shown, to=to)
+
+
+def _to_mindformers(plan: NormalizedPlan, draft: _Draft) -> None:
+    cells = draft.cells
+    counts = cells.counts
+    flat = [count for row in counts for count in row]
+    if 0 in flat[1:-1]:
+        empty = [stage for stage in range(cells.stages) if any(row[stage] == 0 for row in counts)]
+        draft.say("empty", Severity.ERROR, stages=", ".join(map(str, empty)))
+        return
+    base = len(cells.layers) // len(flat)
+    offset = [[count - base for count in row] for row in counts]
+    draft.values["model.model_config.num_layers"] = len(cells.layers)
+    draft.values["parallel_config.pipeline_stage"] = cells.stages
+    draft.values["model.model_config.offset"] = _squeeze(cells, offset) if any(map(any, offset)) else 0
+    if cells.chunks > 1:
+        draft.values["model.model_config.pp_interleave_num"] = cells.chunks
+        draft.values["parallel.pipeline_config.pipeline_interleave"] = True
+        draft.values["parallel.pipeline_config.pipeline_scheduler"] = "1f1b"
+    _tell_operators(plan, draft, MINDFORMERS)
+    swapping = convert_swap(plan, MINDFORMERS, draft.values, draft.problems)
+    full = _listed(draft, "recompute", is_full, by_id=swapping)
+    draft.values["recompute_config.recompute"] = False if full is None else full
+    for key, attribute in (
+        ("select_recompute", "select_patterns"),
+        ("select_comm_recompute", "comm_patterns"),
+        ("select_recompute_exclude", "select_excludes"),
+        ("select_comm_recompute_exclude", "comm_excludes"),
+    ):
+        value = _mindformers_patterns(plan, draft, key, attribute, by_id=swapping)
+        chosen = draft.values.get(f"recompute_config.{key.removesuffix('_exclude')}")
+        # With swap on, exclude lists have no effect; without, they take patterns away that say the same.
+        if key.endswith("_exclude") and value and (swapping or _takes_away(value, chosen)):
+            draft.say("excludes", Severity.ERROR)
+            value = False
+        draft.values[f"recompute_config.{key}"] = value
+
+
+def _takes_away(excluded: object, chosen: object) -> bool:
+    """Whether an exclude list takes a pattern out of the list beside it, whatever layers they are for."""
+    if not isinstance(excluded, dict) or not isinstance(chosen, dict):
+        return False
+    dropped: list[tuple[str, str]] = []
+    drop_excluded("", dict(chosen), excluded, dropped, timed=True)
+    return bool(dropped)
+
+
+def _mindformers_patterns(plan: NormalizedPlan, draft: _Draft, key: str, attribute: str, *, by_id: bool) -> object:
+    """A mapping of patterns, or one list for the framework's own choice of operators."""
+    patterns, refused = carried_patterns(plan, attribute, MINDFORMERS)
+    for pattern in refused:
+        draft.say("pattern", Severity.ERROR, key=key, pattern=pattern)
+    if patterns is None:
+        value = _listed(draft, key, lambda layer: bool(getattr(layer, attribute)), by_id=by_id)
+        return False if value is None else value
+    found: dict[str, object] = {}
+    for pattern, name in patterns.items():
+        value = _listed(draft, key, partial(_has, attribute, pattern), by_id=by_id)
+        if value is not None:
+            found[name] = value
+    return found or False
+
+
+def _has(attribute: str, pattern: str, layer: LayerPlan) -> bool:
+    return pattern in getattr(layer, attribute)
+
+
+def _listed(draft: _Draft, key: str, wanted: Callable[[LayerPlan], bool], *, by_id: bool) -> object:
+    """The layers wanted: their numbers when swap is on, else counts from the first layer of each cell on."""
+    chosen = [layer.layer for layer in draft.cells.layers if wanted(layer)]
+    if not chosen:
+        return None
+    if by_id:
+        return chosen
+    if key.endswith("_exclude"):
+        # An exclude reaches layers that are recomputed in full as well.
+        rows = _exclude_runs(draft, key, wanted)
+    else:
+        rows = _runs(draft, key, wanted)
+        if rows is not None and wanted is not is_full:
+            rows = [
+                [length + sum(map(is_full, cell)) if length else 0 for length, cell in zip(lengths, row, strict=True)]
+                for lengths, row in zip(rows, draft.cells.rows, strict=True)
+            ]
+    return None if rows is None else _squeeze(draft.cells, rows)
+
+
+def _exclude_runs(draft: _Draft, key: str, wanted: Callable[[LayerPlan], bool]) -> list[list[int]] | None:
+    rows = [[run_length(cell, 0, wanted) for cell in row] for row in draft.cells.rows]
+    if any(length is None for row in rows for length in row):
+        draft.say("holes", Severity.ERROR, key=key, layers=_shown([x for x in draft.cells.layers if wanted(x)]))
+        return None
+    return [[length or 0 for length in row] for row in rows]
+
+
+def _to_pynative(plan: NormalizedPlan, draft: _Draft, version: str) -> None:
+    cells = draft.cells
+    if cells.stages > 1 and any(count == 0 for row in cells.counts for count in row):
+        empty = [stage for stage in range(cells.stages) if any(row[stage] == 0 for row in cells.counts)]
+        draft.say("empty", Severity.ERROR, stages=", ".join(map(str, empty)))
+    else:
+        draft.values["parallelism.pipeline_parallel"] = cells.stages
+        draft.values["parallelism.pipeline_parallel_interleave_num"] = cells.chunks
+        draft.values["parallelism.pipeline_parallel_layers_per_stage"] = "auto" if cells.stages == 1 else _texts(cells)
+    draft.values["model.num_hidden_layers"] = len(cells.layers)
+    if cells.behind:
+        draft.values["model.num_nextn_predict_layers"] = len(cells.behind)
+    _tell_operators(plan, draft, MINDFORMERS_PYNATIVE)
+    full = write_specs(layer.layer for layer in plan.layers if is_full(layer))
+    select = _modules(plan, draft, "select_patterns")
+    comm = _modules(plan, draft, "comm_patterns")
+    draft.values["recompute.mode"] = "select" if select else "full" if full else "None"
+    draft.values["recompute.full_recompute_layer"] = full
+    draft.values["recompute.select_module"] = select or None
+    draft.values["recompute_comm.enable"] = bool(comm)
+    draft.values["recompute_comm.select_module"] = comm or None
+    excludes = {**_modules(plan, draft, "select_excludes"), **_modules(plan, draft, "comm_excludes")}
+    if excludes and (full or select):
+        if version == "2.0" or _is_names(plan):
+            _excluded_names(plan, draft, version)
+        else:
+            draft.values["recompute.exclude_op"] = excludes
+    convert_swap(plan, MINDFORMERS_PYNATIVE, draft.values, draft.problems)
+
+
+def _is_names(plan: NormalizedPlan) -> bool:
+    """Whether what is excluded are names of operators for the whole model, as in MindFormers 2.0."""
+    return plan.dialect == MINDFORMERS_PYNATIVE and plan.framework_version == "2.0"
+
+
+def _excluded_names(plan: NormalizedPlan, draft: _Draft, version: str) -> None:
+    """Names for the whole model go to names only."""
+    if version == "2.0" and _is_names(plan):
+        names = dict.fromkeys(name for layer in plan.layers for name in layer.select_excludes)
+        draft.values["recompute.exclude_op"] = list(names)
+    else:
+        draft.say("excludes", Severity.ERROR)
+
+
+def _texts(cells: Cells) -> list[str]:
+    columns = zip(*cells.rows, strict=True)
+    return [",".join(write_specs(layer.layer for layer in cell)[0] for cell in column) for column in columns]
+
+
+def _modules(plan: NormalizedPlan, draft: _Draft, attribute: str) -> dict[str, list[str]]:
+    """Layers by module."""
+    patterns, refused = carried_patterns(plan, attribute, MINDFORMERS_PYNATIVE)
+    for pattern in refused:
+        draft.say("pattern", Severity.ERROR, key=attribute, pattern=pattern)
+    return {
+        name: write_specs(layer.layer for layer in plan.layers if pattern in getattr(layer, attribute))
+        for pattern, name in (patterns or {}).items()
+    }

@@ -1,0 +1,178 @@
+"""The lists that the pipeline tool SAPP prints, taken for what they mean.
+
+SAPP counts every kind of recompute from the first layer of a cell on, as MindFormers does: ``recompute`` is the number
+of layers recomputed in full, ``select_recompute`` and ``select_comm_recompute`` hold those layers as well
+(``mindspore-toolkits/perftool/autoparallel/pipeline_balance/utils/recompute.py``, lines 113 to 120). Its lists always
+have a row for each chunk. MindSpeed-Core-MS counts behind the layers recomputed in full, so its lists are not meant
+here, and lists that cannot be SAPP's are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.errors import UsageError
+from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues
+from ms_tune.layers.mindformers.plan import normalize
+from ms_tune.layers.plans import NormalizedPlan, from_recompute_plan
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
+
+_LONGEST = 200_000  # characters of a pasted text
+_MOST = 10_000  # of anything
+_LINE = re.compile(rf"^[^\S\n]*(?:-[^\S\n]*)?[\"']?({'|'.join(KEYS)})[\"']?[^\S\n]*[:=]", re.MULTILINE)
+_LIST = re.compile(r"[\[\]\s,\d-]*")
+
+Table = list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SappLists:
+    """The lists as written: rows of numbers, or None for a kind that is not there."""
+
+    offset: Table | None
+    recompute: Table | None
+    select_recompute: Table | None
+    select_comm_recompute: Table | None
+
+
+def parse_sapp(text: str) -> SappLists:
+    """The lists in a pasted text. Lines about other things are passed over; a list may run over several lines.
+
+    Raises:
+        UsageError: There is no such list, one stands twice, or one is no table of whole numbers.
+    """
+    if len(text) > _LONGEST:
+        raise UsageError(msg("plans.sapp.too-long", limit=_LONGEST))
+    found: dict[str, Table | None] = {}
+    for match in _LINE.finditer(text):
+        key = match[1]
+        if key in found:
+            raise UsageError(msg("plans.sapp.twice", key=key))
+        found[key] = _parse_value(key, text[match.end() :])
+    if not found:
+        raise UsageError(msg("plans.sapp.nothing", keys=", ".join(KEYS)))
+    return SappLists(**{key: found.get(key) for key in KEYS})
+
+
+def _parse_value(key: str, text: str) -> Table | None:
+    text = text.lstrip(" \t")
+    word = re.match(r"(?:False|false|None|null|0)[^\S\n]*(?:,|$)", text, re.MULTILINE)
+    if word:
+        return None
+    end = _closing(text)
+    if not text.startswith("[") or end is None or not _LIST.fullmatch(text[:end]):
+        raise UsageError(msg("plans.sapp.not-a-table", key=key))
+    try:
+        value = json.loads(re.sub(r",(\s*\])", r"\1", text[:end]))
+    except ValueError:
+        raise UsageError(msg("plans.sapp.not-a-table", key=key)) from None
+    return _table(key, value)
+
+
+def _closing(text: str) -> int | None:
+    """Where the list that the text starts with ends."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if depth > 2:  # noqa: PLR2004 - rows, and no more
+            return None
+        if depth == 0:
+            return position + 1
+    return None
+
+
+def _table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the parser found
+    rows = value if value and all(isinstance(row, list) for row in value) else [value]
+    if not all(row and all(type(item) is int and abs(item) <= _MOST for item in row) for row in rows):
+        raise UsageError(msg("plans.sapp.not-a-table", key=key))
+    if len({len(row) for row in rows}) > 1:
+        raise UsageError(msg("plans.sapp.not-a-table", key=key))
+    return list(rows)
+
+
+def from_sapp(  # noqa: PLR0913 - four lists and three sizes
+    offset: object,
+    recompute: object,
+    select_recompute: object = None,
+    select_comm_recompute: object = None,
+    *,
+    layers: int,
+    stages: int,
+    chunks: int = 1,
+) -> NormalizedPlan:
+    """The plan that SAPP's lists stand for, as a plan of a ``mindformers`` config.
+
+    Args:
+        offset: Layers of each cell beyond ``layers // (stages * chunks)``; 0 or None for none.
+        recompute: Layers recomputed in full, chunks x stages.
+        select_recompute: Those and the layers with selective recompute; nothing if the kind was not asked for.
+        select_comm_recompute: Those and the layers that repeat their communication; likewise.
+        layers: Layers of the model.
+        stages: Pipeline stages.
+        chunks: Chunks of each stage.
+
+    Raises:
+        UsageError: The lists do not fit the sizes or each other, or do not count from the first layer on.
+    """
+    if not (1 <= layers <= _MOST and 1 <= stages <= _MOST and 1 <= chunks <= _MOST // stages):
+        raise UsageError(msg("plans.sapp.sizes", layers=layers, stages=stages, chunks=chunks, limit=_MOST))
+    given = dict(zip(KEYS, (offset, recompute, select_recompute, select_comm_recompute), strict=True))
+    tables = {key: _shaped(key, value, stages, chunks) for key, value in given.items()}
+    base = layers // (stages * chunks)
+    counts = [[base + extra for extra in row] for row in tables["offset"] or _zeros(stages, chunks)]
+    if any(count < 0 for row in counts for count in row) or sum(map(sum, counts)) != layers:
+        raise UsageError(msg("plans.sapp.offset", layers=layers, placed=sum(map(sum, counts))))
+    full = tables["recompute"] or _zeros(stages, chunks)
+    # A kind that was not asked for has no list: it reaches the layers that are recomputed in full, and so none.
+    cumulative = {key: tables[key] or [list(row) for row in full] for key in KEYS[2:]}
+    _check(counts, {"recompute": full, **cumulative})
+    values = RecomputeValues(full, cumulative[KEYS[2]], cumulative[KEYS[3]])
+    inputs = RecomputeInputs(
+        layers=layers,
+        stages=stages,
+        offset=tables["offset"] or 0,
+        interleave=True,
+        interleave_num=chunks,
+        values=values,
+    )
+    return from_recompute_plan(normalize(inputs), inputs.version)
+
+
+def _zeros(stages: int, chunks: int) -> Table:
+    return [[0] * stages for _ in range(chunks)]
+
+
+def _shaped(key: str, value: object, stages: int, chunks: int) -> Table | None:
+    if value is None or value is False or value == 0:
+        return None
+    if not isinstance(value, list):
+        raise UsageError(msg("plans.sapp.not-a-table", key=key))
+    table = _table(key, value)
+    if len(table) != chunks or len(table[0]) != stages:
+        size = f"{len(table)} x {len(table[0])}"
+        raise UsageError(msg("plans.sapp.shape", key=key, size=size, wanted=f"{chunks} x {stages}"))
+    return table
+
+
+def _check(counts: Table, tables: Mapping[str, Table]) -> None:
+    full = tables["recompute"]
+    for chunk, row in enumerate(counts):
+        for stage, count in enumerate(row):
+            for key, table in tables.items():
+                number = table[chunk][stage]
+                where = {"key": key, "chunk": chunk, "stage": stage, "number": number}
+                if not 0 <= number <= count:
+                    raise UsageError(msg("plans.sapp.too-many", **where, count=count))
+                if number < full[chunk][stage]:
+                    raise UsageError(
+                        msg("plans.sapp.not-cumulative", **where, full=full[chunk][stage]),
+                        msg("plans.sapp.not-cumulative.hint"),
+                    )

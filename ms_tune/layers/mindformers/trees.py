@@ -1,0 +1,284 @@
+r"""What operator patterns find in the layers of the models that MindFormers trains.
+
+How a pattern is looked up is ``LayerSetting.set_pattern_recompute`` and ``set_pattern_swap``: every segment but the
+last picks child cells by name, the last one picks operators and, where a cell may be meant, cells. The lines that the
+framework logs for each layer follow from that. Which operators a layer has depends on the model's settings, so a pattern
+counts as finding nothing only if no variant of the model has anything for it (:mod:`ms_tune.layers.tree`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ms_tune.layers.mindformers.plan import failure_problem
+from ms_tune.layers.mindformers.recompute import default_patterns, is_patterns
+from ms_tune.layers.mindformers.swap import check_prefetch, layer_swap_line
+from ms_tune.layers.patterns import full_match, split_pattern, stop_at
+from ms_tune.layers.result import Effect, Failure, FrameworkStop, Problem, Severity
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ms_tune.layers.mindformers.inputs import RecomputeInputs
+    from ms_tune.layers.result import Formative, LayerPlan, RecomputePlan
+    from ms_tune.layers.tree import LayerModel, Tree
+
+
+_TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # where a cell is as good as an operator
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a pattern finds: operators and cells by their path, and the text that the framework logs for them."""
+
+    operators: tuple[str, ...]
+    cells: tuple[str, ...]
+    text: str
+
+
+@lru_cache(maxsize=4096)  # a thousand layers share two trees
+def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> Found:
+    """What a pattern finds in a layer.
+
+    Args:
+        tree: The layer.
+        pattern: The pattern.
+        takes_cells: Whether a cell that the last segment matches is as good as an operator.
+        suffix: What the framework puts behind each name that it logs.
+
+    Raises:
+        re.error: A segment is no regular expression.
+    """
+    search = _Search(takes_cells, suffix)
+    text = search.walk(tree, split_pattern(pattern), "")
+    return Found(tuple(search.operators), tuple(search.cells), text)
+
+
+@dataclass(slots=True)
+class _Search:
+    """One pattern's way through a tree."""
+
+    takes_cells: bool
+    suffix: str
+    operators: list[str] = field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
+
+    def walk(self, tree: Tree, segments: Sequence[str], path: str) -> str:
+        """Look below a cell; what comes back is what the framework makes its log line of."""
+        head, rest = segments[0], segments[1:]
+        if rest:
+            below = [self.walk(cell, rest, f"{path}.{name}") for name, cell in tree.cells if full_match(head, name)]
+            texts = [text[1:] for text in below if text]
+            return " " + ", ".join(texts) if texts else ""
+        text = ""  # of several names that match, the framework logs the last
+        for name in tree.operators:
+            if full_match(head, name):
+                self.operators.append(f"{path}.{name}"[1:])
+                text = f"{path}.{name}{self.suffix}"
+        for name, _ in tree.cells:
+            if full_match(head, name):
+                self.cells.append(f"{path}.{name}"[1:])
+                if self.takes_cells:
+                    text = f"{path}.{name}{self.suffix}"
+        return text
+
+
+def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> RecomputePlan | None:
+    """The plan as it is when the framework stops while it looks up patterns in the model's layers.
+
+    A segment may turn out to be no regular expression, and an operator may not take its swap's prefetch.
+    """
+    ahead = model.ahead if inputs.mtp_layers and not inputs.legacy and not inputs.reduced else None
+    built: list[tuple[str, LayerPlan, Tree | None]] = [
+        ("layer", layer, model.tree(layer.layer)) for layer in plan.layers
+    ]
+    built += [("mtp", layer, ahead) for layer in plan.layers[-1:]]
+    for step, layer, tree in built:
+        try:
+            if tree is not None:
+                _look_up(layer, tree, timed=inputs.rules.timed_patterns)
+        except FrameworkStop as error:
+            number = layer.layer if step == "layer" else None
+            problem = failure_problem(step, number, error)
+            failure = Failure(error.exception, error.text, number)
+            return replace(plan, formative=None, layers=(), problems=(problem, *plan.problems), failure=failure)
+    return None
+
+
+def _look_up(layer: LayerPlan, tree: Tree, *, timed: bool) -> None:
+    """Everything that is looked up for one layer, in the framework's order."""
+    patterns = (*layer.select_patterns, *layer.comm_patterns, *layer.select_excludes, *layer.comm_excludes)
+    prefetches = [(swap.target, swap.prefetch) for swap in layer.swap if swap.target]
+    for pattern in (*patterns, *(target for target, _ in prefetches)):
+        try:
+            find(tree, pattern, takes_cells=True)
+        except re.error as error:
+            stop_at(pattern, error, timed=timed)
+    for target, prefetch in prefetches:
+        found = find(tree, target, takes_cells=True)
+        if found.operators:
+            check_prefetch(prefetch, "Primitive._offload")
+        if found.cells:
+            check_prefetch(prefetch)
+
+
+def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> Iterator[Problem]:
+    """Patterns that find nothing in any layer of the model."""
+    formative = plan.formative
+    if formative is None:
+        return
+    for key, patterns in _patterns(formative):
+        value = None if key == "op_swap" else inputs.values.get(key)
+        own = key == "op_swap" or isinstance(value, dict) or is_patterns(value)
+        if not own and not value:
+            continue  # default patterns of a value that asks for nothing
+        missing = []
+        for pattern in patterns:
+            outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
+            if outcome == "cell":
+                message = msg("layers.pattern-cell", key=key, pattern=pattern, model=model.name)
+                yield Problem("pattern-cell", Severity.WARNING, message)
+            elif outcome == "nothing":
+                missing.append(pattern)
+        if own:
+            for pattern in missing:
+                message = msg("layers.pattern-unmatched", key=key, pattern=pattern, model=model.name)
+                yield Problem("pattern-unmatched", Severity.WARNING, message)
+        elif missing and tuple(missing) == default_patterns(key, legacy=inputs.legacy):
+            # A model has some of the default patterns at best: those for experts, or those for none.
+            text = ", ".join(missing)
+            message = msg("layers.pattern-unmatched-default", key=key, pattern=text, model=model.name)
+            yield Problem("pattern-unmatched", Severity.WARNING, message)
+
+
+def _patterns(formative: Formative) -> Iterator[tuple[str, list[str]]]:
+    by_id = formative.by_id
+    source = by_id or formative
+    yield "select_recompute", [str(pattern) for pattern in source.select_recompute]
+    yield "select_comm_recompute", [str(pattern) for pattern in source.select_comm_recompute]
+    if by_id is not None:
+        yield "op_swap", list(by_id.op_swap)
+        return
+    yield "select_recompute_exclude", [str(pattern) for pattern in formative.select_recompute_exclude]
+    yield "select_comm_recompute_exclude", [str(pattern) for pattern in formative.select_comm_recompute_exclude]
+
+
+def _anywhere(model: LayerModel, pattern: str, *, takes_cells: bool) -> str:
+    """Whether a pattern finds an operator (or what is as good), a cell only, or nothing, in some layer of the model."""
+    best = "nothing"
+    for tree in model.every:
+        try:
+            found = find(tree, pattern, takes_cells=takes_cells)
+        except re.error:
+            return "unknown"  # told elsewhere
+        if found.operators or (takes_cells and found.cells):
+            return "operator"
+        if found.cells:
+            best = "cell"
+    return best
+
+
+def matches(plan: RecomputePlan, model: LayerModel) -> dict[str, tuple[str, ...]]:
+    """What each pattern of the plan finds, as paths inside a layer: in this config's layers, or else in all variants."""
+    if plan.formative is None:
+        return {}
+    takes_cells: dict[str, bool] = {}
+    for key, patterns in _patterns(plan.formative):
+        for pattern in patterns:
+            takes_cells.setdefault(pattern, key in _TAKE_CELLS)
+    trees = dict.fromkeys(model.kinds or model.every)
+    return {pattern: _matched(trees, pattern, cells=cells) for pattern, cells in takes_cells.items()}
+
+
+def _matched(trees: Iterable[Tree], pattern: str, *, cells: bool) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for tree in trees:
+        try:
+            one = find(tree, pattern, takes_cells=cells)
+        except re.error:
+            return ()
+        found |= dict.fromkeys((*one.operators, *(one.cells if cells else ())))
+    return tuple(found)
+
+
+def layer_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:
+    """What the framework logs while it sets the layers; nothing if the model is not known well enough."""
+    if not model.kinds:
+        return []
+    trees = ((layer, model.tree(layer.layer)) for layer in plan.layers)
+    return _lines(inputs, plan, [(layer, tree) for layer, tree in trees if tree is not None])
+
+
+def ahead_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:
+    """What it logs about the layers that predict further tokens: it reads the values again and sets each as the last layer.
+
+    ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``
+    (1.7 to 2.1). Inside such a layer a layer of the usual kind is a cell of its own, so that most patterns find nothing.
+    """
+    if inputs.legacy or inputs.reduced or not inputs.mtp_layers or not plan.layers or model.ahead is None:
+        return []
+    return [*plan.log, *_lines(inputs, plan, [(plan.layers[-1], model.ahead)] * inputs.mtp_layers)]
+
+
+def _lines(inputs: RecomputeInputs, plan: RecomputePlan, layers: Sequence[tuple[LayerPlan, Tree]]) -> list[str]:
+    if plan.formative is None:
+        return []
+    lines: list[str] = []
+    try:
+        for layer, tree in layers:
+            _log_layer(inputs, plan.formative, layer, tree, lines)
+    except re.error:
+        return []
+    return lines
+
+
+def _log_layer(inputs: RecomputeInputs, formative: Formative, layer: LayerPlan, tree: Tree, lines: list[str]) -> None:
+    number = layer.layer
+    by_id = formative.by_id
+    if layer.recompute is Effect.FULL:
+        if by_id is None or inputs.values.recompute is not True:
+            lines.append(f"Set full recompute at layer {number}")
+    else:
+        switch = "" if by_id is not None or inputs.reduced else " on"
+        _log_patterns(f"select recompute{switch}", number, tree, layer.select_patterns, lines)
+        _log_patterns(f"select comm recompute{switch}", number, tree, layer.comm_patterns, lines)
+    _log_patterns("select recompute exclude", number, tree, layer.select_excludes, lines)
+    _log_patterns("select comm recompute exclude", number, tree, layer.comm_excludes, lines)
+    if by_id is None:
+        return
+    texts = []
+    for swap in layer.swap:
+        if not swap.target:
+            lines.append(layer_swap_line(number, swap, by_id))
+            continue
+        text = find(tree, swap.target, takes_cells=True, suffix=f", value={swap.prefetch}").text
+        if text:
+            texts.append(text)
+    if texts:
+        lines.append(f"Set op_swap at layer {number}: {', '.join(texts)}")
+
+
+_NOT_AN_OPERATOR = "is expected to be operation but got cell, this configuration will not be effective."
+_EXPECTED: Mapping[bool, str] = {
+    True: "For select recompute/comm_recompute exclude,",
+    False: "For communication recompute,",
+}
+
+
+def _log_patterns(what: str, number: int, tree: Tree, patterns: Sequence[str], lines: list[str]) -> None:
+    excludes, takes_cells = what.endswith("exclude"), what.startswith("select recompute") and "exclude" not in what
+    texts = []
+    for pattern in patterns:
+        found = find(tree, pattern, takes_cells=takes_cells)
+        if not takes_cells:
+            for path in found.cells:
+                shown = path if "." in path else f".{path}"
+                lines.append(f"{_EXPECTED[excludes]} {shown} {_NOT_AN_OPERATOR}")
+        if found.text:
+            texts.append(found.text[1:])
+    if texts:
+        lines.append(f"Set {what} at layer {number}: {', '.join(texts)}")

@@ -1,0 +1,1 @@
+"""The rules of MindSpeed-Core-MS r0.1.0."""

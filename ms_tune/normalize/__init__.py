@@ -1,0 +1,1 @@
+"""From the text of a config to the plan of its layers, and back."""

@@ -1,0 +1,100 @@
+"""A config's lists of layers in their explicit form, written into its text.
+
+What the explicit form of a list is, is for the dialect to say: :mod:`ms_tune.normalize.explicit.mindformers`,
+:mod:`~ms_tune.normalize.explicit.mindspeed_ms` and :mod:`~ms_tune.normalize.explicit.pynative`. Only the values themselves are
+replaced, one item at a time where the form is explicit already. What comes out is proved before it is written: it must
+read as the same config but for those values, give the same plan, and be its own explicit form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeAlias
+
+from ms_tune.config.edits import refuse_shared, with_values
+from ms_tune.config.source import parse_source
+from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, same_data
+from ms_tune.errors import ConfigError, UsageError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.layers.plans import NormalizedPlan
+
+    # What each layer of a config does, and the explicit form of every list that has another one.
+    Reading: TypeAlias = tuple[NormalizedPlan, Mapping[KeyPath, object]]
+
+_MODULES = {
+    Dialect.MINDFORMERS: "mindformers",
+    Dialect.MINDFORMERS_PYNATIVE: "pynative",
+    Dialect.MINDSPEED_MS: "mindspeed_ms",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explicit:
+    """A config with its lists in explicit form.
+
+    Args:
+        text: The whole text.
+        count: How many values were changed.
+    """
+
+    text: str
+    count: int
+
+
+def explicit(source: SourceFile, dialect: Dialect, version: str | None = None, layers: int | None = None) -> Explicit:
+    """The config with every list of layers in its explicit form.
+
+    Args:
+        source: The config.
+        dialect: Its dialect.
+        version: The framework's release, as the dialect's ``normalize_source`` takes it.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: A value stands where it cannot be changed alone.
+        UsageError: The framework does not get through the config, or the result would not mean the same.
+    """
+    module = import_module(f"ms_tune.normalize.explicit.{_MODULES[dialect]}")
+    read: Callable[[SourceFile], Reading] = partial(module.read, version=version, layers=layers)
+    plan, wanted = read(source)
+    if plan.failure is not None or plan.formative is None:
+        raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
+    text = with_values(source, wanted)
+    if wanted:
+        _prove(source, text, wanted, plan, read)
+    return Explicit(text, len(wanted))
+
+
+def _prove(
+    source: SourceFile,
+    text: str,
+    wanted: Mapping[KeyPath, object],
+    plan: NormalizedPlan,
+    read: Callable[[SourceFile], Reading],
+) -> None:
+    """The text must hold the wanted values and nothing else that is new, and its plan must be the old one.
+
+    Raises:
+        ConfigError: A changed value shows elsewhere, too.
+        UsageError: The result would not mean the same.
+    """
+    try:
+        result = parse_source(text, source.path)
+        expected: object = source.data
+        for path, value in wanted.items():
+            expected = Change(ChangeKind.SET_VALUE, path, value).applied(expected)
+    except (ConfigError, EditRefusedError) as error:
+        raise UsageError(msg("normalize.write-unproven")) from error
+    if not same_data(result.data, expected):
+        refuse_shared(source, next(iter(wanted)))
+    again, left = read(result)
+    if left or (again.placement, again.layers) != (plan.placement, plan.layers):
+        raise UsageError(msg("normalize.write-unproven"))

@@ -1,0 +1,151 @@
+"""What the planner needs done fast, as a protocol, and an implementation of it in numpy.
+
+The compiled one is in ``ms_tune/native``; whoever plans passes one of them in.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.packing.placement import Lives
+
+
+class Items(NamedTuple):
+    """What is to be placed: lives, sizes and alignments in bytes, by block."""
+
+    lives: Lives
+    size: NDArray[np.int64]
+    alignment: NDArray[np.int64]
+
+
+class Fit(NamedTuple):
+    """A first-fit placement.
+
+    Attributes:
+        address: By block; -1 for those that were not placed any more because one ended above the limit.
+        height: Where the highest block ends.
+    """
+
+    address: NDArray[np.int64]
+    height: int
+
+
+class Found(NamedTuple):
+    """The end of a search.
+
+    Attributes:
+        address: By block; None if nothing was found.
+        exhausted: Whether everything was tried, so that what was not found does not exist.
+        nodes: Placements of a block that were tried.
+    """
+
+    address: NDArray[np.int64] | None
+    exhausted: bool
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What to look for.
+
+    Attributes:
+        items: The blocks, in order of their lower tick.
+        rank: By block; a different number for each. Of the blocks that may come next at one address, that of the lowest
+            rank is tried first.
+        twin: By block: the alike block (same life, size and alignment) of the next lower rank, or -1.
+        capacity: Bytes in which the blocks are to be placed.
+    """
+
+    items: Items
+    rank: NDArray[np.int32]
+    twin: NDArray[np.int32]
+    capacity: int
+
+
+class Engine(Protocol):
+    """The inner loops of the planner."""
+
+    name: str
+    searches: int  # how many tasks are best given to `search` at once; 0: it is not worth calling
+
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
+        """Place the blocks in an order, each at the lowest address where it fits.
+
+        Stops early if a block ends above ``limit`` or the time is up; the height is then above the limit.
+        """
+
+    def search(
+        self, tasks: Sequence[Task], most_nodes: int, seconds: float, failures: NDArray[np.float64]
+    ) -> list[Found]:
+        """Look for a placement within a capacity, for each task, at most for so many nodes and seconds.
+
+        ``failures``, by tick, is added to: how often nothing more could be placed because of it.
+        """
+
+
+class NumpyEngine:
+    """First fit in numpy, a mask over all placed blocks for each block; no search."""
+
+    name = "numpy"
+    searches = 0
+
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
+        """See :class:`Engine`. O(blocks) for each block."""
+        lives, size, alignment = items
+        count = len(order)
+        at = -1
+        deadline = time.monotonic() + seconds
+        lower, upper = lives.lower[order], lives.upper[order]
+        starts, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        sizes, alignments = size[order].tolist(), alignment[order].tolist()
+        height = 0
+        for at in range(count):
+            near = np.flatnonzero((lower[:at] < upper[at]) & (upper[:at] > lower[at]))
+            address = _lowest_gap(starts[near], ends[near], sizes[at], alignments[at])
+            starts[at], ends[at] = address, address + sizes[at]
+            height = max(height, address + sizes[at])
+            if height > limit or time.monotonic() > deadline:
+                height = max(height, limit + 1)
+                break
+        result = np.full(count, -1, np.int64)
+        result[order[: at + 1]] = starts[: at + 1]
+        return Fit(result, height)
+
+    def search(
+        self, tasks: Sequence[Task], most_nodes: int, seconds: float, failures: NDArray[np.float64]
+    ) -> list[Found]:
+        """Finds nothing: a search in Python would be far too slow to find anything."""
+        del most_nodes, seconds, failures
+        return [Found(None, exhausted=False, nodes=0)] * len(tasks)
+
+
+def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, alignment: int) -> int:
+    """The lowest aligned address at which so many bytes are free between ranges of addresses."""
+    if not len(starts):
+        return 0
+    order = np.argsort(starts)
+    tops = np.concatenate(([0], np.maximum.accumulate(ends[order])))
+    tops += -tops % alignment
+    fits = starts[order] - tops[:-1] >= size
+    first = int(fits.argmax()) if fits.any() else len(tops) - 1
+    return int(tops[first])
+
+
+def twins_of(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The field ``twin`` of a task whose blocks are ranked as in ``order``."""
+    alike = np.stack((items.lives.lower, items.lives.upper, items.size, items.alignment), axis=1)[order].tolist()
+    last: dict[tuple[int, ...], int] = {}
+    twin = np.full(len(order), -1, np.int32)
+    for block, key in zip(order.tolist(), map(tuple, alike), strict=True):
+        twin[block] = last.get(key, -1)
+        last[key] = block
+    return twin

@@ -1,0 +1,158 @@
+"""The exact stage: many short searches for a placement within a height, each with other preferences.
+
+How long such a search takes has a heavy tail: what one set of preferences does not find in hours another finds at once.
+So there are restarts, in Luby's sequence (Luby, Sinclair, Zuckerman 1993), and in every other round
+blocks that live where searches failed are preferred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.packing.engine import Items, Task, twins_of
+from ms_tune.packing.placement import Lives
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from ms_tune.packing.engine import Engine
+    from ms_tune.packing.placement import Problem
+
+MOST_BLOCKS = 1200  # beyond, a search has no chance
+_EASIER = 5  # every so many turns something easier than the capacity is looked for, lest nothing be found
+_NODES = 3000  # of the shortest search
+_NOISE = 0.3  # standard deviation of the logarithm of a preference
+_LEAST_WEIGHT = 0.01
+# Where between the bound (0) and the best height (1) a placement is looked for. Every other time at the bound itself.
+_TARGETS = (0.0, 0.5, 0.0, 0.9, 0.25, 0.0, 0.75, 0.0, 0.9)  # an odd number: every preference meets every target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Improved:
+    """What the exact stage found.
+
+    Attributes:
+        address: By block; None if nothing lower was found.
+        height: The best height now.
+        floor: No placement is lower than this, by proof.
+    """
+
+    address: NDArray[np.int64] | None
+    height: int
+    floor: int
+
+
+def improve_exactly(
+    problem: Problem,
+    lives: Lives,
+    engine: Engine,
+    bounds: tuple[int, int],
+    tell: Callable[[int], float],
+) -> Improved:
+    """Look for lower placements until one reaches the bound, none can be lower, or the time is up.
+
+    Args:
+        problem: The blocks.
+        lives: Their lives.
+        engine: What searches.
+        bounds: The lowest height that is possible, and the height that is to be beaten.
+        tell: Told the height now and then; tells how many seconds are left.
+    """
+    floor, height = bounds
+    order = np.lexsort((problem.size, lives.upper, lives.lower))
+    blocks = problem.take(order)
+    lives = Lives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
+    step = _step(problem)
+    failures = np.zeros(lives.ticks + 1, np.float64)
+    best: NDArray[np.int64] | None = None
+    preferences = _preferences(blocks, lives, failures)
+    turn = 0
+    while height > floor and (left := tell(height)) > 0:
+        tasks = []
+        for _ in range(engine.searches):
+            preference, nodes = next(preferences)
+            capacity = _target(turn, (floor, height), step, problem.capacity)
+            tasks.append(_task(blocks, lives, preference, capacity))
+            turn += 1
+        for task, found in zip(tasks, engine.search(tasks, nodes, left, failures), strict=True):
+            if found.address is not None:
+                reached = int((found.address + blocks.size).max())
+                if reached < height:
+                    height = reached
+                    best = np.empty_like(found.address)
+                    best[order] = found.address
+            elif found.exhausted:
+                floor = max(floor, (task.capacity // step + 1) * step)
+    return Improved(best, height, min(floor, height))
+
+
+def _target(turn: int, bounds: tuple[int, int], step: int, capacity: int | None) -> int:
+    """The height to try next: mostly the capacity that is asked for until it is reached, then one within the bounds."""
+    floor, height = bounds
+    if capacity is not None and floor <= capacity < height and turn % _EASIER:
+        return capacity
+    floor = max(floor, capacity) if capacity is not None and capacity < height else floor
+    target = floor + int((height - floor) * _TARGETS[turn % len(_TARGETS)]) // step * step
+    return max(floor, min(target, height - step))
+
+
+def _task(blocks: Problem, lives: Lives, preference: NDArray[np.float64], capacity: int) -> Task:
+    order = np.argsort(-preference, kind="stable").astype(np.int32)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(1, len(order) + 1)
+    items = Items(lives, blocks.size, blocks.alignment)
+    return Task(items, rank, twins_of(items, order), capacity)
+
+
+def _step(problem: Problem) -> int:
+    """All heights of placements that rest on each other are multiples of this."""
+    aligned = problem.alignment[problem.alignment > 1]
+    return max(1, int(np.gcd.reduce(np.concatenate((problem.size, aligned)))))
+
+
+def _preferences(
+    blocks: Problem, lives: Lives, failures: NDArray[np.float64]
+) -> Iterator[tuple[NDArray[np.float64], int]]:
+    """For every search: what is preferred, by block, and how many nodes it may take."""
+    random = np.random.default_rng(0)
+    span = (lives.upper - lives.lower).astype(np.float64)
+    size = blocks.size.astype(np.float64)
+    lifetime = (blocks.upper - blocks.lower).astype(np.float64)
+    live = [lives.live[low:high] for low, high in zip(lives.lower.tolist(), lives.upper.tolist(), strict=True)]
+    peak = float(max(lives.live.max(initial=1), 1))
+    most = np.array([part.max() for part in live]) / peak
+    mean = np.array([part.mean() for part in live]) / peak
+    area = size * span
+    kinds = (size * lifetime, area, most, span, size, most**8 * area, most**8 * span, mean**4 * area)
+    turn = 0
+    while True:
+        turn += 1
+        for kind in kinds:
+            preference = kind
+            if turn > 1:
+                noise = np.exp(_NOISE * random.standard_normal(len(size)))
+                preference = kind * noise * (_weights(lives, failures) if turn % 2 else 1.0)
+            yield preference, _NODES * luby(turn)
+
+
+def _weights(lives: Lives, failures: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By block: how often a search failed at a tick of its life, as a share of the worst tick."""
+    worst = failures.max(initial=0.0)
+    if worst <= 0:
+        return np.ones(len(lives.lower))
+    spans = zip(lives.lower.tolist(), lives.upper.tolist(), strict=True)
+    shares = np.array([failures[low:high].max() for low, high in spans]) / worst
+    return np.asarray(_LEAST_WEIGHT + shares, np.float64)
+
+
+def luby(number: int) -> int:
+    """Item ``number``, from 1, of the sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..."""
+    power = 1 << number.bit_length() - 1
+    if number == 2 * power - 1:
+        return power
+    return luby(number - power + 1)

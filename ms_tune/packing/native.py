@@ -1,0 +1,122 @@
+"""The planner's inner loops in C: compiled once, kept in the cache, called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.errors import StandInBuildError
+from ms_tune.native.cache import cache_root, cached_folder
+from ms_tune.native.compiler import compile_library
+from ms_tune.packing.engine import Fit, Found, NumpyEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ms_tune.packing.engine import Engine, Items, Task
+    from ms_tune.texts import Message
+
+_FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
+_SOURCE = "placement.c"
+_LIBRARY = "libplacement.so"
+_MOST_THREADS = 8
+_SOLVED, _IMPOSSIBLE = 1, 0
+
+
+class CompiledEngine:
+    """First fit and search of ``placement.c``; see :class:`~ms_tune.packing.engine.Engine`."""
+
+    name = "compiled"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.searches = min(os.cpu_count() or 1, _MOST_THREADS)
+        self._threads = ThreadPoolExecutor(self.searches)
+        integer, long, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
+        self._first_fit = library.placement_first_fit
+        self._first_fit.argtypes = [integer, integer, *[pointer] * 5, long, ctypes.c_double, pointer]
+        self._first_fit.restype = long
+        self._search = library.placement_search
+        self._search.argtypes = [integer, integer, *[pointer] * 6, long, long, ctypes.c_double, *[pointer] * 3]
+
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
+        """See :class:`~ms_tune.packing.engine.Engine`."""
+        address = np.full(len(order), -1, np.int64)
+        lives = items.lives
+        inputs = _Inputs(lives.lower, lives.upper, items.size, items.alignment, order)
+        height = self._first_fit(len(order), lives.ticks, *inputs.pointers, limit, seconds, address.ctypes.data)
+        if height < 0:
+            raise MemoryError
+        return Fit(address, height)
+
+    def search(
+        self, tasks: Sequence[Task], most_nodes: int, seconds: float, failures: NDArray[np.float64]
+    ) -> list[Found]:
+        """See :class:`~ms_tune.packing.engine.Engine`; one thread a task.
+
+        The threads add to ``failures`` without locks: it only steers, and a lost addition does no harm.
+        """
+
+        def one(task: Task) -> Found:
+            return self._search_one(task, most_nodes, seconds, failures)
+
+        return [one(tasks[0])] if len(tasks) == 1 else list(self._threads.map(one, tasks))
+
+    def _search_one(self, task: Task, most_nodes: int, seconds: float, failures: NDArray[np.float64]) -> Found:
+        address = np.zeros(len(task.rank), np.int64)
+        nodes = ctypes.c_int64()
+        lives, size, alignment = task.items
+        inputs = _Inputs(lives.lower, lives.upper, size, alignment, task.rank, task.twin)
+        outcome = self._search(
+            *(len(task.rank), lives.ticks, *inputs.pointers, task.capacity, most_nodes, seconds),
+            *(failures.ctypes.data, address.ctypes.data, ctypes.byref(nodes)),
+        )
+        return Found(address if outcome == _SOLVED else None, outcome == _IMPOSSIBLE, nodes.value)
+
+
+class _Inputs:
+    """Arrays as C wants them, kept alive as long as their addresses are in use."""
+
+    def __init__(self, *arrays: NDArray[np.generic]) -> None:
+        self._arrays = [np.ascontiguousarray(array) for array in arrays]
+        self.pointers = [array.ctypes.data for array in self._arrays]
+
+
+@cache
+def best_engine() -> tuple[Engine, Message | None]:
+    """The compiled engine, or the one in numpy and why there is no other."""
+    try:
+        return CompiledEngine(ctypes.CDLL(str(_library()))), None
+    except StandInBuildError as error:
+        return NumpyEngine(), error.message
+    except OSError as error:  # compiled for another machine, or on a file system that runs nothing
+        from ms_tune.texts import msg  # noqa: PLC0415 - seldom needed
+
+        return NumpyEngine(), msg("placement.not-loaded", detail=str(error))
+
+
+def _library() -> Path:
+    source = files("ms_tune.packing").joinpath(_SOURCE).read_bytes()
+    key = hashlib.sha256(b"\0".join((source, " ".join(_FLAGS).encode(), platform.machine().encode()))).hexdigest()[:16]
+    folder = cached_folder(cache_root() / "native" / f"placement-{key}", lambda fresh: _build(source, fresh), _wait)
+    return folder / _LIBRARY
+
+
+def _build(source: bytes, folder: Path) -> None:
+    file = folder / _SOURCE
+    file.write_bytes(source)
+    compile_library(file, folder / _LIBRARY, dict(os.environ), _FLAGS)
+
+
+def _wait() -> None:
+    """Another process compiles it; that takes a second."""

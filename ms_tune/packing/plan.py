@@ -1,0 +1,188 @@
+"""Off-line placement of blocks: a portfolio of first-fit orders, improvement, and an exact stage for small problems.
+
+MindSpore up to 2.10 cannot take addresses of single tensors from outside (its ``PluggableAllocator`` is called for each
+unit of the pool, ``runtime/memory.py``), so a plan is a floor for what its pool could reach, and a guide.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ms_tune.packing.engine import Items
+from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
+from ms_tune.packing.folding import fold
+from ms_tune.packing.orders import portfolio
+from ms_tune.packing.placement import Plan, Problem, lives_of, lower_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ms_tune.packing.engine import Engine
+    from ms_tune.packing.placement import Lives
+
+_SEARCH_SECONDS = 9.0  # default limit where the exact stage runs
+_MANY_SECONDS, _MANY_BLOCKS = 0.7, 20_000  # default limit elsewhere, up to so many blocks,
+_SECONDS_PER_BLOCK = 35e-6  # and for each one more
+_NO_LIMIT = (1 << 63) - 2
+_NO_HURRY = 1e9
+_STALE = 40  # improvements that did not improve before one begins again at the best order
+
+
+class Progress(NamedTuple):
+    """How far the planner is.
+
+    Attributes:
+        seconds: Time used.
+        limit: Time that it may use.
+        lower_bound: Bytes.
+        height: Bytes of the best plan so far; None before the first.
+    """
+
+    seconds: float
+    limit: float
+    lower_bound: int
+    height: int | None
+
+
+@dataclass(slots=True, eq=False)
+class _Best:
+    """The best placement so far, and the clock."""
+
+    limit: float
+    bound: int
+    on_progress: Callable[[Progress], None]
+    begin: float
+    address: NDArray[np.int64] | None = None
+    height: int | None = None
+    method: str = "order"
+    name: str = ""
+    order: NDArray[np.int32] | None = None
+
+    def left(self) -> float:
+        return self.limit - (time.monotonic() - self.begin)
+
+    def tell(self, height: int | None) -> float:
+        """Tell how far it is; how many seconds are left."""
+        self.on_progress(Progress(time.monotonic() - self.begin, self.limit, self.bound, height))
+        return self.left()
+
+    def done(self) -> bool:
+        return self.height is not None and (self.height <= self.bound or self.left() <= 0)
+
+
+def default_seconds(count: int, engine: Engine) -> float:
+    """How long to plan so many blocks if nobody says: 9 s where the exact stage runs, else 0.7 s and more for very many."""
+    if count <= MOST_BLOCKS and engine.searches:
+        return _SEARCH_SECONDS
+    return _MANY_SECONDS + _SECONDS_PER_BLOCK * max(0, count - _MANY_BLOCKS)
+
+
+def plan(
+    problem: Problem,
+    engine: Engine,
+    seconds: float | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Plan:
+    """Place all blocks as low as can be found in the time.
+
+    Ends before the time if the height reaches the lower bound. The first order is always finished, so that there is a
+    plan in any case. The exact stage looks for a plan within the problem's capacity first, then for lower ones.
+
+    Args:
+        problem: The blocks.
+        engine: What runs the inner loops.
+        seconds: Time limit; None: see :func:`default_seconds`.
+        on_progress: Told now and then how far it is.
+    """
+    begin = time.monotonic()
+    folded = fold(problem)
+    smaller = folded.problem if folded else problem
+    limit = default_seconds(len(problem), engine) if seconds is None else seconds
+    result = _plan(smaller, engine, limit, on_progress, begin)
+    if folded:
+        address = result.address[folded.block]
+        bound = lower_bound(problem)  # the folded one's may be a little higher
+        proven = result.height <= bound
+        result = replace(
+            result, problem=problem, address=address, folded=folded.periods, lower_bound=bound, proven=proven
+        )
+    return result
+
+
+def _plan(
+    problem: Problem, engine: Engine, limit: float, on_progress: Callable[[Progress], None], begin: float
+) -> Plan:
+    lives = lives_of(problem)
+    bound = int(lives.live.max(initial=0))
+    best = _Best(limit, bound, on_progress, begin)
+    floor = bound
+    if len(problem):
+        _try_orders(problem, lives, engine, best)
+    if len(problem) <= MOST_BLOCKS and engine.searches and not best.done() and best.height is not None:
+        found = improve_exactly(problem, lives, engine, (bound, best.height), best.tell)
+        floor = found.floor
+        if found.address is not None:
+            best.address, best.height, best.method = found.address, found.height, "search"
+    elif len(problem):
+        _improve(problem, lives, engine, best)
+    height = best.height or 0
+    return Plan(
+        problem=problem,
+        address=np.zeros(0, np.int64) if best.address is None else best.address,
+        lower_bound=bound,
+        height=height,
+        method=best.method,
+        order=best.name,
+        seconds=time.monotonic() - begin,
+        engine=engine.name,
+        proven=height <= floor,
+    )
+
+
+def _try_orders(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> None:
+    """First fit in every order of the portfolio."""
+    items = Items(lives, problem.size, problem.alignment)
+    for name, order in portfolio(problem, lives):
+        if best.done():
+            return
+        limit, seconds = (_NO_LIMIT, _NO_HURRY) if best.height is None else (best.height - 1, best.left())
+        fit = engine.first_fit(items, order, limit, seconds)
+        if best.height is None or fit.height < best.height:
+            best.address, best.height, best.name, best.order = fit.address, fit.height, name, order
+        best.tell(best.height)
+
+
+def _improve(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> None:
+    """Squeaky wheel: the block that rises above the best height so far comes earlier the next time."""
+    random = np.random.default_rng(0)
+    if best.order is None or best.height is None:
+        return
+    items = Items(lives, problem.size, problem.alignment)
+    turns = _turns(best.order)
+    stale = 0
+    while not best.done():
+        order = np.argsort(turns, kind="stable").astype(np.int32)
+        fit = engine.first_fit(items, order, best.height - 1, best.left())
+        if fit.height < best.height:
+            best.address, best.height, best.order, best.method = fit.address, fit.height, order, "improved"
+            turns, stale = _turns(order), 0
+        else:
+            too_high = (fit.address >= 0) & (fit.address + problem.size >= best.height)
+            turns[too_high] *= random.uniform(0.2, 0.9, int(too_high.sum()))
+            stale += 1
+        if stale >= _STALE:
+            turns, stale = _turns(best.order) * random.uniform(0.9, 1.1, len(turns)), 0
+        best.tell(best.height)
+
+
+def _turns(order: NDArray[np.int32]) -> NDArray[np.float64]:
+    """By block: when its turn is."""
+    turns = np.empty(len(order), np.float64)
+    turns[order] = np.arange(1, len(order) + 1)
+    return turns

@@ -1,0 +1,1 @@
+"""Our own transformer, and what reads configs for it."""

@@ -1,0 +1,1 @@
+"""Configs of dynamic-graph frameworks, read into the neutral model."""

@@ -1,0 +1,159 @@
+"""Dynamic-graph configs, run with their own framework where it is installed, else with ms-tune's reference transformer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ms_tune.config.model import Sharding
+from ms_tune.dryrun.frameworks import Framework, mindspeed_framework, pynative_framework
+from ms_tune.dryrun.job import MindSpeedJob, PynativeJob, ReferenceJob
+from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
+from ms_tune.dryrun.schedule import enough_micro_batches
+from ms_tune.dryrun.shrink.mindspeed import framework_job
+from ms_tune.dryrun.shrink.pynative import trainer_job
+from ms_tune.dryrun.theory import theory_of
+from ms_tune.errors import UnsupportedError, UsageError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.layers.stage import resized, stage_of
+from ms_tune.reference_model.mindspeed import check_mindspeed_served, read_mindspeed
+from ms_tune.reference_model.pynative import check_pynative_served, read_pynative_job
+from ms_tune.reference_model.sizes import check_devices, check_sizes
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.config.model import TrainingConfig
+    from ms_tune.config.source import SourceFile
+    from ms_tune.layers.stage import Stage
+    from ms_tune.reference_model.read import DynamicJob, Placed
+    from ms_tune.texts import Message
+
+_READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}
+_SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYNATIVE: check_pynative_served}
+# So few micro-batches are run as they are: leaving some out would save no time worth mentioning. Sharded weights are
+# gathered anew for each of them, which takes longer.
+_FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
+
+
+def prepare(
+    source: SourceFile,
+    name: str,
+    request: DryrunRequest,
+    devices: int | None,
+    dialect: Dialect = Dialect.MINDSPEED_MS,
+) -> PreparedRun:
+    """A run of one stage of the reference transformer in the shape of the config.
+
+    Raises:
+        ConfigError: The framework would refuse the config.
+        UnsupportedError: The reference transformer does not do what the config asks for.
+        UsageError: There is no such stage.
+    """
+    job = _READERS[dialect](source, devices)
+    framework = None if request.reference else _framework(dialect)
+    if not isinstance(framework, Framework):
+        _SERVED[dialect](source, job.config)
+    check_devices(job, source.path)
+    check_sizes(job.config, source.path, job.names)
+    parallel, full = job.config.parallelism, _stage(job, request.stage)
+    stage = full if request.layers in (None, full.layers) else resized(full, request.layers or 0)
+    changes = () if stage is full else tuple(job.layer_changes(job.layers, _replaced(job.layers, stage)))
+    micro_batches, fewer = _micro_batches(job)
+    config = replace(job.config, batch=replace(job.config.batch, micro_batch_num=micro_batches))
+    world_size = job.devices
+    reference = ReferenceJob(config, stage, world_size // parallel.model_size, STEPS)
+    rank = request.stage * (world_size // parallel.pipeline)
+    run = PreparedRun(
+        job=reference,
+        dialect=dialect,
+        config_name=name,
+        packaged=request.config is None,
+        config_text=source.text,
+        files={},
+        world_size=world_size,
+        rank=rank,
+        stage=request.stage,
+        stages=parallel.pipeline,
+        layers=stage.layers,
+        shrunk=stage is not full,
+        model=msg("dryrun.model.reference"),
+        max_device_memory=None,
+        changes=(*changes, *fewer),
+        not_included=(*_not_started(framework), *job.not_included),
+        warnings=job.warnings,
+        kinds=stage.kinds,
+        theory=theory_of(reference, rank),
+    )
+    if not isinstance(framework, Framework):
+        return run
+    left = None if stage is full else _replaced(job.layers, stage)
+    return _by_framework(_with_theory_if_served(run, source, config), source, framework, left)
+
+
+def _stage(job: DynamicJob, index: int) -> Stage:
+    """A whole pipeline stage.
+
+    Raises:
+        UsageError: There is no such stage.
+    """
+    parallel = job.config.parallelism
+    if not 0 <= index < parallel.pipeline:
+        raise UsageError(msg("dryrun.stage", stage=index, stages=parallel.pipeline))
+    return stage_of(job.layers, index, parallel.pipeline, parallel.virtual_pipeline or 1)
+
+
+def _framework(dialect: Dialect) -> Framework | Message | None:
+    """The dialect's own framework, if it is installed; what it lacks, where that is worth telling."""
+    return mindspeed_framework() if dialect is Dialect.MINDSPEED_MS else pynative_framework()
+
+
+def _not_started(framework: Framework | Message | None) -> tuple[Message, ...]:
+    if framework is None or isinstance(framework, Framework):
+        return ()
+    return (msg("pynative.not-started", missing=framework),)
+
+
+def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: TrainingConfig) -> PreparedRun:
+    """The arithmetic is that of the reference transformer: where that would do something else, there is none."""
+    try:
+        _SERVED[run.dialect](source, config)
+    except UnsupportedError:
+        return replace(run, theory={})
+    return run
+
+
+def _by_framework(
+    run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[Placed] | None
+) -> PreparedRun:
+    """The same run with the framework's own code; ``left`` are the layers where some were left out."""
+    job: PynativeJob | MindSpeedJob
+    if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
+        job, files, changes = trainer_job(source, run.changes, left)
+        model = msg("pynative.by-trainer", framework=framework.name)
+        without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
+    else:
+        job, files, changes = framework_job(source, run.changes, framework)
+        model = msg("reference.by-framework", framework=framework.name)
+        without = [msg("reference.not-included.data")]
+    return replace(run, job=job, files=files, model=model, changes=changes, not_included=tuple(without))
+
+
+def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
+    """All layers of the model, one stage's as they are run."""
+    others = [place for place in layers if place[1] != stage.index]
+    own = [(number, stage.index, layer) for number, chunk in enumerate(stage.chunks) for layer in chunk.layers]
+    return sorted([*others, *own], key=lambda place: place[2].number)
+
+
+def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
+    """Micro-batches that are run: as many as it takes until memory repeats."""
+    parallel, wanted = job.config.parallelism, job.config.batch.micro_batch_num
+    if parallel.virtual_pipeline and wanted % parallel.pipeline:
+        return wanted, ()  # the first round is longer than it would be with fewer
+    enough = enough_micro_batches(parallel.pipeline, parallel.virtual_pipeline or 1)
+    if wanted <= max(_FEW[job.config.optimizer.sharding], enough):
+        return wanted, ()
+    key, factor = job.batch_key
+    return enough, (Change(key, wanted * factor, enough * factor),)

@@ -1,0 +1,1 @@
+"""What `dryrun` shows, in every form."""

@@ -1,0 +1,73 @@
+"""A simulated run beside a real one, as text and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.render.dryrun.json import VERSION
+from ms_tune.render.dryrun.stages import in_gib, show_table
+from ms_tune.render.dryrun.text import near
+from ms_tune.render.memory.text import signed
+
+if TYPE_CHECKING:
+    from ms_tune.dryrun.result import ComparedRank, RealComparison
+    from ms_tune.render.console import Console
+
+
+def show(comparison: RealComparison, console: Console) -> None:
+    """A row for each rank, then where the rank that needs most differs."""
+    names = {"simulated": near(comparison.simulated), "real": near(comparison.real)}
+    console.write(console.text("stages.compare.title", **names))
+    columns = ["rank", "simulated", "real", "difference", "share", "simulated_footprint", "real_footprint"]
+    show_table(console, columns, [_row(rank) for rank in comparison.ranks])
+    worst = max(comparison.ranks, key=lambda rank: rank.real.curve.peak_bytes)
+    rows = []
+    for content, amount in worst.real.peak.contents.items():
+        other = worst.simulated.peak.contents[content]
+        if amount or other:
+            label = console.text(f"memory.content.{content.value}")
+            rows.append([label, in_gib(other), in_gib(amount), signed(other - amount)])
+    console.write("")
+    show_table(console, ["content", "simulated", "real", "difference"], rows)
+    if comparison.only_real:
+        missing = ", ".join("–" if rank is None else str(rank) for rank in comparison.only_real)
+        console.write(console.text("stages.compare.only-real", ranks=missing))
+
+
+def _row(rank: ComparedRank) -> list[str]:
+    simulated, real = rank.simulated.curve, rank.real.curve
+    return [
+        "–" if rank.rank is None else str(rank.rank),
+        in_gib(simulated.peak_bytes),
+        in_gib(real.peak_bytes),
+        signed(simulated.peak_bytes - real.peak_bytes),
+        f"{simulated.peak_bytes / real.peak_bytes:.1%}" if real.peak_bytes else "–",
+        in_gib(simulated.footprint_bytes),
+        in_gib(real.footprint_bytes),
+    ]
+
+
+def to_json(comparison: RealComparison) -> dict[str, object]:
+    """The object that ``--compare-real --json`` prints; sizes are bytes."""
+    return {
+        "version": VERSION,
+        "simulated": str(comparison.simulated),
+        "real": str(comparison.real),
+        "ranks": [
+            {
+                "rank": rank.rank,
+                **{
+                    f"{name}_{what}": value
+                    for name, report in (("simulated", rank.simulated), ("real", rank.real))
+                    for what, value in (
+                        ("peak_bytes", report.curve.peak_bytes),
+                        ("footprint_bytes", report.curve.footprint_bytes),
+                        ("categories_at_peak", {c.value: size for c, size in report.peak.contents.items()}),
+                    )
+                },
+                "difference_bytes": rank.simulated.curve.peak_bytes - rank.real.curve.peak_bytes,
+            }
+            for rank in comparison.ranks
+        ],
+        "only_real": list(comparison.only_real),
+    }

@@ -1,0 +1,171 @@
+"""The result of ``dryrun`` in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.result import Verdict
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.render.dryrun import stages as dryrun_stages
+from ms_tune.render.memory import text as memory_text
+from ms_tune.units import gib
+
+if TYPE_CHECKING:
+    from ms_tune.dryrun.result import DryrunResult, StageResult
+    from ms_tune.render.console import Console
+
+_SHOWN_CHANGES = 12
+_SHOWN_HOLDERS = 5
+
+
+def show(result: DryrunResult, console: Console) -> None:
+    """Verdict first, then what holds the memory, then what the figures are worth."""
+    _show_run(result, console)
+    if result.stages:
+        worst = result.worst
+        _show_verdict(worst, console)
+        if len(result.stages) > 1 or worst.extrapolation:
+            dryrun_stages.show(result, console)
+        _show_theory(worst, console)
+        _show_saving(worst, console)
+        # By layer is left to `ms-tune memory`.
+        memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
+        console.write("")
+    else:
+        console.write("")
+        console.write(console.text("dryrun.show.compiled", count=len(result.runs)))
+        console.write("")
+    _show_changes(result, console)
+    _show_worth(result, console)
+    console.write("")
+    console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
+    console.write(console.text("dryrun.show.next", command=_next_command(result)))
+
+
+def _show_run(result: DryrunResult, console: Console) -> None:
+    run = result.worst.run if result.stages else result.runs[0]
+    console.write(
+        console.text(
+            "dryrun.show.run",
+            config=run.config_name,
+            model=console.say(run.model),
+            layers=run.layers,
+            stage=run.stage,
+            stages=run.stages,
+            rank=run.rank,
+            world=run.world_size,
+        )
+    )
+    versions = f"MindSpore {result.mindspore}" + (f", MindFormers {result.mindformers}" if result.mindformers else "")
+    text_id = "dryrun.show.real" if result.level is None else f"dryrun.show.backend.{result.backend.value}"
+    backend = console.text(text_id, level=result.level)
+    console.write(console.text("dryrun.show.with", versions=versions, backend=backend, seconds=f"{result.seconds:.1f}"))
+    if result.settings:
+        console.write(console.text("dryrun.show.settings", settings=", ".join(map(str, result.settings))))
+
+
+def _show_verdict(stage: StageResult, console: Console) -> None:
+    fits = stage.verdict is Verdict.FITS
+    verdict = console.paint(console.text(f"dryrun.show.{stage.verdict.value}"), "green" if fits else "red")
+    gap = abs(stage.limit.bytes - stage.judged_bytes)
+    comparison = console.text("dryrun.show.spare" if fits else "dryrun.show.missing", verdict=verdict, size=gib(gap))
+    source = console.say(stage.limit.source)
+    rows = [
+        ("peak", gib(stage.reading.peak_bytes), ""),
+        ("footprint", gib(stage.reading.footprint_bytes), console.text("dryrun.show.footprint-note")),
+    ]
+    whole = stage.extrapolation
+    if whole is not None:
+        note = console.text("dryrun.show.extrapolated-note", layers=whole.layers, runs=_runs(whole.from_layers))
+        rows.append(("extrapolated", gib(whole.peak_bytes), note))
+    rows.append(("usable", gib(stage.limit.bytes), f"{source} ({gib(stage.limit.device_bytes)})"))
+    console.write("")
+    for name, size, note in rows:
+        console.write(f"{memory_text.pad(console.text(f'dryrun.show.{name}'), 18)}{size:>12}   {note}".rstrip())
+    console.write(f"{memory_text.pad(console.text('dryrun.show.verdict'), 18)}{comparison}")
+
+
+def _runs(layers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, layers))
+
+
+def _show_theory(stage: StageResult, console: Console) -> None:
+    """What the stage holds for the whole run, beside what it should hold."""
+    console.write("")
+    if not stage.theory:
+        console.write(console.text("dryrun.show.no-theory"))
+        return
+    console.write(console.text("dryrun.show.theory", stage=stage.run.stage, layers=stage.run.layers))
+    for pair in stage.theory:
+        label = memory_text.pad(console.text(f"memory.content.{pair.content}"), 18)
+        difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
+        note = console.text("dryrun.show.by-theory", size=memory_text.size(pair.expected), difference=difference)
+        console.write(f"  {label}{memory_text.size(pair.measured):>12}   {note}")
+
+
+def _show_saving(stage: StageResult, console: Console) -> None:
+    """What the cheapest change would free where it matters most."""
+    layer = stage.layer_activations
+    if not layer:
+        return
+    console.write("")
+    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=memory_text.size(layer)))
+
+
+def _show_changes(result: DryrunResult, console: Console) -> None:
+    changes = result.runs[0].changes
+    if not changes:
+        return
+    console.write(console.text("dryrun.show.changes"))
+    for change in changes[:_SHOWN_CHANGES]:
+        text_id = "dryrun.show.removed" if change.after is None else "dryrun.show.changed"
+        before, after = _short(change.before), _short(change.after)
+        console.write("  " + console.text(text_id, key=change.key, before=before, after=after))
+    if len(changes) > _SHOWN_CHANGES:
+        more = len(changes) - _SHOWN_CHANGES
+        console.write("  " + console.text("dryrun.show.more-changes", count=more, file="changes.json"))
+    console.write("")
+
+
+def _show_worth(result: DryrunResult, console: Console) -> None:
+    title = "dryrun.show.worth.stand-in" if result.backend is Backend.STAND_IN else "dryrun.show.worth.cann"
+    console.write(console.text(title, level=result.level))
+    for message in result.not_included:
+        console.write(f"  - {console.say(message)}")
+
+
+def _next_command(result: DryrunResult) -> str:
+    """What to type next.
+
+    The packaged model ran: the user's own config. It does not fit: see what each layer recomputes. It fits with fewer
+    layers: run it whole. It fits: look at the memory.
+    """
+    run = result.runs[0]
+    if run.packaged:
+        return "ms-tune dryrun --layers 4 config.yaml"
+    if result.stages and result.verdict is Verdict.DOES_NOT_FIT:
+        served = run.dialect is Dialect.MINDFORMERS
+        return f"ms-tune {'normalize-recompute' if served else 'lint'} {run.config_name}"
+    if run.shrunk and result.stages and result.worst.extrapolation is None:
+        stage = f" --stage {run.stage}" if len(result.stages) == 1 and run.stages > 1 else ""
+        return f"ms-tune dryrun{stage} {run.config_name}"
+    if not result.stages:
+        return f"ms-tune dryrun {run.config_name}"
+    return f"ms-tune memory {near(result.folder)}"
+
+
+def near(path: Path) -> str:
+    """The path as seen from the working folder, if it lies below it."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    limit = 60
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,1 @@
+"""What `lint` shows, in every form."""

@@ -1,0 +1,43 @@
+"""What fixes would change, as a unified diff that ``patch`` and ``git apply`` take."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from ms_tune.render.lint.common import shown_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.lint.run import Outcome
+    from ms_tune.render.console import Console
+
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+_NO_NEWLINE = "\\ No newline at end of file"
+
+
+def write_diff(outcomes: Sequence[Outcome], console: Console) -> int:
+    """Write a diff for every file that fixes change; returns how many there are."""
+    changed = [outcome for outcome in outcomes if outcome.original is not None]
+    for outcome in changed:
+        if outcome.original is not None and outcome.report is not None:
+            name = shown_path(outcome.report.path)
+            for line in _diff(outcome.original, outcome.report.text, name):
+                console.write(console.paint(line, _COLOURS[line[0]]) if line[:1] in _COLOURS else line)
+    fixed = sum(outcome.fixed for outcome in changed)
+    console.note(console.text("lint.diff", count=fixed, files=len(changed)))
+    return len(changed)
+
+
+def _diff(old: str, new: str, name: str) -> Iterator[str]:
+    for line in difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}"):
+        yield line.removesuffix("\n")
+        if not line.endswith("\n"):
+            yield _NO_NEWLINE
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as ``patch`` sees them: a carriage return belongs to its line."""
+    parts = text.split("\n")
+    return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])

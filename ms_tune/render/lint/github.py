@@ -1,0 +1,39 @@
+"""Findings as annotations of GitHub Actions (workflow commands)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.finding import Severity
+from ms_tune.render.lint.common import shown_path
+
+if TYPE_CHECKING:
+    from ms_tune.lint.report import Report
+    from ms_tune.render.console import Console
+
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+def write_github(report: Report, console: Console) -> None:
+    """Write one workflow command a finding, the worst first: GitHub shows ten of each level in a step."""
+    found = [(finding, file) for file in report.files for finding in file.findings]
+    for finding, file in sorted(found, key=lambda pair: pair[0].severity.rank):
+        span = finding.span
+        places = {"file": shown_path(file.path), "line": span.line, "endLine": span.end_line}
+        if span.line == span.end_line:  # columns of another line would be refused
+            places |= {"col": span.column, "endColumn": span.end_column}
+        properties = ",".join(f"{name}={_property(str(value))}" for name, value in places.items())
+        title = _property(f"{finding.id} {finding.name}")
+        message = finding.message.say(console.language)
+        if finding.help is not None:
+            message += f"\n{console.text('lint.help-label')}: {finding.help.say(console.language)}"
+        console.write(f"::{_LEVELS[finding.severity]} {properties},title={title}::{_data(message)}")
+
+
+def _data(text: str) -> str:
+    """Escaped as ``@actions/core`` does it (toolkit, ``command.ts``)."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

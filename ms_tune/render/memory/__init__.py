@@ -1,0 +1,1 @@
+"""What `memory` shows, in every form."""

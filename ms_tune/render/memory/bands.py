@@ -1,0 +1,64 @@
+"""The memory curve by content, in few enough points for a chart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.render.memory.curve import thinned
+from ms_tune.trace.memory_block import NEVER_FREED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.memory.report import RankReport
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """Bytes in use at some ticks.
+
+    Attributes:
+        tick: The ticks.
+        used: Bytes by content's name; contents that never hold anything are left out. At each tick they add up to the
+            curve.
+        footprint: The footprint at each tick.
+    """
+
+    tick: list[int]
+    used: dict[str, list[int]]
+    footprint: list[int]
+
+
+def bands_of(rank: RankReport, points: int) -> Bands:
+    """The curve by content at about so many points, its extremes among them."""
+    ticks, _, footprint = thinned(rank.curve, points)
+    if not ticks:
+        return Bands([], {}, [])
+    # The last event of each tick counts, so that a point tells what is in use after it.
+    at = np.unique(np.array(ticks, np.int64))
+    keep = np.searchsorted(np.array(ticks), at, side="right") - 1
+    table, rows = rank.table, rank.curve.rows
+    codes = rank.contents.codes[rows]
+    used = {}
+    for code, content in enumerate(rank.peak.contents):
+        mine = rows[codes == code]
+        if len(mine):
+            used[content.value] = _in_use(table.start[mine], table.end[mine], table.size[mine], at).tolist()
+    return Bands(at.tolist(), used, [footprint[place] for place in keep.tolist()])
+
+
+def _in_use(
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    size: NDArray[np.int64],
+    at: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    freed = end != NEVER_FREED
+    tick = np.concatenate([end[freed], start])
+    order = np.argsort(tick, kind="stable")
+    total = np.cumsum(np.concatenate([-size[freed], size])[order])
+    place = np.searchsorted(tick[order], at, side="right") - 1
+    return np.where(place >= 0, total[np.maximum(place, 0)], 0)

@@ -1,0 +1,298 @@
+"""The result of ``memory`` in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.render.memory.curve import block_graph
+from ms_tune.units import GIB, KIB, MIB, gib, mib
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.memory.comparison import Comparison, RankComparison
+    from ms_tune.memory.findings import MemoryFinding
+    from ms_tune.memory.groups import Breakdown
+    from ms_tune.memory.report import MemoryReport, RankReport
+    from ms_tune.memory.steps import Span
+    from ms_tune.render.console import Console
+
+_BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def show_report(report: MemoryReport, console: Console, top: int) -> None:
+    """Verdict first, then what holds the memory, then what to do."""
+    worst = report.worst
+    _show_verdict(worst, console)
+    if len(worst.table):
+        _show_curve(worst, console)
+        _show_contents(worst.peak, console)
+        _show_holders(worst.peak, console, top)
+        _show_groups("layers", worst.peak, console, top)
+        _show_groups("parameters", worst.peak, console, top)
+        _show_activations(worst, console, top)
+        _show_theory(worst, console)
+    if len(report.ranks) > 1:
+        _show_ranks(report, console)
+    _show_findings(report.all_findings, console)
+    console.write("")
+    console.write(console.text("memory.show.next", path=report.source))
+
+
+def show_breakdown(parts: Breakdown, console: Console, top: int) -> None:
+    """The memory at a tick that the user names."""
+    _show_contents(parts, console)
+    _show_holders(parts, console, top)
+    _show_groups("layers", parts, console, top)
+
+
+def _show_verdict(rank: RankReport, console: Console) -> None:
+    name = console.text("memory.show.rank", rank=rank.rank) + ": " if rank.rank is not None else ""
+    console.write(name + console.text("memory.show.rows", rows=f"{len(rank.table):,}", steps=len(rank.steps.ends)))
+    if not len(rank.table):
+        console.write(console.text("memory.empty"))
+        return
+    peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
+    phase = next((span.phase for span in rank.spans if _covers(span, rank.curve.peak_tick)), None)
+    in_phase = ""
+    if phase is not None:
+        in_phase = console.text("memory.show.in-phase", phase=console.text(f"memory.phase.{phase.value}"))
+    console.write("")
+    at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=in_phase)
+    _line(console, "peak", size(peak), at)
+    holes = console.text("memory.show.holes", free=size(rank.map.free_bytes), hole=size(rank.map.largest_hole))
+    _line(console, "footprint", size(footprint), holes)
+    if rank.host_rows:
+        _line(console, "host", size(rank.host_bytes), console.text("memory.show.offloaded", rows=f"{rank.host_rows:,}"))
+    if rank.limit_bytes is not None:
+        fits = peak <= rank.limit_bytes
+        gap = size(abs(rank.limit_bytes - peak))
+        verdict = console.text("memory.show.fits" if fits else "memory.show.too-much", size=gap)
+        _line(console, "limit", size(rank.limit_bytes), console.paint(verdict, "green" if fits else "red"))
+
+
+def _covers(span: Span, tick: int) -> bool:
+    return span.start <= tick < span.end
+
+
+def _line(console: Console, name: str, amount: str, note: str) -> None:
+    console.write(f"{pad(console.text(f'memory.show.{name}'), _LABEL)}{amount:>12}   {note}")
+
+
+def _show_curve(rank: RankReport, console: Console) -> None:
+    width = max(20, min(console.rich.width, 120) - 14)
+    ticks = int(rank.curve.tick[-1] - rank.curve.tick[0])
+    console.write("")
+    console.write(console.text("memory.show.curve", ticks=f"{ticks:,}"))
+    lines = block_graph(rank.curve, width, _CURVE_LINES, rank.steps.ends)
+    for number, line in enumerate(lines):
+        label = size(rank.curve.peak_bytes) if not number else "0" if number == len(lines) - 1 else ""
+        console.write(f"{label:>12} {line}".rstrip())
+
+
+def _show_contents(parts: Breakdown, console: Console) -> None:
+    total = sum(parts.contents.values())
+    console.write("")
+    console.write(console.text("memory.show.contents", tick=parts.tick))
+    for content, amount in parts.contents.items():
+        share = amount / total if total else 0
+        label = console.text(f"memory.content.{content.value}")
+        bar = "█" * round(share * _BAR)
+        console.write(f"  {pad(label, _LABEL)}{size(amount):>12} {share:>6.1%}  {bar}".rstrip())
+
+
+def _show_holders(parts: Breakdown, console: Console, top: int) -> None:
+    with_tensors = any(holder.tensor for holder in parts.holders[:top])
+    columns = ["size", "count", "content", "operator", *(["tensor"] if with_tensors else []), "where"]
+    rows = []
+    for holder in parts.holders[:top]:
+        what = console.text(f"memory.content.{holder.content.value}")
+        tensor = [holder.tensor] if with_tensors else []
+        rows.append([size(holder.bytes), str(holder.count), what, holder.operator or "–", *tensor, near(holder.where)])
+    console.write("")
+    console.write(console.text("memory.show.largest"))
+    _table(console, columns, rows)
+    rest = parts.holders[top:]
+    if rest:
+        more = size(sum(holder.bytes for holder in rest))
+        console.write(console.text("memory.show.more", count=len(rest), size=more))
+
+
+def _show_groups(name: str, parts: Breakdown, console: Console, top: int) -> None:
+    """The memory by ``layers`` or ``parameters``."""
+    groups = parts.layers if name == "layers" else parts.parameters
+    if not any(group.key for group in groups):
+        return
+    total = max(1, sum(parts.contents.values()))
+    rows = []
+    for group in groups[:top]:
+        largest = sorted(group.contents.items(), key=lambda item: -item[1])[:2]
+        what = ", ".join(f"{console.text(f'memory.content.{content.value}')} {size(part)}" for content, part in largest)
+        key = group.key or console.text("memory.outside")
+        rows.append([size(group.bytes), f"{group.bytes / total:.1%}", str(group.count), key, what])
+    console.write("")
+    console.write(console.text(f"memory.show.{name}"))
+    _table(console, ["size", "share", "count", name.removesuffix("s"), "content"], rows)
+
+
+def _show_activations(rank: RankReport, console: Console, top: int) -> None:
+    layers = [layer for layer in rank.activations if layer.layer]
+    if not layers:
+        return
+    peak = size(rank.recompute.peak)
+    console.write("")
+    console.write(console.text("memory.show.activations", saving=size(rank.recompute.saving), peak=peak))
+    largest = sorted(layers, key=lambda layer: -layer.bytes)[:top]
+    kept = [layer for layer in layers if layer in largest]
+    _table(
+        console,
+        ["size", "count", "layer"],
+        [[size(layer.bytes), str(layer.count), layer.layer] for layer in kept],
+    )
+
+
+def _show_theory(rank: RankReport, console: Console) -> None:
+    theory, padding = rank.theory, rank.padding_at_peak()
+    console.write("")
+    if theory.states:
+        console.write(console.text("memory.show.theory", weights=size(theory.weights), count=theory.parameters))
+        rows = [
+            [
+                console.text(f"memory.content.{each.content.value}"),
+                size(each.measured),
+                size(each.expected),
+                f"{each.measured / each.expected:.2f}" if each.expected else "–",
+                console.text("memory.show.shards", count=each.shards) if each.shards else "",
+            ]
+            for each in theory.states
+        ]
+        _table(console, ["content", "size", "theory", "ratio", "remark"], rows)
+    if padding is not None:
+        console.write(console.text("memory.show.padding", size=size(padding)))
+
+
+def _show_ranks(report: MemoryReport, console: Console) -> None:
+    console.write("")
+    console.write(console.text("memory.show.ranks"))
+    rows = []
+    for rank, stage in zip(report.ranks, report.stages, strict=True):
+        largest = sorted(rank.peak.contents.items(), key=lambda item: -item[1])[:3]
+        what = ", ".join(f"{console.text(f'memory.content.{content.value}')} {size(part)}" for content, part in largest)
+        peak, footprint = size(rank.curve.peak_bytes), size(rank.curve.footprint_bytes)
+        rows.append([_or_dash(rank.rank), _or_dash(stage), peak, footprint, what])
+    _table(console, ["rank", "stage", "peak", "footprint", "content"], rows)
+
+
+def _show_findings(findings: Sequence[MemoryFinding], console: Console) -> None:
+    console.write("")
+    if not findings:
+        console.write(console.text("memory.show.nothing-found"))
+        return
+    console.write(console.text("memory.show.findings"))
+    for finding in findings:
+        severity = finding.check.severity.value
+        label = console.paint(console.text(f"memory.severity.{severity}"), _COLOURS[severity])
+        where = f" (rank {finding.rank})" if finding.rank is not None else ""
+        console.write(f"  {label}[{finding.check.id}] {finding.title(console.language)}{where}")
+        console.write(f"    {finding.message(console.language)}")
+        if finding.stack:
+            console.write(f"    {console.text('memory.show.allocated-by')}")
+            for frame in finding.stack[-_FRAMES:]:
+                console.write(f"      {frame.file}:{frame.line} {frame.function}")
+        console.write(f"    {console.text('memory.show.do', help=finding.help(console.language))}")
+
+
+def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
+    """What grew, what vanished."""
+    for pair in comparison.ranks:
+        _show_pair(pair, console, top)
+    missing = (*comparison.only_before, *comparison.only_after)
+    if missing:
+        console.write(console.text("memory.diff.only", ranks=", ".join(_or_dash(rank) for rank in missing)))
+    if not comparison.ranks:
+        console.write(console.text("memory.diff.none"))
+
+
+def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
+    before, after = size(pair.before.curve.peak_bytes), size(pair.after.curve.peak_bytes)
+    rank = _or_dash(pair.after.rank)
+    console.write(console.text("memory.diff.title", rank=rank, before=before, after=after, change=signed(pair.bytes)))
+    if not pair.changes:
+        console.write(console.text("memory.diff.same"))
+        return
+    for content, amount in pair.contents.items():
+        if amount:
+            console.write(f"  {pad(console.text(f'memory.content.{content.value}'), _LABEL)}{signed(amount):>13}")
+    rows = [
+        [
+            signed(change.bytes),
+            size(change.before),
+            size(change.after),
+            console.text(f"memory.content.{change.content.value}"),
+            change.operator or "–",
+            near(change.where),
+        ]
+        for change in pair.changes[:top]
+    ]
+    _table(console, ["change", "before", "after", "content", "operator", "where"], rows)
+    console.write("")
+
+
+def _table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box  # noqa: PLC0415 - imported late: start-up time
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    right = {
+        "size",
+        "share",
+        "count",
+        "peak",
+        "footprint",
+        "change",
+        "before",
+        "after",
+        "rank",
+        "stage",
+        "theory",
+        "ratio",
+    }
+    folding = {"where", "layer", "parameter", "content", "operator", "tensor"}
+    for name in columns:
+        title = console.text(f"memory.column.{name}")
+        fold = name in folding
+        table.add_column(title, justify="right" if name in right else "left", no_wrap=not fold, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.rich.print(table)
+
+
+def size(amount: int) -> str:
+    """Bytes as a person reads them."""
+    if 0 < amount < MIB // 10:
+        return f"{amount / KIB:,.1f} KiB"
+    return gib(amount) if amount >= GIB else mib(amount)
+
+
+def signed(amount: int) -> str:
+    """A difference of bytes with its sign."""
+    return ("+" if amount > 0 else "−" if amount < 0 else "") + size(abs(amount))
+
+
+def near(where: str) -> str:
+    """A long place by its last parts: ``…/27-TransformerLayer/mlp-MLP``."""
+    parts = where.split("/")
+    most = 3
+    return where if len(parts) <= most else "…/" + "/".join(parts[-most:])
+
+
+def pad(text: str, width: int) -> str:
+    """Pad to a width in terminal cells; a Chinese character takes two."""
+    from rich.cells import cell_len  # noqa: PLC0415 - imported late: start-up time
+
+    return text + " " * max(width - cell_len(text), 1)
+
+
+def _or_dash(value: int | None) -> str:
+    return "–" if value is None else str(value)

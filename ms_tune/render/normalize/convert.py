@@ -1,0 +1,71 @@
+"""The settings that a conversion between dialects gives, as YAML or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.render.normalize.json import problems_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ms_tune.layers import Problem
+    from ms_tune.texts import Language
+
+_VERSION = 1
+
+
+def conversion_json(
+    dialect: str, values: Mapping[str, object], problems: Sequence[Problem], language: Language
+) -> dict[str, object]:
+    """The conversion's JSON form; its keys are documented in ``docs/normalize-recompute.md``."""
+    return {
+        "version": _VERSION,
+        "dialect": dialect,
+        "settings": dict(values),
+        "problems": problems_json(problems, language),
+    }
+
+
+def conversion_yaml(values: Mapping[str, object]) -> str:
+    """The settings as YAML, ready to be put into a config."""
+    return "\n".join(_lines(_nested(values), ""))
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, object]:
+    """Dotted keys as sections in sections."""
+    top: dict[str, object] = {}
+    for key, value in values.items():
+        section = top
+        *parents, name = key.split(".")
+        for parent in parents:
+            inner = section.setdefault(parent, {})
+            assert isinstance(inner, dict)  # noqa: S101 - a key is a section or a value, not both
+            section = inner
+        section[name] = value
+    return top
+
+
+def _lines(section: Mapping[str, object], indent: str) -> list[str]:
+    lines = []
+    for key, value in section.items():
+        name = key if key.isidentifier() else _quoted(key)
+        if isinstance(value, dict) and value:
+            lines += [f"{indent}{name}:", *_lines(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{name}: {_spelled(value)}")
+    return lines
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_spelled, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(str(key))}: {_spelled(item)}" for key, item in value.items()) + "}"
+    if value is None:
+        return "null"
+    return _quoted(value) if isinstance(value, str) else str(value)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,1 @@
+"""What `packing` shows, in every form."""

@@ -1,0 +1,65 @@
+"""The result of ``ms-tune memory import-memlog``, in the terminal and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.render.packing import text as placement
+from ms_tune.render.packing.text import amount
+
+if TYPE_CHECKING:
+    from ms_tune.allocator.memlog_report import MemLogReport
+    from ms_tune.render.console import Console
+    from ms_tune.render.packing.text import PlanReport
+    from ms_tune.trace.memlog import MemLog
+
+
+def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport) -> dict[str, object]:
+    """The report of ``--json``."""
+    shares = [(share.kind.value, share) for share in analysis.shares]
+    shares.append(("activations", analysis.activations))
+    return {
+        "allocations": len(log.blocks),
+        "iterations": log.iterations,
+        "micro_batches": log.micro_batches,
+        "layers": len(log.layers),
+        "theoretical_peak_bytes": analysis.peak,
+        "theoretical_peak_event": analysis.peak_time,
+        "parts": {
+            name: {"blocks": share.blocks, "at_peak_bytes": share.at_peak, "own_peak_bytes": share.own_peak}
+            for name, share in shares
+        },
+        "torch": {
+            "allocated_bytes": analysis.torch_allocated,
+            "reserved_bytes": analysis.torch_reserved,
+            "utilisation": analysis.torch_utilisation,
+        },
+        "plan": placement.to_json(plan),
+    }
+
+
+def show(log: MemLog, analysis: MemLogReport, plan: PlanReport, console: Console) -> None:
+    """What was traced, the peak and its parts, PyTorch's allocator, the plan."""
+    import rich.box  # noqa: PLC0415 - imported late: start-up time
+    import rich.table  # noqa: PLC0415
+
+    counts = {"blocks": len(log.blocks), "layers": len(log.layers)}
+    counts |= {"iterations": log.iterations, "micro_batches": log.micro_batches}
+    console.write(console.text("memlog.show.trace", **{name: f"{count:,}" for name, count in counts.items()}))
+    console.write(f"{console.text('memlog.show.peak')}: {amount(analysis.peak)}")
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
+    table.add_column(console.text("memlog.column.kind"))
+    for column in ("blocks", "at-peak", "own-peak"):
+        table.add_column(console.text(f"memlog.column.{column}"), justify="right")
+    for name, share in [(share.kind.value, share) for share in analysis.shares] + [
+        ("activations", analysis.activations)
+    ]:
+        cells = (f"{share.blocks:,}", amount(share.at_peak), amount(share.own_peak))
+        table.add_row(console.text(f"memlog.kind.{name}"), *cells)
+    console.rich.print(table)
+    torch = {"allocated": amount(analysis.torch_allocated), "reserved": amount(analysis.torch_reserved)}
+    console.write(console.text("memlog.show.torch", utilisation=f"{analysis.torch_utilisation:.2%}", **torch))
+    console.write(console.text("memlog.show.note"))
+    console.write("")
+    console.write(console.text("memlog.show.plan"))
+    placement.show_plan(plan, console)

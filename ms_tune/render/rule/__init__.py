@@ -1,0 +1,1 @@
+"""What `rule` shows, in every form."""

@@ -1,0 +1,1 @@
+"""What `what_if` shows, in every form."""

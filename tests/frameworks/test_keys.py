@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import REQUIRED, by_section, names, tables
+from ms_tune.frameworks.keys.pynative import OPEN
+from tests.config.corpus import SITE_PACKAGES, wheel_configs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAMEWORK = SITE_PACKAGES / "mindformers"
+TYPES = {
+    "int",
+    "float",
+    "str",
+    "bool",
+    "list",
+    "dict",
+    "null",
+    "list[dict]",
+    "list[int]",
+    "list[float]",
+    "list[str]",
+    "list[list[int]]",
+}
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_tables_are_well_formed(dialect: Dialect) -> None:
+    keys = tables(dialect)
+    assert len(keys) > 100
+    for key in keys:
+        assert set(key.types) <= TYPES, key
+        assert all(key.path), key
+        assert key.text.en.isascii(), key
+        assert not key.text.zh.isascii(), key
+        if key.default not in (None, REQUIRED) and key.choices:
+            assert key.default in key.choices, key
+    paths = [(key.path, key.since, key.until) for key in keys]
+    assert len(set(paths)) == len(paths)
+
+
+def test_versions_choose_the_keys() -> None:
+    old, new = (by_section(Dialect.MINDFORMERS_PYNATIVE, version) for version in ("2.0.0", "2.1"))
+    assert "rampup_batch_size" not in old["training",]
+    assert "rampup_batch_size" in new["training",]
+    assert set(old["monitor", "tensorboard"]).isdisjoint(new["monitor", "tensorboard"])
+    general = by_section(Dialect.MINDFORMERS, "1.7.1")[()]
+    assert "ckpt_use_legacy_format" in general
+    assert "use_legacy_format" not in general
+
+
+def test_sections_are_known_by_name() -> None:
+    assert "tensor_model_parallel_size" in names(Dialect.MINDSPEED_MS, ("parallel_config",))
+    assert names(Dialect.MINDSPEED_MS, ("nothing",)) == frozenset()
+
+
+def test_only_the_dialect_asked_for_is_read() -> None:
+    code = (
+        "import sys; from ms_tune.frameworks.keys import tables; from ms_tune.config.recognise import Dialect;"
+        "tables(Dialect.MINDSPEED_MS); print([m for m in sys.modules if m.endswith(('keys.pynative', 'keys.mindformers'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def classes(path: Path) -> dict[str, list[str]]:
+    """Names that are assigned in the bodies of classes, without private ones."""
+    found = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            plain = [one.targets[0] for one in node.body if isinstance(one, ast.Assign)]
+            typed = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+            found[node.name] = [
+                one.id for one in (*plain, *typed) if isinstance(one, ast.Name) and not one.id.startswith("_")
+            ]
+    return found
+
+
+@pytest.mark.skipif(not wheel_configs(), reason="mindformers is not installed")
+def test_the_template_of_the_installed_mindformers_has_the_same_keys() -> None:
+    template = classes(FRAMEWORK / "tools" / "register" / "template.py")
+    for name, section in (
+        ("ParallelConfig", "parallel_config"),
+        ("RecomputeConfig", "recompute_config"),
+        ("SwapConfig", "swap_config"),
+        ("MoEConfig", "moe_config"),
+        ("RunnerConfig", "runner_config"),
+        ("MonitorConfig", "monitor_config"),
+    ):
+        assert names(Dialect.MINDFORMERS, (section,)) == set(template[name]), section
+    assert set(template["GeneralConfig"]) <= names(Dialect.MINDFORMERS)
+    assert set(template["MsParallelConfig"]) - names(Dialect.MINDFORMERS, ("parallel",)) == {
+        "strategy_ckpt_save_file"
+    } - names(Dialect.MINDFORMERS, ("parallel",))
+
+
+@pytest.mark.skipif(not wheel_configs(), reason="mindformers is not installed")
+def test_the_model_keys_of_the_installed_mindformers_are_known() -> None:
+    source = (FRAMEWORK / "parallel_core" / "transformer_config_utils.py").read_text(encoding="utf-8")
+    mapping = next(
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMMON_CONFIG_MAPPING"
+    )
+    assert isinstance(mapping, ast.Dict)
+    written = {
+        one.value
+        for part in mapping.keys
+        if part is not None
+        for one in ast.walk(part)
+        if isinstance(one, ast.Constant)
+    }
+    known = names(Dialect.MINDFORMERS, ("model", "model_config")) | {
+        name for section in ("parallel_config", "recompute_config") for name in names(Dialect.MINDFORMERS, (section,))
+    }
+    # The other names of keys of parallel_config belong there.
+    elsewhere = {
+        *("data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "sequence_parallel"),
+        *(
+            "context_parallel_size",
+            "expert_model_parallel_size",
+            "expert_model_parallel",
+            "expert_tensor_parallel_size",
+        ),
+    }
+    assert written - known == elsewhere
+
+
+def test_open_sections_are_sections() -> None:
+    sections = by_section(Dialect.MINDFORMERS_PYNATIVE)
+    assert set(OPEN) <= set(sections)

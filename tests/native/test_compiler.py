@@ -1,0 +1,146 @@
+"""Finding a C compiler that works."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.errors import ExitCode, StandInBuildError
+from ms_tune.native.compiler import compile_library, find_compilers
+from ms_tune.texts import Language, render
+from tests.dryrun.machine import C_COMPILER, needs_c_compiler, needs_zig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE = '__attribute__((visibility("default"))) int answer(void) { return 42; }'
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "build" / "standin.c"
+    path.parent.mkdir()
+    path.write_text(SOURCE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is the whole PATH."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_zig(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ziglang" else real(name))
+
+
+def program(folder: Path, name: str, script: bytes) -> None:
+    path = folder / name
+    path.write_bytes(b"#!/bin/sh\n" + script + b"\n")
+    path.chmod(0o755)
+
+
+def working(folder: Path, name: str) -> None:
+    assert C_COMPILER is not None
+    program(folder, name, f'PATH="{os.defpath}:/usr/local/bin" exec "{C_COMPILER}" "$@"'.encode())
+
+
+def loads(library: Path) -> bool:
+    return int(ctypes.CDLL(str(library)).answer()) == 42
+
+
+@pytest.mark.usefixtures("tools", "no_zig")
+def test_no_compiler_at_all_is_told_with_a_way_out(source: Path) -> None:
+    assert find_compilers() == ()
+    with pytest.raises(StandInBuildError) as caught:
+        compile_library(source, source.with_name("out.so"), dict(os.environ))
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert caught.value.hint is not None
+    assert "ziglang" in render(caught.value.hint, Language.EN)
+    assert "ziglang" in render(caught.value.hint, Language.ZH)
+
+
+@needs_c_compiler
+@pytest.mark.usefixtures("no_zig")
+def test_the_systems_compiler_builds_a_library_that_loads(source: Path) -> None:
+    library = source.with_name("out.so")
+    assert compile_library(source, library, dict(os.environ)).name in ("cc", "gcc", "clang")
+    assert loads(library)
+
+
+@needs_c_compiler
+@pytest.mark.usefixtures("no_zig")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(b"exit 1", id="fails"),
+        pytest.param(b"exit 0", id="writes nothing"),
+        pytest.param(b"kill -9 $$", id="is killed"),
+        pytest.param(b"printf '\\377\\376 cannot\\n' >&2; exit 1", id="complains in another encoding"),
+    ],
+)
+def test_a_broken_compiler_gives_way_to_the_next(source: Path, tools: Path, broken: bytes) -> None:
+    program(tools, "cc", broken)
+    working(tools, "gcc")
+    library = source.with_name("out.so")
+    assert compile_library(source, library, dict(os.environ)).name == "gcc"
+    assert loads(library)
+
+
+@needs_c_compiler
+@pytest.mark.usefixtures("no_zig")
+def test_a_compiler_that_cannot_be_started_gives_way_to_the_next(source: Path, tools: Path) -> None:
+    (tools / "cc").write_bytes(b"#!/no/such/interpreter\n")
+    (tools / "cc").chmod(0o755)
+    working(tools, "gcc")
+    assert compile_library(source, source.with_name("out.so"), dict(os.environ)).name == "gcc"
+
+
+@needs_c_compiler
+@pytest.mark.usefixtures("no_zig")
+def test_a_compiler_that_hangs_gives_way_to_the_next(
+    source: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = subprocess.run
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        if command[0].endswith("/cc"):
+            raise subprocess.TimeoutExpired(command, 300)
+        assert options["timeout"]
+        return real(command, **options)  # type: ignore[call-overload, no-any-return]
+
+    program(tools, "cc", b"exit 0")
+    working(tools, "gcc")
+    monkeypatch.setattr(subprocess, "run", run)
+    assert compile_library(source, source.with_name("out.so"), dict(os.environ)).name == "gcc"
+
+
+@pytest.mark.usefixtures("no_zig")
+def test_when_all_fail_the_complaints_of_all_are_told(source: Path, tools: Path) -> None:
+    program(tools, "cc", b"echo cc is broken >&2; exit 1")
+    program(tools, "gcc", b"exit 77")
+    with pytest.raises(StandInBuildError) as caught:
+        compile_library(source, source.with_name("out.so"), dict(os.environ))
+    assert "cc: cc is broken" in str(caught.value)
+    assert "gcc: exit code 77" in str(caught.value)
+    assert caught.value.hint is not None
+
+
+@needs_zig
+@pytest.mark.usefixtures("tools")
+def test_zig_builds_a_library_on_a_machine_without_a_compiler(source: Path) -> None:
+    library = source.with_name("out.so")
+    # A home that cannot be written: its path leads through a regular file.
+    environment = {**os.environ, "PATH": "", "HOME": str(source / "home"), "XDG_CACHE_HOME": str(source / "cache")}
+    assert compile_library(source, library, environment).name == "zig cc"
+    assert loads(library)

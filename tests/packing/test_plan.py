@@ -1,0 +1,179 @@
+"""Off-line placement against brute force, against problems whose best height is known, and on real traces."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ms_tune.packing.engine import Engine, NumpyEngine
+from ms_tune.packing.exact import luby
+from ms_tune.packing.native import CompiledEngine, best_engine
+from ms_tune.packing.orders import portfolio
+from ms_tune.packing.placement import lives_of, lower_bound, most_live
+from ms_tune.packing.plan import Progress, plan
+from tests.allocator.problems import Row, cut, faults, live_sum, optimum, problem, problems, rows_of, small_problems
+
+ALLOCATION = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation"
+
+
+@pytest.fixture(scope="module", params=["compiled", "numpy"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if request.param == "numpy":
+        return NumpyEngine()
+    return compiled()
+
+
+def compiled() -> Engine:
+    found, _ = best_engine()
+    if not isinstance(found, CompiledEngine):
+        pytest.skip("no C compiler here")
+    return found
+
+
+def shared(name: str) -> list[Row]:
+    if not ALLOCATION.is_dir():
+        pytest.skip("the shared fixtures are not on this machine")
+    with (ALLOCATION / name).open(encoding="utf-8", newline="") as file:
+        return [(int(row["lower"]), int(row["upper"]), int(row["size"]), 1) for row in csv.DictReader(file)]
+
+
+class TestOptimal:
+    @settings(max_examples=150)
+    @given(small_problems())
+    def test_small_problems_are_planned_as_low_as_brute_force_does(self, rows: list[Row]) -> None:
+        result = plan(problem(rows), compiled(), seconds=20)
+        assert faults(result) == []
+        assert result.height == optimum(rows)
+        assert result.proven
+
+    @pytest.mark.parametrize(("count", "seed"), [(20, 0), (40, 1), (60, 2), (80, 3)])
+    def test_pieces_of_a_rectangle_fill_it_again(self, count: int, seed: int) -> None:
+        rows = cut(count, 60, 1000, seed)
+        result = plan(problem(rows), compiled(), seconds=60)
+        assert (result.height, result.lower_bound, faults(result)) == (1000, 1000, [])
+
+    def test_a_height_that_cannot_be_reached_is_proven_so(self) -> None:
+        # A ring of three: each two meet, so two of them lie side by side above or below the bar of the third.
+        rows = [(0, 2, 2, 1), (1, 3, 2, 1), (2, 4, 2, 1), (3, 5, 2, 1), (0, 1, 1, 1), (4, 5, 1, 1), (0, 5, 1, 1)]
+        result = plan(problem(rows), compiled(), seconds=20)
+        assert result.height == optimum(rows)
+        assert result.proven
+
+
+class TestValid:
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(rows=problems())
+    def test_every_plan_is_valid_and_not_below_the_bound(self, engine: Engine, rows: list[Row]) -> None:
+        result = plan(problem(rows), engine, seconds=0.05)
+        assert faults(result) == []
+        assert result.lower_bound == live_sum(rows) <= result.height
+        assert result.height == max(start + row[2] for row, start in zip(rows, result.address.tolist(), strict=True))
+
+    @settings(max_examples=60)
+    @given(problems(most=80), st.integers(0, 20))
+    def test_both_engines_place_alike(self, rows: list[Row], which: int) -> None:
+        from ms_tune.packing.engine import Items  # noqa: PLC0415 - only here
+
+        blocks = problem(rows)
+        lives = lives_of(blocks)
+        orders = [order for _, order in portfolio(blocks, lives)]
+        order = orders[which % len(orders)]
+        items = Items(lives, blocks.size, blocks.alignment)
+        ours, theirs = (each.first_fit(items, order, 2**62, 1e9) for each in (compiled(), NumpyEngine()))
+        assert ours.height == theirs.height
+        assert ours.address.tolist() == theirs.address.tolist()
+
+    def test_nothing_to_plan(self, engine: Engine) -> None:
+        result = plan(problem([]), engine)
+        assert (result.height, result.lower_bound, result.gap, result.utilisation) == (0, 0, 0.0, 1.0)
+
+    def test_the_first_plan_is_finished_even_without_time(self, engine: Engine) -> None:
+        result = plan(problem(cut(300, 100, 10_000, 5)), engine, seconds=1e-9)
+        assert faults(result) == []
+
+    def test_the_time_limit_is_kept(self) -> None:
+        rows = cut(400, 300, 1 << 20, 7)
+        begin = time.process_time()
+        plan(problem(rows), compiled(), seconds=0.3)
+        assert time.process_time() - begin < 3  # processor time of all threads
+
+    def test_alignment_is_kept(self, engine: Engine) -> None:
+        rows = [(0, 9, 100, 512), (0, 9, 700, 512), (0, 9, 3, 64), (3, 9, 5, 1)]
+        result = plan(problem(rows), engine)
+        assert all(start % row[3] == 0 for row, start in zip(rows, result.address.tolist(), strict=True))
+        assert faults(result) == []
+
+    def test_progress_never_rises(self) -> None:
+        seen: list[Progress] = []
+        plan(problem(cut(100, 80, 5000, 3)), compiled(), 1.0, seen.append)
+        heights = [progress.height for progress in seen if progress.height is not None]
+        assert heights
+        assert heights == sorted(heights, reverse=True)
+        assert {progress.lower_bound for progress in seen} == {5000}
+
+
+class TestCapacity:
+    def test_a_capacity_is_looked_for_first(self) -> None:
+        rows = cut(120, 80, 1000, 11)
+        result = plan(problem(rows, capacity=1020), compiled(), seconds=20)
+        assert result.height <= 1020
+        assert faults(result) == []
+
+
+class TestFacts:
+    @given(problems())
+    def test_lives_keep_who_meets_whom(self, rows: list[Row]) -> None:
+        blocks = problem(rows)
+        lives = lives_of(blocks)
+        lower, upper = lives.lower, lives.upper
+        before = (blocks.lower[:, None] < blocks.upper) & (blocks.upper[:, None] > blocks.lower)
+        after = (lower[:, None] < upper) & (upper[:, None] > lower)
+        assert (before == after).all()
+        assert lower_bound(blocks) == live_sum(rows)
+
+    @given(problems())
+    def test_most_live_is_the_maximum_over_the_life(self, rows: list[Row]) -> None:
+        lives = lives_of(problem(rows))
+        expected = [lives.live[low:high].max() for low, high in zip(lives.lower, lives.upper, strict=True)]
+        assert most_live(lives).tolist() == expected
+
+    @given(problems())
+    def test_orders_are_orders(self, rows: list[Row]) -> None:
+        blocks = problem(rows)
+        found = list(portfolio(blocks, lives_of(blocks)))
+        assert len({name for name, _ in found}) == len(found) > 10
+        assert all(sorted(order.tolist()) == list(range(len(rows))) for _, order in found)
+
+    def test_luby(self) -> None:
+        assert [luby(number) for number in range(1, 16)] == [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]
+
+
+class TestKnownProblems:
+    def test_a_network_of_mindspore_is_planned_at_the_bound(self) -> None:
+        result = plan(problem(shared("resnet50.csv")), compiled(), seconds=60)
+        assert faults(result) == []
+        assert result.height == result.lower_bound == 1515472556
+
+    def test_a_snapshot_of_an_npu_is_planned_at_the_bound(self, engine: Engine) -> None:
+        result = plan(problem(shared("npu1.csv")), engine, seconds=60)
+        assert faults(result) == []
+        assert result.height == result.lower_bound == 471970304
+
+    @pytest.mark.parametrize("name", ["A", "B", "C", "D", "F"])  # E takes minutes on a busy machine
+    def test_hard_problems_are_solved_within_their_capacity(self, name: str) -> None:
+        rows = shared(f"{name}.1048576.csv")
+        result = plan(problem(rows, capacity=1048576), compiled(), seconds=90 if name != "D" else 30)
+        assert faults(result) == []
+        assert result.height <= 1048576
+
+
+def test_rows_of_is_the_inverse_of_problem() -> None:
+    rows = cut(30, 20, 100, 1)
+    assert rows_of(problem(rows)) == rows
+    assert np.array(rows).shape == (30, 4)
