@@ -17,7 +17,7 @@ from ms_tune.texts import Language, Message, Text, lookup, msg, render
 from tests.sources import modules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 ROOMS = tuple(
     module.name.rpartition(".")[2] for module in modules() if module.inside("texts") and not module.is_package
@@ -57,32 +57,67 @@ def format_specs(template: str) -> set[tuple[str, str | None, str | None]]:
     return {(name, spec, conversion) for _, name, spec, conversion in string.Formatter().parse(template) if name}
 
 
-@pytest.mark.parametrize("text_id", TEXTS)
-class TestEveryText:
-    def test_it_says_something_in_both_languages(self, text_id: str) -> None:
-        assert all(text.strip() and text == text.strip("\n") for text in TEXTS[text_id])
+def _names(text: Text) -> set[str]:
+    return placeholders(text.en)
 
-    def test_both_languages_have_the_same_parameters(self, text_id: str) -> None:
-        text = TEXTS[text_id]
-        assert placeholders(text.en) == placeholders(text.zh)
-        assert format_specs(text.en) == format_specs(text.zh)
-        assert all(re.fullmatch(r"[a-z_]+", name) for name in placeholders(text.en))
 
-    def test_chinese_is_chinese(self, text_id: str) -> None:
-        assert bool(CJK.search(TEXTS[text_id].zh)) is (text_id not in NEUTRAL)
+def _shown_with_its_parameters(text_id: str, text: Text) -> bool:
+    message = Message(text_id, {name: f"<{name}>" for name in _names(text)})
+    shown = [render(message, language) for language in Language]
+    return all(f"<{name}>" in sentence for sentence in shown for name in message.params)
 
-    def test_english_is_english(self, text_id: str) -> None:
-        assert CJK.search(TEXTS[text_id].en) is None
 
-    def test_its_id_names_its_room(self, text_id: str) -> None:
-        assert _ID.fullmatch(text_id)
-        assert lookup(text_id) is TEXTS[text_id]
+# What must hold of a text, and the test of it.
+PROPERTIES: dict[str, Callable[[str, Text], bool]] = {
+    "says something in both languages": lambda _, text: all(said.strip() and said == said.strip("\n") for said in text),
+    "has the same parameters in both languages": lambda _, text: (
+        format_specs(text.en) == format_specs(text.zh)
+        and placeholders(text.en) == placeholders(text.zh)
+        and all(re.fullmatch(r"[a-z_]+", name) for name in _names(text))
+    ),
+    "has Chinese that is Chinese": lambda text_id, text: bool(CJK.search(text.zh)) is (text_id not in NEUTRAL),
+    "has English that is English": lambda _, text: CJK.search(text.en) is None,
+    "has an id that names its room": lambda text_id, text: bool(_ID.fullmatch(text_id)) and lookup(text_id) is text,
+    "is rendered with its parameters": _shown_with_its_parameters,
+}
 
-    def test_it_is_rendered_with_its_parameters(self, text_id: str) -> None:
-        for language in Language:
-            message = Message(text_id, {name: f"<{name}>" for name in placeholders(TEXTS[text_id].en)})
-            shown = render(message, language)
-            assert all(f"<{name}>" in shown for name in message.params)
+
+def _wrong(texts: Mapping[str, Text]) -> list[str]:
+    """Every property that does not hold of a text; one that cannot be examined does not hold."""
+    wrong = []
+    for text_id, text in texts.items():
+        for name, holds in PROPERTIES.items():
+            try:
+                if not holds(text_id, text):
+                    wrong.append(f"{text_id}: not one that {name}")
+            except (LookupError, ValueError, ImportError) as error:
+                wrong.append(f"{text_id}: not one that {name}: {error!r}")
+    return wrong
+
+
+def test_every_text_is_sound() -> None:
+    """All texts and all their properties in one test, which shows every failure at once."""
+    assert len(TEXTS) > 1000
+    assert _wrong(TEXTS) == []
+
+
+@pytest.mark.parametrize(
+    ("text_id", "text", "property_"),
+    [
+        ("cli.interrupted", Text("interrupted", ""), "says something in both languages"),
+        ("cli.interrupted", Text("\ninterrupted", "已中断"), "says something in both languages"),
+        ("cli.interrupted", Text("{a:.1f} of", "{a} 的"), "has the same parameters in both languages"),
+        ("cli.interrupted", Text("{A}", "{A} 的"), "has the same parameters in both languages"),
+        ("cli.interrupted", Text("interrupted", "interrupted"), "has Chinese that is Chinese"),
+        ("cli.usage.other", Text("other", "其他"), "has Chinese that is Chinese"),
+        ("cli.interrupted", Text("已中断", "已中断"), "has English that is English"),
+        ("cli.no-such", Text("interrupted", "已中断"), "has an id that names its room"),
+        ("nowhere.at-all", Text("interrupted", "已中断"), "has an id that names its room"),
+        ("cli.interrupted", Text("{a}", "{a} 的"), "is rendered with its parameters"),
+    ],
+)
+def test_the_properties_can_fail(text_id: str, text: Text, property_: str) -> None:
+    assert any(f"not one that {property_}" in line for line in _wrong({text_id: text}))
 
 
 def test_neutral_texts_are_texts() -> None:
