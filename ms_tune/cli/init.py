@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,9 +76,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         destination /= f"{template.name}.yaml"
     if destination.exists() and not arguments.force:
         raise UsageError(msg("init.exists", file=destination), msg("init.exists.hint"))
-    with contextlib.suppress(OSError):  # if there is still no folder then, writing says so
-        destination.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(destination, template.file.read_bytes())
+    write_atomically(destination, template.file.read_bytes(), parents=True)
     if arguments.json:
         console.write_json({"version": VERSION, "name": template.name, "file": str(destination)})
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from argparse import ArgumentTypeError
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.discover import STDIN, discover
 from ms_tune.lint.finding import Severity
 from ms_tune.lint.report import Report
-from ms_tune.lint.run import Job, check_files, check_process, default_processes
+from ms_tune.lint.run import Job, check_file, check_files, check_process, default_processes
 from ms_tune.lint.selection import PROFILES, Selection
 from ms_tune.lint.settings import Settings, load_settings, settings_for
 from ms_tune.lint.versions import DEFAULT_VERSIONS, VERSION
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
+    from ms_tune.lint.discover import Target
     from ms_tune.lint.run import Outcome
     from ms_tune.render.console import Console
 
@@ -124,13 +126,15 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.env_from_process:
         outcomes.append(check_process(job))
     errors = [outcome.error for outcome in outcomes if outcome.error]
+    unreadable = len(errors)
     if arguments.diff is None and arguments.fix is not None:
-        errors += _write(outcomes)
+        errors += _write(outcomes, found.targets, job)
     report = Report(
         files=tuple(outcome.report for outcome in outcomes if outcome.report),
-        unreadable=len(errors),
+        unreadable=unreadable,
         skipped=(*found.skipped, *(outcome.skipped for outcome in outcomes if outcome.skipped)),
         fixed=sum(outcome.fixed for outcome in outcomes),
+        failed=tuple(errors),
     )
     _tell(report, errors, arguments, console)
     if arguments.write_baseline:
@@ -199,17 +203,18 @@ def _names(values: list[str]) -> tuple[str, ...]:
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-def _write(outcomes: Sequence[Outcome]) -> list[MsTuneError]:
-    """Write the mended files; returns what went wrong."""
+def _write(outcomes: list[Outcome], targets: Sequence[Target], job: Job) -> list[MsTuneError]:
+    """Write the fixed files; returns what went wrong. What was not written has the findings that it had."""
     from ms_tune.config.write import write_back  # noqa: PLC0415 - seldom needed
 
     errors: list[MsTuneError] = []
-    for outcome in outcomes:
+    for position, outcome in enumerate(outcomes):
         if outcome.original is not None and outcome.report is not None:
             try:
                 write_back(outcome.report.path, outcome.original, outcome.report.text)
             except MsTuneError as error:
                 errors.append(error)
+                outcomes[position] = check_file(targets[position], replace(job, mend=None))
     return errors
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
+from ms_tune.config.write import replacement
 from ms_tune.errors import MissingExtraError, UsageError
 from ms_tune.texts import msg
 from ms_tune.units import MIB
@@ -65,14 +66,7 @@ def new_file(path: Path | None, *, force: bool) -> None:
 
 @contextmanager
 def written(path: Path, console: Console) -> Iterator[Path]:
-    """A file to write: the user is told when it is done, and a file that could not be written to the end is removed."""
-    part = path.with_name(f".{path.name}.part")
-    try:
+    """A file to write: the user is told when it is done, and a file that could not be written to the end is not there."""
+    with replacement(path) as part:
         yield part
-        part.replace(path)
-    except OSError as error:
-        with suppress(OSError):  # on a file system that cannot be written, not even this works
-            part.unlink(missing_ok=True)
-        detail = msg("memory.unwritable", detail=error.strerror or str(error))
-        raise UsageError(msg("cli.usage.value", argument=str(path), detail=detail)) from error
     console.note(console.text("memory.written", file=path))

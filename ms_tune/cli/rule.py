@@ -83,10 +83,9 @@ def _write_reference(rules: Sequence[Rule], folder: Path, console: Console) -> N
     from ms_tune.render.rule.markdown import MARK, reference  # noqa: PLC0415 - as above
 
     pages = reference(course(rules))
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.md"):
-        if old.name not in pages and old.read_text(encoding="utf-8").startswith(MARK):
-            old.unlink()
     for name, page in pages.items():
-        write_atomically(folder / name, page.encode())
+        write_atomically(folder / name, page.encode(), parents=True)
+    for old in folder.glob("*.md"):
+        if old.name not in pages and old.read_bytes().startswith(MARK.encode()):
+            old.unlink()
     console.note(console.text("rule.written", count=len(pages), folder=folder))

@@ -66,8 +66,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         hint = msg("lint.dialect-hint", dialects="|".join(one.value for one in Dialect))
         raise ConfigError(msg("lint.not-a-config"), hint, path=source.path)
     file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, _encoded(schema(dialect)))
+    write_atomically(file, _encoded(schema(dialect)), parents=True)
     relative = Path(os.path.relpath(file.absolute(), source.path.absolute().parent)).as_posix()
     _install(source, relative if relative.startswith("../") else f"./{relative}")
     console.note(console.text("schema.installed", file=file, config=source.path))

@@ -13,6 +13,7 @@ from ms_tune.lint.finding import Finding, Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ms_tune.errors import MsTuneError
     from ms_tune.lint.versions import Release
     from ms_tune.texts import Message
 
@@ -80,6 +81,7 @@ class Report:
     Args:
         files: The files that were checked.
         unreadable: How many could not be.
+        failed: Why files could not be checked, or not be written after their fixes.
         skipped: What the folders hold besides.
         fixed: How many findings were mended.
     """
@@ -88,6 +90,7 @@ class Report:
     unreadable: int
     skipped: tuple[Skipped, ...] = ()
     fixed: int = 0
+    failed: tuple[MsTuneError, ...] = ()
 
     def count(self, severity: Severity) -> int:
         """How many findings there are of one severity."""

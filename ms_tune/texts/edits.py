@@ -35,5 +35,22 @@ TEXTS = {
     ),
     "edits.write.not-a-file": Text("is not a plain file and was not changed", "不是普通文件，未作修改"),
     "edits.write.changed": Text("has changed since it was read, and was left alone", "读取之后文件已被修改，未作改动"),
+    "edits.write.read-only": Text(
+        "may not be written (its permissions say so) and was not changed", "没有写权限，未作修改"
+    ),
+    "edits.write.read-only.hint": Text(
+        "if it is to be changed, allow it first: chmod u+w {file}", "如确需修改，请先放开权限：chmod u+w {file}"
+    ),
+    "edits.write.owner": Text(
+        "belongs to {owner} (user:group), which this user cannot keep, and was not changed",
+        "属于 {owner}（用户:组），当前用户写入后无法保留该属主，未作修改",
+    ),
+    "edits.write.attribute": Text(
+        "has the extended attribute {name}, which cannot be kept, and was not changed",
+        "带有扩展属性 {name}，写入后无法保留，未作修改",
+    ),
+    "edits.write.owner.hint": Text(
+        "run this as the file's owner, or change a copy of it", "请以文件属主身份执行，或修改它的副本"
+    ),
     "edits.write.link.hint": Text("name the file itself, or copy it", "请直接指定目标文件，或先复制一份"),
 }

@@ -211,4 +211,5 @@ TEXTS = {
     ),
     "lint.baseline.written": Text("findings written to {file}: {count}", "已将 {count} 个问题写入 {file}"),
     "lint.unreadable": Text("files not checked: {count}", "{count} 个文件未能检查"),
+    "lint.unwritten": Text("files not written: {count}", "{count} 个文件未能写入"),
 }

@@ -10,6 +10,7 @@ from ms_tune.texts import render
 
 if TYPE_CHECKING:
     from ms_tune.config.source import Span
+    from ms_tune.errors import MsTuneError
     from ms_tune.lint.finding import Finding, Fix
     from ms_tune.lint.report import FileReport, Report
     from ms_tune.texts import Language
@@ -22,6 +23,7 @@ def lint_json(report: Report, language: Language, *, statistics: bool = False) -
     result: dict[str, object] = {
         "version": VERSION,
         "findings": [_finding(finding, file, language) for file in report.files for finding in file.findings],
+        "failed": [_failed(error, language) for error in report.failed],
         "summary": {
             "files": len(report.files),
             "unreadable": report.unreadable,
@@ -41,6 +43,16 @@ def lint_json(report: Report, language: Language, *, statistics: bool = False) -
             for rule, count, files in statistics_of(report)
         ]
     return result
+
+
+def _failed(error: MsTuneError, language: Language) -> dict[str, object]:
+    """A file that could not be read, or not be written."""
+    path = getattr(error, "path", None)
+    return {
+        "file": None if path is None else shown_path(path),
+        "message": render(error.message, language),
+        "hint": None if error.hint is None else render(error.hint, language),
+    }
 
 
 def _finding(finding: Finding, file: FileReport, language: Language) -> dict[str, object]:

@@ -54,7 +54,7 @@ def lint_sarif(report: Report, language: Language, rules: Mapping[str, Rule]) ->
             }
         },
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": report.unreadable == 0}],
+        "invocations": [{"executionSuccessful": not report.failed}],
         "results": results,
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}

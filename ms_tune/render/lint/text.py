@@ -64,6 +64,8 @@ def _summary(report: Report, console: Console) -> str:
     parts = [console.text(text_id, files=len(report.files), **counts)]
     if report.unreadable:
         parts.append(console.text("lint.unreadable", count=report.unreadable))
+    if len(report.failed) > report.unreadable:
+        parts.append(console.text("lint.unwritten", count=len(report.failed) - report.unreadable))
     others = {
         "lint.fixed": report.fixed,
         "lint.fixable": report.fixable(safe=True),
