@@ -1,7 +1,83 @@
-"""ms-tune: is a MindSpore large-model training config right, and does it fit, before any NPU is used."""
+"""ms-tune: is a MindSpore large-model training config right, and does it fit, before any NPU is used.
+
+``from ms_tune import api`` is for Python programs; what its functions take and return can be imported from here. Names
+are looked up when they are used: the command line, which imports this package first, needs few of them.
+"""
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["__version__"]
+from ms_tune.version import __version__
+
+if TYPE_CHECKING:
+    from ms_tune import api
+    from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
+    from ms_tune.dryrun.result import CommandResult, DryrunResult, SweepResult
+    from ms_tune.errors import MsTuneError
+    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import Effect, LayerPlan
+    from ms_tune.lint.finding import Finding, Severity
+    from ms_tune.lint.report import LintReport
+    from ms_tune.lint.run import LintRequest
+    from ms_tune.lint.selection import Selection
+    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.memory.result import MemoryReport
+
+_MODULES = {
+    "CommandRequest": "dryrun.request",
+    "CommandResult": "dryrun.result",
+    "Dialect": "frameworks.dialect",
+    "DryrunRequest": "dryrun.request",
+    "DryrunResult": "dryrun.result",
+    "Effect": "layers.result",
+    "Finding": "lint.finding",
+    "LayerPlan": "layers.result",
+    "LintReport": "lint.report",
+    "LintRequest": "lint.run",
+    "MemoryReport": "memory.result",
+    "MemoryRequest": "memory.request",
+    "MsTuneError": "errors",
+    "NormalizedPlan": "layers.plans",
+    "Selection": "lint.selection",
+    "Setting": "dryrun.request",
+    "Severity": "lint.finding",
+    "SweepResult": "dryrun.result",
+}
+
+__all__ = [
+    "CommandRequest",
+    "CommandResult",
+    "Dialect",
+    "DryrunRequest",
+    "DryrunResult",
+    "Effect",
+    "Finding",
+    "LayerPlan",
+    "LintReport",
+    "LintRequest",
+    "MemoryReport",
+    "MemoryRequest",
+    "MsTuneError",
+    "NormalizedPlan",
+    "Selection",
+    "Setting",
+    "Severity",
+    "SweepResult",
+    "__version__",
+    "api",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return getattr(import_module(f"ms_tune.{_MODULES[name]}"), name)
+    if name == "api":
+        return import_module("ms_tune.api")
+    raise AttributeError(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

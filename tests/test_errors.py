@@ -63,7 +63,7 @@ class TestMsTuneError:
 
 
 # Who may use whom at run time; rooms and single modules, without "ms_tune.". The command line may use everything.
-_FOUNDATION = {"errors", "texts", "units"}
+_FOUNDATION = {"errors", "texts", "units", "version"}
 _MAY_USE = {
     "errors": {"texts"},
     "texts": {"texts"},
@@ -114,7 +114,7 @@ class TestDirection:
         allowed = _MAY_USE.get(room(module.name))
         if allowed is None:  # the command line, the renderers (see below), the package itself, and rooms yet to come
             return
-        forbidden = {use for use in used_rooms(module) if use[0] not in allowed | {"__version__"}}
+        forbidden = {use for use in used_rooms(module) if use[0] not in allowed}
         assert forbidden == set()
 
     def test_nothing_but_the_command_line_uses_the_command_line(self) -> None:

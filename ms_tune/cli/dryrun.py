@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ms_tune import api
+from ms_tune.cli import dryrun_command
 from ms_tune.cli.dryrun_html import check_page, write_job
+from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.memory_inputs import need
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.dryrun.device import CHIPS
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting, StageChoice
-from ms_tune.errors import ExitCode, UsageError
+from ms_tune.errors import ExitCode
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -97,8 +99,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     need("numpy", "memory.no-numpy")
     check_page(arguments)
     if arguments.command:
-        from ms_tune.cli import dryrun_command  # noqa: PLC0415 - imported late: start-up time
-
         return dryrun_command.run(arguments, console)
     if arguments.real:
         refuse(arguments, _SIMULATION_ONLY, "stages.real.simulation-only")
@@ -110,14 +110,13 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _simulate(arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.dryrun.run import dryrun  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.dryrun.settings import parse_setting  # noqa: PLC0415
+    from ms_tune.dryrun.settings import parse_setting  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.dryrun import json as dryrun_json  # noqa: PLC0415
     from ms_tune.render.dryrun import text as dryrun_text  # noqa: PLC0415
 
     request = _request(arguments, tuple(map(parse_setting, arguments.set)))
     with DryrunProgress(console) as progress:
-        result = dryrun(request, progress)
+        result = api.dryrun(request=request, observer=progress)
     for warning in result.warnings:
         console.warn(warning)
     report = dryrun_json.to_json(result, console)
@@ -133,8 +132,7 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
 
 def _compare(arguments: Namespace, console: Console) -> ExitCode:
     """A finished simulated run, or one that is made for it, beside a real one."""
-    from ms_tune.dryrun.compare import compare_real, config_of, ranks_of  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.dryrun.run import dryrun  # noqa: PLC0415
+    from ms_tune.dryrun.compare import config_of, ranks_of  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.dryrun import compare as dryrun_compare  # noqa: PLC0415
 
     simulated = arguments.config
@@ -144,8 +142,8 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
         if not request.ranks and arguments.stages is None and not arguments.stage:
             request = replace(request, ranks=ranks_of(arguments.compare_real))
         with DryrunProgress(console) as progress:
-            simulated = dryrun(request, progress).folder
-    comparison = compare_real(simulated, arguments.compare_real)
+            simulated = api.dryrun(request=request, observer=progress).folder
+    comparison = api.compare_real(simulated, arguments.compare_real)
     if arguments.json:
         console.write_json(dryrun_compare.to_json(comparison))
     else:
@@ -155,13 +153,16 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
 
 def _sweep(arguments: Namespace, console: Console) -> ExitCode:
     """Run every variant and compare."""
-    from ms_tune.dryrun.run import sweep  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.dryrun.settings import parse_setting, parse_sweep, variants  # noqa: PLC0415
+    from ms_tune.dryrun.settings import (  # noqa: PLC0415 - imported late: start-up time
+        parse_setting,
+        parse_sweep,
+        variants,
+    )
     from ms_tune.render.dryrun import variants as dryrun_variants  # noqa: PLC0415
 
     chosen = variants(tuple(map(parse_setting, arguments.set)), tuple(map(parse_sweep, arguments.sweep)))
     with DryrunProgress(console) as progress:
-        result = sweep([_request(arguments, settings) for settings in chosen], progress)
+        result = api.sweep([_request(arguments, settings) for settings in chosen], observer=progress)
     report = dryrun_variants.to_json(result, console)
     keep_report(result.folder, report)
     if arguments.json:
@@ -209,40 +210,10 @@ def _stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
     return numbers("--stages", text)
 
 
-def numbers(option: str, text: str) -> tuple[int, ...]:
-    """``0,3`` as numbers."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(msg("cli.usage.value", argument=option, detail=msg("dryrun.numbers", text=text)))
-    return tuple(map(int, parts))
-
-
-def keep_report(folder: Path, report: Mapping[str, object]) -> None:
-    """Keep what ``--json`` prints in the run folder."""
-    from ms_tune.dryrun.rundir import write_json  # noqa: PLC0415 - imported late: start-up time
-
-    with contextlib.suppress(OSError):  # on a full disk the user has seen it all the same
-        write_json(folder / "report.json", report)
-
-
-def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
-    """Raise :class:`UsageError` if an option was given that makes no sense here.
-
-    Args:
-        arguments: The command line.
-        options: Names of options, with the values that they have when they are not given.
-        text_id: What to say, with ``options``.
-    """
-    given = [name for name, default in options.items() if getattr(arguments, name) != default]
-    if given:
-        raise UsageError(msg(text_id, options=", ".join(f"--{name.replace('_', '-')}" for name in given)))
-
-
 def _check(arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.dryrun.check import check_machine  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.dryrun import check as dryrun_check  # noqa: PLC0415
+    from ms_tune.render.dryrun import check as dryrun_check  # noqa: PLC0415 - imported late: start-up time
 
-    check = check_machine()
+    check = api.check_machine()
     if arguments.json:
         console.write_json(dryrun_check.to_json(check, console))
     else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.dryrun import keep_report, numbers, refuse
+from ms_tune import api
 from ms_tune.cli.dryrun_html import write_command
+from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.device import CHIPS
 from ms_tune.dryrun.request import CommandRequest
@@ -35,12 +36,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if arguments.real:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
-    from ms_tune.dryrun.command import run_command  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.dryrun.result import Verdict  # noqa: PLC0415
+    from ms_tune.dryrun.result import Verdict  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415
 
     with DryrunProgress(console) as progress:
-        result = run_command(_request(arguments), progress)
+        result = api.run_command(_request(arguments), observer=progress)
     for problem, where in result.problems:
         console.warn(problem)
         console.note(f"  {console.text('cli.hint')}: {console.say(where)}")
@@ -59,7 +59,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _request(arguments: Namespace) -> CommandRequest:
-    """The wish; size of the job and rank may also come from the variables that MindSpore reads them from."""
+    """The request; size of the job and rank may also come from the variables that MindSpore reads them from."""
     devices = arguments.devices or _from_environment("RANK_SIZE") or 1
     ranks = numbers("--ranks", arguments.ranks) if arguments.ranks else (_from_environment("RANK_ID") or 0,)
     return CommandRequest(

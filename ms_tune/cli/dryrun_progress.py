@@ -9,6 +9,7 @@ import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.task import Observer
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 
-class DryrunProgress(AbstractContextManager["DryrunProgress"]):
+class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     """An observer that tells the user."""
 
     def __init__(self, console: Console) -> None:

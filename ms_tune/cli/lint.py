@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from argparse import ArgumentTypeError
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune import api
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.source import MAX_BYTES
-from ms_tune.errors import ExitCode, MsTuneError, UsageError
+from ms_tune.errors import ExitCode, UsageError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.lint.discover import STDIN, discover
+from ms_tune.lint.discover import STDIN
 from ms_tune.lint.finding import Severity
-from ms_tune.lint.report import Report
-from ms_tune.lint.run import Job, check_file, check_files, check_process, default_processes
+from ms_tune.lint.run import LintRequest
 from ms_tune.lint.selection import PROFILES, Selection
-from ms_tune.lint.settings import Settings, load_settings, settings_for
 from ms_tune.lint.versions import DEFAULT_VERSIONS, VERSION
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import Language, msg, render
@@ -27,8 +25,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
-    from ms_tune.lint.discover import Target
-    from ms_tune.lint.run import Outcome
+    from ms_tune.lint.report import LintReport
     from ms_tune.render.console import Console
 
 _PROGRAM = "ms-tune lint"
@@ -120,35 +117,20 @@ def _add_output(parser: Parser) -> None:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Check every file; a file that cannot be read does not keep the others from being checked."""
     _check_usage(arguments)
-    job, settings = _job(arguments)
-    found = discover(arguments.files, job.settings_in, trusted=not arguments.skip_unknown)
-    outcomes = list(check_files(found.targets, job, arguments.jobs or default_processes(len(found.targets))))
-    if arguments.env_from_process:
-        outcomes.append(check_process(job))
-    errors = [outcome.error for outcome in outcomes if outcome.error]
-    unreadable = len(errors)
-    if arguments.diff is None and arguments.fix is not None:
-        errors += _write(outcomes, found.targets, job)
-    report = Report(
-        files=tuple(outcome.report for outcome in outcomes if outcome.report),
-        unreadable=unreadable,
-        skipped=(*found.skipped, *(outcome.skipped for outcome in outcomes if outcome.skipped)),
-        fixed=sum(outcome.fixed for outcome in outcomes),
-        failed=tuple(errors),
-    )
-    _tell(report, errors, arguments, console)
+    report = api.lint(*arguments.files, request=_request(arguments))
+    _tell(report, arguments, console)
     if arguments.write_baseline:
-        return _write_baseline(report, job, arguments.baseline or settings.baseline, console)
+        return _write_baseline(report, arguments, console)
     if arguments.diff is not None:
         from ms_tune.render.lint.diff import write_diff  # noqa: PLC0415 - seldom needed
 
-        changed = write_diff(outcomes, console)
-        return ExitCode.USAGE if errors else ExitCode.FINDINGS if changed else ExitCode.OK
-    _show(report, arguments, console, (*settings.checklists, *arguments.checklist))
-    nothing = not report.files and not errors and not arguments.skip_unknown
-    if errors or nothing:
+        changed = write_diff(report, console)
+        return ExitCode.USAGE if report.errors else ExitCode.FINDINGS if changed else ExitCode.OK
+    _show(report, arguments, console)
+    nothing = not report.files and not report.errors and not arguments.skip_unknown
+    if report.errors or nothing:
         return ExitCode.USAGE
-    least = Severity(arguments.fail_on) if arguments.fail_on else settings.fail_on or Severity.WARNING
+    least = Severity(arguments.fail_on) if arguments.fail_on else report.settings.fail_on or Severity.WARNING
     return ExitCode.FINDINGS if report.reaches(least) and not arguments.exit_zero else ExitCode.OK
 
 
@@ -167,70 +149,44 @@ def _check_usage(arguments: Namespace) -> None:
             raise UsageError(msg("cli.usage.not-allowed", argument=argument, other=other), usage_hint(_PROGRAM))
 
 
-def _job(arguments: Namespace) -> tuple[Job, Settings]:
-    """What to do with every file, and the settings of the run as a whole."""
-    given: Settings | None = None
-    if arguments.no_config:
-        given = Settings(None, Path.cwd())
-    elif arguments.config is not None:
-        given = load_settings(arguments.config.absolute()) or Settings(None, Path.cwd())
-    settings = given or settings_for(Path.cwd())
-    file = arguments.baseline or settings.baseline
-    baseline = None
-    if file is not None and not arguments.write_baseline:
-        from ms_tune.lint.baseline import load_baseline  # noqa: PLC0415 - seldom needed
-
-        baseline = load_baseline(file)
-    elif arguments.write_baseline and file is None:
-        raise UsageError(msg("lint.baseline.which"), usage_hint(_PROGRAM))
-    fix = [value for value in (arguments.fix, arguments.diff) if value]
-    job = Job(
+def _request(arguments: Namespace) -> LintRequest:
+    fixes = {arguments.fix, arguments.diff} - {None}
+    return LintRequest(
         dialect=Dialect(arguments.dialect) if arguments.dialect else None,
-        version=arguments.framework_version,
-        checklists=tuple(arguments.checklist),
+        framework_version=arguments.framework_version,
         selection=Selection(
             select=_names(arguments.select) or None, ignore=_names(arguments.ignore), profile=arguments.profile
         ),
-        settings=given,
-        baseline=baseline,
-        mend=None if not fix else _UNSAFE if _UNSAFE in fix else _SAFE,
+        checklists=tuple(arguments.checklist),
+        settings=arguments.config or not arguments.no_config,
+        baseline=not arguments.write_baseline and (arguments.baseline or True),
+        fix=None if not fixes else "unsafe" if _UNSAFE in fixes else "safe",
+        write=arguments.fix is not None and arguments.diff is None,
+        skip_unknown=arguments.skip_unknown,
+        environment=arguments.env_from_process,
         stdin=sys.stdin.buffer.read(MAX_BYTES + 1) if str(STDIN) in arguments.files else None,
+        processes=arguments.jobs,
     )
-    return job, settings
 
 
 def _names(values: list[str]) -> tuple[str, ...]:
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-def _write(outcomes: list[Outcome], targets: Sequence[Target], job: Job) -> list[MsTuneError]:
-    """Write the fixed files; returns what went wrong. What was not written has the findings that it had."""
-    from ms_tune.config.write import write_back  # noqa: PLC0415 - seldom needed
-
-    errors: list[MsTuneError] = []
-    for position, outcome in enumerate(outcomes):
-        if outcome.original is not None and outcome.report is not None:
-            try:
-                write_back(outcome.report.path, outcome.original, outcome.report.text)
-            except MsTuneError as error:
-                errors.append(error)
-                outcomes[position] = check_file(targets[position], replace(job, mend=None))
-    return errors
-
-
-def _write_baseline(report: Report, job: Job, file: Path | None, console: Console) -> ExitCode:
+def _write_baseline(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.lint.baseline import write_baseline  # noqa: PLC0415 - seldom needed
 
-    if file is None or job.baseline is not None:
-        raise AssertionError(file)
+    file: Path | None = arguments.baseline or report.settings.baseline
+    if file is None:
+        raise UsageError(msg("lint.baseline.which"), usage_hint(_PROGRAM))
     count = write_baseline(file, ((one.path, one.text, one.findings) for one in report.files))
     console.note(console.text("lint.baseline.written", count=count, file=file))
-    return ExitCode.USAGE if report.unreadable else ExitCode.OK
+    return ExitCode.USAGE if report.errors else ExitCode.OK
 
 
-def _tell(report: Report, errors: Sequence[MsTuneError], arguments: Namespace, console: Console) -> None:
+def _tell(report: LintReport, arguments: Namespace, console: Console) -> None:
     """What there is to say beside the result."""
-    for error in errors:
+    for error in report.errors:
         console.fail(error)
     for file in report.files:
         for note in file.notes:
@@ -238,11 +194,11 @@ def _tell(report: Report, errors: Sequence[MsTuneError], arguments: Namespace, c
     if arguments.verbose:
         for skipped in report.skipped:
             console.note(console.text("lint.skipped", file=skipped.path, reason=console.say(skipped.reason)))
-    if not report.files and not errors:
+    if not report.files and not report.errors:
         console.warn(msg("lint.nothing", skipped=len(report.skipped)))
 
 
-def _show(report: Report, arguments: Namespace, console: Console, checklists: Sequence[Path]) -> None:
+def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
     """Write the report in the format that was asked for; only that renderer is imported."""
     chosen = "json" if arguments.json else arguments.format or "text"
     if chosen == "json":
@@ -250,10 +206,10 @@ def _show(report: Report, arguments: Namespace, console: Console, checklists: Se
 
         console.write_json(lint_json(report, console.language, statistics=arguments.statistics))
     elif chosen == "sarif":
-        from ms_tune.lint.rules import all_rules  # noqa: PLC0415
         from ms_tune.render.lint.sarif import lint_sarif  # noqa: PLC0415
 
-        console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in all_rules(checklists)}))
+        rules = api.rules(*report.settings.checklists, *arguments.checklist)
+        console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in rules}))
     elif chosen == "github":
         from ms_tune.render.lint.github import write_github  # noqa: PLC0415
 

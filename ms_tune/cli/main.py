@@ -8,11 +8,11 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ms_tune import __version__
 from ms_tune.cli.parser import Parser, language_from_arguments
 from ms_tune.errors import ExitCode, MsTuneError
 from ms_tune.render.console import Console
 from ms_tune.texts import language_from_environment, msg
+from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from argparse import Namespace

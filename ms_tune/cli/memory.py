@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ms_tune import api
 from ms_tune.cli import memory_subcommands
 from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
+from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.cli.main import Command
-    from ms_tune.memory.report import MemoryReport
+    from ms_tune.memory.result import MemoryReport
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
 
@@ -88,11 +90,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     need("numpy", "memory.no-numpy")
     if arguments.html:
         need("jinja2", "memory.no-jinja")
-    from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415 - imported late: start-up time
-
-    wish = Wish(frozenset(arguments.rank), arguments.device_memory, with_graph=not arguments.no_graph)
+    request = MemoryRequest(frozenset(arguments.rank), arguments.device_memory, with_graph=not arguments.no_graph)
     with ReadingProgress(console) as progress:
-        report = analyse(arguments.path, wish, progress.show)
+        report = api.memory(arguments.path, request=request, on_bytes=progress.show)
     _write_files(report, arguments, console)
     _show(report, arguments, console)
     bad = any(finding.check.severity.value == "error" for finding in report.all_findings)

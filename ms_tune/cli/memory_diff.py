@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune import api
 from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode
+from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -38,16 +40,14 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read both, compare, show; findings are differences, so that a script can tell."""
     new_file(arguments.html, force=arguments.force)
     need("numpy", "memory.no-numpy")
-    from ms_tune.memory.comparison import compare  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415
-    from ms_tune.render.memory import json as memory_json  # noqa: PLC0415
+    from ms_tune.render.memory import json as memory_json  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.memory import text as memory_text  # noqa: PLC0415
 
-    wish = Wish(frozenset(arguments.rank), with_graph=bool(arguments.html))
+    request = MemoryRequest(frozenset(arguments.rank), with_graph=bool(arguments.html))
     with ReadingProgress(console) as progress:
-        before = analyse(arguments.before, wish, progress.show)
-        after = analyse(arguments.after, wish, progress.show)
-    comparison = compare(before, after)
+        before = api.memory(arguments.before, request=request, on_bytes=progress.show)
+        after = api.memory(arguments.after, request=request, on_bytes=progress.show)
+    comparison = api.memory_diff(before, after)
     if arguments.html:
         need("jinja2", "memory.no-jinja")
         from ms_tune.render.memory.html import report_html  # noqa: PLC0415 - imported late: start-up time

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune import api
 from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode, UsageError
+from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -39,10 +41,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     for path in (arguments.perfetto, arguments.snapshot):
         new_file(path, force=arguments.force)
     need("numpy", "memory.no-numpy")
-    from ms_tune.memory.report import Wish, analyse  # noqa: PLC0415 - imported late: start-up time
-
+    request = MemoryRequest(frozenset(arguments.rank))
     with ReadingProgress(console) as progress:
-        report = analyse(arguments.path, Wish(frozenset(arguments.rank)), progress.show)
+        report = api.memory(arguments.path, request=request, on_bytes=progress.show)
     if arguments.perfetto:
         from ms_tune.render.memory.perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune import api
 from ms_tune.cli.parser import Parser, integer_argument
-from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.frameworks.dialect import Dialect
@@ -67,10 +67,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         plan = _read_sapp(arguments)
     else:
         source = load_source(arguments.file)
-        dialect = _dialect(source)
         if arguments.write or arguments.diff:
-            return _write(source, dialect, arguments, console)
-        plan = _normalize(source, dialect, arguments)
+            return _write(source, arguments, console)
+        plan = _normalize(source, arguments)
     if arguments.to:
         return _convert(plan, arguments, console)
     layers = _chosen(plan, arguments)
@@ -107,49 +106,20 @@ def _check_forms(arguments: Namespace) -> None:
         raise UsageError(msg("normalize.not-a-count", **limits))
 
 
-def _dialect(source: SourceFile) -> Dialect:
-    dialect = recognise(source.data).dialect
-    if dialect is None:
-        raise ConfigError(msg("normalize.no-dialect"), path=source.path)
-    return dialect
-
-
-def _normalize(source: SourceFile, dialect: Dialect, arguments: Namespace) -> NormalizedPlan:
-    version = arguments.framework_version
-    if dialect is Dialect.MINDSPEED_MS:
-        from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers  # noqa: PLC0415 - one dialect is needed, not all
-
-        return mindspeed_ms_layers.normalize_source(source, version)
-    if dialect is Dialect.MINDFORMERS_PYNATIVE:
-        from ms_tune.normalize import pynative  # noqa: PLC0415 - as above
-
-        return pynative.normalize_source(source, version, arguments.layers)
-    from ms_tune.normalize import mindformers  # noqa: PLC0415 - as above
-
-    return mindformers.normalize_source(source, version, arguments.layers)
+def _normalize(source: SourceFile, arguments: Namespace) -> NormalizedPlan:
+    return api.normalize(source, framework_version=arguments.framework_version, layers=arguments.layers)
 
 
 def _read_sapp(arguments: Namespace) -> NormalizedPlan:
     """The plan that the lists of the pipeline tool SAPP stand for; ``-`` is standard input."""
     import sys  # noqa: PLC0415 - needed here only
 
-    from ms_tune.layers.conversion.sapp import from_sapp, parse_sapp  # noqa: PLC0415 - start-up time
-
     try:
         text = sys.stdin.read() if str(arguments.file) == "-" else arguments.file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(msg("config.unreadable", reason=reason), path=arguments.file) from error
-    lists = parse_sapp(text)
-    return from_sapp(
-        lists.offset,
-        lists.recompute,
-        lists.select_recompute,
-        lists.select_comm_recompute,
-        layers=arguments.layers,
-        stages=arguments.stages,
-        chunks=arguments.chunks,
-    )
+    return api.from_sapp(text, layers=arguments.layers, stages=arguments.stages, chunks=arguments.chunks)
 
 
 def _chosen(plan: NormalizedPlan, arguments: Namespace) -> Sequence[LayerPlan]:
@@ -167,13 +137,11 @@ def _chosen(plan: NormalizedPlan, arguments: Namespace) -> Sequence[LayerPlan]:
     return [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
 
 
-def _write(source: SourceFile, dialect: Dialect, arguments: Namespace, console: Console) -> ExitCode:
+def _write(source: SourceFile, arguments: Namespace, console: Console) -> ExitCode:
     """The lists in their explicit form: into the file, or as a difference to it."""
-    from ms_tune.normalize.explicit import explicit  # noqa: PLC0415 - start-up time
-
-    result = explicit(source, dialect, arguments.framework_version, arguments.layers)
+    result = api.explicit(source, framework_version=arguments.framework_version, layers=arguments.layers)
     if arguments.diff:
-        from difflib import unified_diff  # noqa: PLC0415 - as above
+        from difflib import unified_diff  # noqa: PLC0415 - start-up time
 
         name = source.path.as_posix()
         old, new = source.text.splitlines(keepends=True), result.text.splitlines(keepends=True)
@@ -187,14 +155,13 @@ def _write(source: SourceFile, dialect: Dialect, arguments: Namespace, console: 
     if not arguments.diff or not result.count:
         text = "normalize.written" if result.count else "normalize.already"
         console.note(console.text(text, file=source.path, count=result.count))
-    return _exit_code(_normalize(source, dialect, arguments).problems)
+    return _exit_code(_normalize(source, arguments).problems)
 
 
 def _convert(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.layers.conversion.convert import convert  # noqa: PLC0415 - start-up time
-    from ms_tune.render.normalize.convert import conversion_json, conversion_yaml  # noqa: PLC0415 - as above
+    from ms_tune.render.normalize.convert import conversion_json, conversion_yaml  # noqa: PLC0415 - start-up time
 
-    converted = convert(plan, arguments.to)
+    converted = api.convert(plan, arguments.to)
     problems = (*plan.problems, *converted.problems)
     if arguments.json:
         console.write_json(conversion_json(arguments.to, converted.values, problems, console.language))

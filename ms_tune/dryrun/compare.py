@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.memory.report import Wish, analyse
+from ms_tune.memory.report import analyse
+from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 from ms_tune.trace.folder import find_trace
 
@@ -24,7 +25,7 @@ def compare_real(simulated: Path, real: Path) -> RealComparison:
     Raises:
         TraceError: One of them holds no trace, or they have no rank in common.
     """
-    first, second = (analyse(path, Wish(with_graph=False), lambda *_: None) for path in (simulated, real))
+    first, second = (analyse(path, MemoryRequest(with_graph=False), lambda *_: None) for path in (simulated, real))
     if len(first.ranks) == len(second.ranks) == 1:  # whatever their numbers are
         pairs = [(first.ranks[0], second.ranks[0])]
     else:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.memory.findings import findings_between
-from ms_tune.memory.report import MemoryReport, RankReport, Wish, analyse_rank
+from ms_tune.memory.report import analyse_rank
+from ms_tune.memory.request import MemoryRequest
+from ms_tune.memory.result import MemoryReport, RankReport
 from ms_tune.memory.stages import stages_of
 from ms_tune.trace.folder import find_trace
 
@@ -72,7 +74,7 @@ def command_report(result: CommandResult, most: int) -> JobReport:
 
 def _in_full(reading: Reading, limit_bytes: int, rank: int | None) -> RankReport:
     (files,) = find_trace(reading.trace).ranks
-    return analyse_rank(replace(files, rank=rank), Wish(limit_bytes=limit_bytes), lambda _: None)
+    return analyse_rank(replace(files, rank=rank), MemoryRequest(limit_bytes=limit_bytes), lambda _: None)
 
 
 def _report(folder: Path, ranks: Sequence[RankReport], stages: Iterable[int | None]) -> MemoryReport:

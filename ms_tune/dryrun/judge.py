@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.result import Reading
     from ms_tune.memory.groups import Breakdown
-    from ms_tune.memory.report import RankReport
+    from ms_tune.memory.result import RankReport
 
 _KEPT = Content.ACTIVATIONS
 _FULL_RECOMPUTE = "full recompute"  # as ms_tune.layers.stage names it in a layer's kind

@@ -127,10 +127,10 @@ def _outdone(stage: int, counts: Sequence[dict[str, int]]) -> bool:
 
 
 def _stage_plan(request: DryrunRequest, loaded: LoadedConfig, stage: int, rank: int | None) -> StagePlan:
-    wish = replace(request, stage=stage)
+    one = replace(request, stage=stage)
 
     def sized(layers: int | None) -> PreparedRun:
-        made = prepare(replace(wish, layers=layers), loaded)
+        made = prepare(replace(one, layers=layers), loaded)
         return made if rank is None else replace(made, rank=rank)
 
     run = sized(request.layers)

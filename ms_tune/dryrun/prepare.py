@@ -63,7 +63,7 @@ def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Prepa
     """A run of the stage ``request.stage`` with ``request.layers`` layers.
 
     Args:
-        request: The wish.
+        request: What the user asks for.
         loaded: The config, if it was read already.
 
     Raises:

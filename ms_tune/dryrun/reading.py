@@ -13,7 +13,8 @@ from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.launcher import LOG, too_long
 from ms_tune.dryrun.result import PhasePeak, Reading
 from ms_tune.errors import RunError
-from ms_tune.memory.report import Wish, analyse_rank
+from ms_tune.memory.report import analyse_rank
+from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 from ms_tune.trace.folder import BLOCKS, find_trace
 from ms_tune.trace.runtime_log import RuntimeLog, read_runtime_log
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.launcher import Ended
     from ms_tune.memory.phases import Phase
-    from ms_tune.memory.report import RankReport
+    from ms_tune.memory.result import RankReport
     from ms_tune.texts import Message
     from ms_tune.trace.folder import RankFiles
 
@@ -101,7 +102,7 @@ def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
     """
     # Launches and communication are not needed here, and their files are as long as the trace.
     files = replace(files, tasks=None, collectives=None)
-    report = analyse_rank(files, Wish(with_graph=False), lambda _: None)
+    report = analyse_rank(files, MemoryRequest(with_graph=False), lambda _: None)
     if not report.curve.peak_bytes:
         raise RunError(msg("dryrun.run.empty-trace"), msg("dryrun.run.empty-trace.hint", log=folder / LOG))
     return Reading(

@@ -46,7 +46,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class DryrunRequest:
-    """A wish for a simulated job.
+    """What a simulated job is to be.
 
     Attributes:
         config: The user's config; None for the packaged default.
@@ -87,7 +87,7 @@ class DryrunRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    """A wish for a command of the user's own to be run in simulation, or with the tracker on a device.
+    """A command of the user's own to be run in simulation, or with the tracker on a device.
 
     Attributes:
         command: The program and its arguments.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.errors import MsTuneError
     from ms_tune.memory.contents import Content
     from ms_tune.memory.phases import Phase
-    from ms_tune.memory.report import RankReport
+    from ms_tune.memory.result import RankReport
     from ms_tune.texts import Message
 
 

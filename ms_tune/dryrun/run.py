@@ -1,4 +1,4 @@
-"""A simulated job from wish to verdict: plan, find or build CANN, launch, read, derive, judge."""
+"""A simulated job from request to verdict: plan, find or build CANN, launch, read, derive, judge."""
 
 from __future__ import annotations
 

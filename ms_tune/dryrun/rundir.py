@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import __version__
 from ms_tune.dryrun.settings import changed_text, unified_diff
 from ms_tune.errors import RunError, UsageError
 from ms_tune.native.cache import cache_root
 from ms_tune.texts import msg
+from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -75,8 +75,8 @@ class State:
     elapsed: float
 
 
-class Observer(Protocol):
-    """Is told what is going on."""
+class Observer:
+    """Is told what is going on; this one does nothing about it."""
 
     def say(self, message: Message) -> None:
         """Something that is not about one process."""

@@ -1,4 +1,4 @@
-"""Fixes: from what a checklist says about them to proved edits, and from edits to mended files."""
+"""Fixes: from what a checklist says about them to proved edits, and from edits to fixed files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fixed:
 
     Args:
         text: The text after all fixes.
-        count: How many findings were mended.
+        count: How many findings were fixed.
     """
 
     text: str
@@ -105,7 +105,7 @@ def proved(source: SourceFile, findings: Sequence[Finding]) -> tuple[Finding, ..
     )
 
 
-def mend(
+def apply_fixes(
     source: SourceFile, check_again: Callable[[SourceFile], Sequence[Finding]], *, unsafe: bool = False
 ) -> tuple[SourceFile, Fixed]:
     """Apply fixes, look again, and so on until there is nothing left to fix.
@@ -126,13 +126,13 @@ def mend(
             break
         text = apply_edits(source.text, (edit for fix in chosen for edit in fix.edits))
         try:
-            mended = source.again(text) if isinstance(source, CodeSource) else parse_source(text, source.path)
+            fixed = source.again(text) if isinstance(source, CodeSource) else parse_source(text, source.path)
         except ConfigError:
             break
         if text in seen:
             break  # two fixes undo each other; the author has to choose
         seen.add(text)
-        source, count = mended, count + len(chosen)
+        source, count = fixed, count + len(chosen)
     return source, Fixed(source.text, count)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.errors import MsTuneError
+    from ms_tune.lint.settings import Settings
     from ms_tune.lint.versions import Release
     from ms_tune.texts import Message
 
@@ -32,6 +33,8 @@ class FileReport:
         ignored: How many findings comments in the file ignore.
         baselined: How many findings the baseline holds.
         notes: What the user should know about how the file was read.
+        original: The text before the fixes, if they changed it; ``text`` is the one after them then.
+        fixed: How many findings were fixed.
     """
 
     path: Path
@@ -41,6 +44,8 @@ class FileReport:
     ignored: int = 0
     baselined: int = 0
     notes: tuple[Message, ...] = ()
+    original: str | None = field(default=None, repr=False)
+    fixed: int = 0
 
     def line(self, number: int) -> str:
         """The text of a line, without its line break."""
@@ -75,26 +80,41 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     """The findings in all files.
 
     Args:
         files: The files that were checked.
-        unreadable: How many could not be.
-        failed: Why files could not be checked, or not be written after their fixes.
+        unreadable: Why others could not be.
+        unwritten: Why files could not be written after their fixes; they have the findings that they had.
         skipped: What the folders hold besides.
-        fixed: How many findings were mended.
+        settings: The settings of the run as a whole.
     """
 
     files: tuple[FileReport, ...]
-    unreadable: int
-    skipped: tuple[Skipped, ...] = ()
-    fixed: int = 0
-    failed: tuple[MsTuneError, ...] = ()
+    unreadable: tuple[MsTuneError, ...]
+    unwritten: tuple[MsTuneError, ...]
+    skipped: tuple[Skipped, ...]
+    settings: Settings
+
+    @property
+    def errors(self) -> tuple[MsTuneError, ...]:
+        """Everything that went wrong."""
+        return self.unreadable + self.unwritten
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all files."""
+        return tuple(finding for file in self.files for finding in file.findings)
+
+    @property
+    def fixed(self) -> int:
+        """How many findings were fixed."""
+        return sum(file.fixed for file in self.files)
 
     def count(self, severity: Severity) -> int:
         """How many findings there are of one severity."""
-        return sum(finding.severity is severity for file in self.files for finding in file.findings)
+        return sum(finding.severity is severity for finding in self.findings)
 
     @property
     def releases(self) -> list[Release]:
@@ -113,8 +133,7 @@ class Report:
 
     def fixable(self, *, safe: bool) -> int:
         """How many findings have a safe, or an unsafe, fix."""
-        fixes = (finding.fix for file in self.files for finding in file.findings)
-        return sum(fix is not None and fix.safe is safe for fix in fixes)
+        return sum(finding.fix is not None and finding.fix.safe is safe for finding in self.findings)
 
     def reaches(self, severity: Severity) -> bool:
         """Whether any finding is at least as bad."""

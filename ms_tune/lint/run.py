@@ -1,4 +1,4 @@
-"""Checks files: reads each, tells what it is, makes the checks that are selected for it, and mends it if asked to."""
+"""Checks files: reads each, tells what it is, makes the checks that are selected for it, and fixes it if asked to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import yaml
 
@@ -18,12 +18,12 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.discover import STDIN
+from ms_tune.lint.discover import STDIN, discover
 from ms_tune.lint.engine import concerns, lint
-from ms_tune.lint.fix import mend
-from ms_tune.lint.report import FileReport, Skipped
+from ms_tune.lint.fix import apply_fixes
+from ms_tune.lint.report import FileReport, LintReport, Skipped
 from ms_tune.lint.selection import PROFILES, Selection, check_selectors, known_names
-from ms_tune.lint.settings import Settings, settings_for
+from ms_tune.lint.settings import Settings, load_settings, settings_for
 from ms_tune.lint.versions import Release, release_for
 from ms_tune.texts import Message, msg
 
@@ -54,28 +54,51 @@ _CONFIG_LINES = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What holds for all files of one run.
+class LintRequest:
+    """How files are to be checked.
 
     Args:
-        dialect: What the user says that they are written for.
-        version: The framework version that the user wants.
-        checklists: Checklists on the command line.
-        selection: Which checks the command line wants.
-        settings: These in place of what the folders hold; None to look for them.
-        baseline: Old findings.
-        mend: Whether to apply fixes; ``"safe"`` or ``"unsafe"``.
-        stdin: What standard input holds, if a target is it.
+        dialect: What they are written for; None to recognise it.
+        framework_version: The release that they are for; None for what settings or the dialect say.
+        selection: Which checks are made.
+        checklists: Checklists of the user's own, beside those of the settings.
+        settings: A settings file in place of those that the folders hold; False for none.
+        baseline: A file of old findings in place of the one that the settings name; False for none.
+        fix: Which fixes are applied: ``safe``, ``unsafe`` (those too), or None.
+        write: Whether the fixed texts are written to the files.
+        skip_unknown: Leave out files that are no config, even if they are named.
+        environment: Check the environment variables of this process as well.
+        stdin: What the file ``-`` holds.
+        processes: How many processes check; None for as many as are worth it.
     """
 
     dialect: Dialect | None = None
-    version: str | None = None
-    checklists: tuple[Path, ...] = ()
+    framework_version: str | None = None
     selection: Selection = field(default_factory=Selection)
+    checklists: tuple[Path, ...] = ()
+    settings: Path | bool = True
+    baseline: Path | bool = True
+    fix: Literal["safe", "unsafe"] | None = None
+    write: bool = False
+    skip_unknown: bool = False
+    environment: bool = False
+    stdin: bytes | None = field(default=None, repr=False)
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What holds for all files of one run: the request, and what its files hold.
+
+    Args:
+        request: What is asked for.
+        settings: These in place of what the folders hold; None to look for them.
+        baseline: Old findings.
+    """
+
+    request: LintRequest = field(default_factory=LintRequest)
     settings: Settings | None = None
     baseline: Baseline | None = None
-    mend: str | None = None
-    stdin: bytes | None = field(default=None, repr=False)
 
     def settings_in(self, folder: Path) -> Settings:
         """The settings that hold in a folder (an absolute path)."""
@@ -90,19 +113,64 @@ class Outcome:
         report: What was found (after the fixes, if there were any).
         skipped: Why a file that the user did not name was left out.
         error: Why the file could not be checked.
-        original: The text before the fixes, if they changed it.
-        fixed: How many findings were mended.
     """
 
     report: FileReport | None = None
     skipped: Skipped | None = None
     error: MsTuneError | None = None
-    original: str | None = None
-    fixed: int = 0
 
 
-def check_files(targets: Sequence[Target], job: Job, processes: int) -> Iterator[Outcome]:
+def lint_files(files: Sequence[str], request: LintRequest) -> LintReport:
+    """Check files and folders; one that cannot be read does not keep the others from being checked.
+
+    Raises:
+        MsTuneError: A file cannot be found, or the settings, the baseline or a checklist are wrong.
+    """
+    given = None
+    if request.settings is False:
+        given = Settings(None, Path.cwd())
+    elif isinstance(request.settings, Path):
+        given = load_settings(request.settings.absolute()) or Settings(None, Path.cwd())
+    settings = given or settings_for(Path.cwd())
+    old = settings.baseline if request.baseline is True else request.baseline
+    baseline = None
+    if old:
+        from ms_tune.lint.baseline import load_baseline  # noqa: PLC0415 - seldom needed
+
+        baseline = load_baseline(old)
+    job = Job(request, given, baseline)
+    found = discover(files, job.settings_in, trusted=not request.skip_unknown)
+    outcomes = list(check_files(found.targets, job))
+    if request.environment:
+        outcomes.append(_check_code(kinds.process_environment(), kinds.ENVIRONMENT, job, Path.cwd()))
+    unreadable = tuple(outcome.error for outcome in outcomes if outcome.error)
+    unwritten = tuple(_write(outcomes, found.targets, job)) if request.write else ()
+    return LintReport(
+        files=tuple(outcome.report for outcome in outcomes if outcome.report),
+        unreadable=unreadable,
+        unwritten=unwritten,
+        skipped=(*found.skipped, *(outcome.skipped for outcome in outcomes if outcome.skipped)),
+        settings=settings,
+    )
+
+
+def _write(outcomes: list[Outcome], targets: Sequence[Target], job: Job) -> Iterator[MsTuneError]:
+    """Write the fixed files; yields what went wrong. What was not written has the findings that it had."""
+    from ms_tune.config.write import write_back  # noqa: PLC0415 - seldom needed
+
+    for position, outcome in enumerate(outcomes):
+        report = outcome.report
+        if report is not None and report.original is not None:
+            try:
+                write_back(report.path, report.original, report.text)
+            except MsTuneError as error:
+                yield error
+                outcomes[position] = check_file(targets[position], replace(job, request=replace(job.request, fix=None)))
+
+
+def check_files(targets: Sequence[Target], job: Job) -> Iterator[Outcome]:
     """Check every file, in order, with several processes if that is worth it."""
+    processes = job.request.processes or default_processes(len(targets))
     if processes <= 1 or len(targets) < _POOL_FROM:
         for target in targets:
             yield check_file(target, job)
@@ -110,16 +178,12 @@ def check_files(targets: Sequence[Target], job: Job, processes: int) -> Iterator
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
 
     with ProcessPoolExecutor(min(processes, len(targets) // _CHUNK)) as pool:
-        yield from pool.map(_check_in_worker, targets, [job] * len(targets), chunksize=_CHUNK)
+        yield from pool.map(check_file, targets, [job] * len(targets), chunksize=_CHUNK)
 
 
 def default_processes(files: int) -> int:
     """How many processes are worth it: none for few files, else every core that this process may use."""
     return 1 if files < _POOL_FROM else len(os.sched_getaffinity(0))
-
-
-def _check_in_worker(target: Target, job: Job) -> Outcome:
-    return check_file(target, job)
 
 
 def check_file(target: Target, job: Job) -> Outcome:
@@ -132,11 +196,6 @@ def check_file(target: Target, job: Job) -> Outcome:
         if _looks_like_a_config(target.path):
             return Outcome(error=error)
         return Outcome(skipped=Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message)))
-
-
-def check_process(job: Job) -> Outcome:
-    """Check the environment variables of the process itself."""
-    return _check_code(kinds.process_environment(), kinds.ENVIRONMENT, job, Path.cwd())
 
 
 def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcome:
@@ -155,8 +214,12 @@ def _check(target: Target, job: Job) -> Outcome:
         if isinstance(code, Message):
             return Outcome(skipped=Skipped(target.path, code))
         return _check_code(code, kind, job, folder)
-    source = load_source(target.path) if target.path != STDIN else parse_source(decode(job.stdin or b"", STDIN), STDIN)
-    dialect = job.dialect or settings.dialect
+    source = (
+        load_source(target.path)
+        if target.path != STDIN
+        else parse_source(decode(job.request.stdin or b"", STDIN), STDIN)
+    )
+    dialect = job.request.dialect or settings.dialect
     notes = []
     if dialect is None:
         found = recognise(source.data)
@@ -167,22 +230,19 @@ def _check(target: Target, job: Job) -> Outcome:
             notes.append(msg("lint.unsure", file=source.path, dialect=dialect.value))
     if "base_config" in source.data:
         notes.append(msg("lint.base-config", file=source.path))
-    release = release_for(dialect, job.version or settings.version)
+    release = release_for(dialect, job.request.framework_version or settings.version)
     return _outcome(_File(source, dialect, release, job, settings, folder), notes)
 
 
 def _outcome(one: _File, notes: Sequence[Message] = ()) -> Outcome:
     """What is found in a file, after the fixes that are asked for."""
-    original, fixed = None, 0
-    if one.job.mend is not None:
-        source, mended = mend(one.source, one.findings, unsafe=one.job.mend == "unsafe")
-        if mended.count:
-            original, fixed = one.source.text, mended.count
-            one = replace(one, source=source)
-    report = replace(one.report(), notes=tuple(notes))
-    if original is not None:
-        report = replace(report, text=one.source.text)
-    return Outcome(report, original=original, fixed=fixed)
+    if one.job.request.fix is None:
+        return Outcome(replace(one.report(), notes=tuple(notes)))
+    source, fixed = apply_fixes(one.source, one.findings, unsafe=one.job.request.fix == "unsafe")
+    report = replace(replace(one, source=source).report(), notes=tuple(notes))
+    if fixed.count:
+        report = replace(report, text=source.text, original=one.source.text, fixed=fixed.count)
+    return Outcome(report)
 
 
 def _not_recognised(target: Target, *, ambiguous: bool) -> Outcome:
@@ -210,7 +270,7 @@ class _File:
 
     def selection(self) -> Selection:
         relative = Path(os.path.relpath(self.folder / self.source.path.name, self.settings.folder))
-        return self.settings.selections.for_path(relative).and_then(self.job.selection)
+        return self.settings.selections.for_path(relative).and_then(self.job.request.selection)
 
     def report(self) -> FileReport:
         findings, ignored = self._found(self.source)
@@ -235,11 +295,11 @@ class _File:
 
     def _found(self, source: SourceFile) -> tuple[tuple[Finding, ...], int]:
         selection = self.selection()
-        lists = (*self.settings.checklists, *self.job.checklists)
+        lists = (*self.settings.checklists, *self.job.request.checklists)
         checks = _checks(lists, self.dialect) if self.code is None else _combined(self.code, lists)
         for names, origin in (
             (self.settings.selections.names(), str(self.settings.file)),
-            (self.job.selection.names(), "--select, --ignore"),
+            (self.job.request.selection.names(), "--select, --ignore"),
         ):
             _check_names(tuple(names), lists, origin)
         chosen = [check for check in checks if selection.takes(check)]

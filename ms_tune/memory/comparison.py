@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.memory.groups import Holder
-    from ms_tune.memory.report import MemoryReport, RankReport
+    from ms_tune.memory.result import MemoryReport, RankReport
 
 
 @dataclass(frozen=True, slots=True)

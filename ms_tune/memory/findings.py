@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,72 +10,15 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ms_tune.memory.contents import Content
+from ms_tune.memory.result import MemoryCheck, MemoryFinding, Severity
 from ms_tune.resources import data_folder
-from ms_tune.texts import Language, Message, Text, msg, render
+from ms_tune.texts import Text, msg
 from ms_tune.units import MIB, gib, mib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.memory.report import RankReport
-    from ms_tune.trace.memory_block import Frame
-
-
-class Severity(str, Enum):
-    """How much a finding matters."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCheck:
-    """What a checklist says about one kind of finding."""
-
-    id: str
-    name: str
-    severity: Severity
-    limit: float
-    title: Text
-    message: Text
-    help: Text
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFinding:
-    """One thing that is found in a trace.
-
-    Attributes:
-        check: What kind of thing.
-        params: What the message says about it.
-        bytes: How much memory it is about.
-        rank: The rank, if one.
-        stack: The Python stack that allocates what it is about, if there is one.
-    """
-
-    check: MemoryCheck
-    params: Mapping[str, object]
-    bytes: int
-    rank: int | None
-    stack: tuple[Frame, ...] = ()
-
-    def message(self, language: Language) -> str:
-        """The finding in one sentence."""
-        template = self.check.message[0 if language is Language.EN else 1]
-        values = {
-            name: render(value, language) if isinstance(value, Message) else value
-            for name, value in self.params.items()
-        }
-        return template.format_map(values)
-
-    def title(self, language: Language) -> str:
-        """What kind of thing it is."""
-        return self.check.title[0 if language is Language.EN else 1]
-
-    def help(self, language: Language) -> str:
-        """What to do about it."""
-        return self.check.help[0 if language is Language.EN else 1]
+    from ms_tune.memory.result import RankReport
 
 
 @cache

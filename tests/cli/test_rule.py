@@ -12,7 +12,7 @@ from ms_tune.cli.main import main
 from ms_tune.lint.discover import STDIN, Target
 from ms_tune.lint.own import OWN_RULES
 from ms_tune.lint.rules import Rule, all_rules
-from ms_tune.lint.run import Job, check_file
+from ms_tune.lint.run import Job, LintRequest, check_file
 from ms_tune.lint.settings import Settings
 from ms_tune.lint.topics import course
 from ms_tune.render.rule.contents import PAGES
@@ -87,7 +87,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 @pytest.mark.parametrize("rule", OWN_RULES[1:], ids=lambda rule: rule.id)
 def test_examples_of_the_linters_own_rules(rule: Rule) -> None:
     for example, count in ((rule.bad, 1), (rule.good, 0)):
-        job = Job(settings=Settings(None, Path("/")), stdin=f"trainer: {{}}\n{example}".encode())
+        job = Job(LintRequest(stdin=f"trainer: {{}}\n{example}".encode()), Settings(None, Path("/")))
         report = check_file(Target(STDIN, named=True), job).report
         assert report is not None
         assert sum(finding.id == rule.id for finding in report.findings) == count

@@ -11,13 +11,8 @@ from ms_tune.dryrun import run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pytest
 
-    from ms_tune.dryrun.launcher import Ended
-    from ms_tune.dryrun.task import State, Task
-    from ms_tune.texts import Message
 
 DATA = Path(__file__).parents[1] / "data" / "memory_tracker"
 STATISTICS = """\
@@ -98,19 +93,3 @@ def layered_child(base: int = GIB, layer: int = GIB // 8, last: int = 0) -> str:
         "Path('memory_block.csv').write_text(header + first)\n"
         f"print({STATISTICS!r}.format(peak=peak // 2**20, actual=(peak + 1024) // 2**20))\n"
     )
-
-
-class Silence:
-    """An observer that hears nothing."""
-
-    def say(self, message: Message) -> None:
-        """Something that is not about one process."""
-
-    def begin(self, tasks: Sequence[Task]) -> None:
-        """These are the processes that will run."""
-
-    def state(self, task: Task, state: State) -> None:
-        """What a process is doing."""
-
-    def end(self, task: Task, ended: Ended) -> None:
-        """A process has ended."""

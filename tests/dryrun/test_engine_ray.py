@@ -15,10 +15,9 @@ from ms_tune.dryrun.engines.local import LocalEngine
 from ms_tune.dryrun.engines.ray import RayEngine
 from ms_tune.dryrun.request import CommandRequest, DryrunRequest
 from ms_tune.dryrun.run import dryrun
-from ms_tune.dryrun.task import Task
+from ms_tune.dryrun.task import Observer, Task
 from ms_tune.errors import MissingExtraError
 from ms_tune.units import MIB
-from tests.dryrun.fakes import Silence
 from tests.dryrun.machine import needs_mindspore
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ class TestRay:
         monkeypatch.chdir(tmp_path)
         code = "import os, sys; print(os.getcwd(), os.environ['RANK_ID']); sys.exit(int(os.environ['RANK_ID']))"
         request = CommandRequest((sys.executable, "-c", code), ranks=(0, 7), devices=8, engine="ray")
-        result = run_command(request, Silence())
+        result = run_command(request, Observer())
         assert result.code == 7
         logs = [(result.folder / f"rank_{rank}" / "log.txt").read_text("utf-8") for rank in (0, 7)]
         assert logs == [f"{tmp_path} {rank}\n" for rank in (0, 7)]
@@ -162,7 +161,7 @@ class TestRay:
         assert cluster.is_initialized()
         monkeypatch.chdir(tmp_path)
         request = DryrunRequest(layers=1)
-        local, remote = dryrun(request, Silence()), dryrun(replace(request, engine="ray"), Silence())
+        local, remote = dryrun(request, Observer()), dryrun(replace(request, engine="ray"), Observer())
         for one, other in zip(local.stages, remote.stages, strict=True):
             assert one.reading.peak_bytes == other.reading.peak_bytes
             assert one.reading.contents == other.reading.contents

@@ -17,13 +17,13 @@ from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.result import DryrunResult, Verdict
 from ms_tune.dryrun.run import dryrun
-from ms_tune.dryrun.task import State, state_of
+from ms_tune.dryrun.task import Observer, State, state_of
 from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
 from ms_tune.memory.contents import Content
 from ms_tune.units import GIB, MIB
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
-from tests.dryrun.fakes import DATA, Silence, good_child, statistics
+from tests.dryrun.fakes import DATA, good_child, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], No
 
 def simulate(**wishes: Any) -> DryrunResult:  # noqa: ANN401 - the fields of DryrunRequest
     wish = {"layers": 4, "timeout": 60, "extrapolate": False, **wishes}
-    return dryrun(DryrunRequest(**wish), Silence())
+    return dryrun(DryrunRequest(**wish), Observer())
 
 
 def failure(**wishes: Any) -> RunError:  # noqa: ANN401 - as above
@@ -230,7 +230,7 @@ class TestFailures:
     def test_the_time_limit_is_told_with_a_way_out(self, child: Callable[[str], None]) -> None:
         child("import time; time.sleep(600)")
         with pytest.raises(RunError) as caught:
-            dryrun(DryrunRequest(timeout=0), Silence())
+            dryrun(DryrunRequest(timeout=0), Observer())
         assert caught.value.message.id == "dryrun.run.timeout"
         assert caught.value.hint is not None
 
@@ -317,7 +317,7 @@ class TestProgress:
         )
         heard: list[State] = []
 
-        class Ear(Silence):
+        class Ear(Observer):
             def state(self, task: Task, state: State) -> None:
                 heard.append(state)
                 (rank,) = Path.cwd().glob(f"ms-tune-runs/*/{task.folder}")

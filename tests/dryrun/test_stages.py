@@ -20,11 +20,12 @@ from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.dryrun.result import DryrunResult, SweepResult, Verdict
 from ms_tune.dryrun.run import dryrun, sweep
 from ms_tune.dryrun.settings import parse_setting
+from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, RunError, UsageError
 from ms_tune.units import GIB, MIB
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS, edited
-from tests.dryrun.fakes import Silence, good_child, layered_child
+from tests.dryrun.fakes import good_child, layered_child
 from tests.dryrun.test_launcher import ROOT, runs, wait_for
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def request(**wishes: Any) -> DryrunRequest:  # noqa: ANN401 - the fields of Dry
 
 
 def simulate(**wishes: Any) -> DryrunResult:  # noqa: ANN401 - as above
-    return dryrun(request(**wishes), Silence())
+    return dryrun(request(**wishes), Observer())
 
 
 class TestStages:
@@ -123,7 +124,7 @@ class TestStages:
         assert len(result.runs) == 4
 
 
-class Counter(Silence):
+class Counter(Observer):
     """Counts the processes that run at the same time."""
 
     def __init__(self) -> None:
@@ -228,7 +229,7 @@ class TestFailures:
         child(layered_child())
         folder = Path("kept")
 
-        class Spoiler(Silence):
+        class Spoiler(Observer):
             def begin(self, tasks: Sequence[Task]) -> None:
                 (folder / tasks[0].folder).write_text("in the way", encoding="utf-8")
 
@@ -241,7 +242,7 @@ class TestSweep:
     @staticmethod
     def swept(*values: str, **wishes: Any) -> SweepResult:  # noqa: ANN401 - the fields of DryrunRequest
         settings = [(parse_setting(value),) for value in values]
-        return sweep([request(settings=one, extrapolate=False, stages=(0,), **wishes) for one in settings], Silence())
+        return sweep([request(settings=one, extrapolate=False, stages=(0,), **wishes) for one in settings], Observer())
 
     def test_variants_are_run_and_kept_side_by_side(self, child: Callable[[str], None]) -> None:
         child(layered_child())

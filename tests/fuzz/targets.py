@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.errors import MsTuneError
-from ms_tune.memory.report import Wish, analyse
+from ms_tune.memory.report import analyse
+from ms_tune.memory.request import MemoryRequest
 from ms_tune.render.console import Console
 from ms_tune.render.memory import json as memory_json
 from ms_tune.render.memory import text as memory_text
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ms_tune.memory.report import MemoryReport
+    from ms_tune.memory.result import MemoryReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _graph(folder: Path) -> None:
 
 
 def _report(folder: Path) -> None:
-    report = analyse(folder, Wish(), lambda _done, _total: None)
+    report = analyse(folder, MemoryRequest(), lambda _done, _total: None)
     for rank in report.ranks:
         assert sum(rank.peak.contents.values()) == rank.curve.peak_bytes, "the categories do not add up to the peak"
         assert rank.map.largest_hole <= rank.map.free_bytes
@@ -101,7 +102,7 @@ def _report(folder: Path) -> None:
 
 
 def _outputs(folder: Path) -> None:
-    report = analyse(folder, Wish(), lambda _done, _total: None)
+    report = analyse(folder, MemoryRequest(), lambda _done, _total: None)
     page = report_html(report, None, Language.EN)
     page.encode()
     _export(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.lint import checklist, run
-from ms_tune.lint.fix import Fixed, mend
+from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.lint.settings import settings_for
 from ms_tune.texts import Language, render
 
@@ -45,7 +45,7 @@ def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile
     (finding,) = again(bad)
     assert finding.fix is not None
     assert all(render(finding.fix.title, language) for language in Language)
-    after, done = mend(bad, again, unsafe=True)
+    after, done = apply_fixes(bad, again, unsafe=True)
     assert done == Fixed(check.good, 1)
-    assert mend(after, again, unsafe=True)[1].count == 0
-    assert mend(bad, again)[1].count == int(finding.fix.safe)
+    assert apply_fixes(after, again, unsafe=True)[1].count == 0
+    assert apply_fixes(bad, again)[1].count == int(finding.fix.safe)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from ms_tune.errors import UsageError
 from ms_tune.lint import discover as module
 from ms_tune.lint.discover import STDIN, discover
-from ms_tune.lint.run import Job, check_files, default_processes
+from ms_tune.lint.run import Job, LintRequest, check_files, default_processes
 from ms_tune.lint.settings import Settings
 from tests.lint.few import make_only_few
 
@@ -86,7 +87,7 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("tree")
 def test_what_a_folder_holds_besides_is_told() -> None:
     job = Job(settings=EXCLUDING)
-    outcomes = list(check_files(discover(["."], job.settings_in).targets, job, 1))
+    outcomes = list(check_files(discover(["."], job.settings_in).targets, job))
     reports = [str(outcome.report.path) for outcome in outcomes if outcome.report]
     skipped = {str(one.skipped.path): one.skipped.reason.id for one in outcomes if one.skipped}
     errors = [str(outcome.error) for outcome in outcomes if outcome.error]
@@ -106,8 +107,7 @@ def test_many_files_in_several_processes(tmp_path: Path) -> None:
         (tmp_path / f"{number:03}.yaml").write_text(CONFIG if number % 7 else "trainer: [\nparallel_config:\n")
     job = Job(settings=Settings(None, tmp_path))
     targets = discover([str(tmp_path)], job.settings_in).targets
-    one = list(check_files(targets, job, 1))
-    two = list(check_files(targets, job, 2))
+    one, two = (list(check_files(targets, replace(job, request=LintRequest(processes=count)))) for count in (1, 2))
     assert [outcome.report for outcome in two] == [outcome.report for outcome in one]
     assert [str(outcome.error) for outcome in two] == [str(outcome.error) for outcome in one]
     assert [outcome.report.findings for outcome in two if outcome.report]

@@ -16,7 +16,7 @@ from ms_tune.config.spans import Edit
 from ms_tune.errors import ConfigError
 from ms_tune.lint.environment import environment_checks, from_process, lint_environment, parse_env, parse_shell
 from ms_tune.lint.environment.settings import EnvironmentSource
-from ms_tune.lint.fix import Fixed, mend
+from ms_tune.lint.fix import Fixed, apply_fixes
 from tests.lint.few import check_the_example, profile_for
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def fixed(environment: Environment, profile: str | None = "performance", *, unsa
         assert isinstance(source, EnvironmentSource)
         return lint_environment(source.environment, profile=profile)
 
-    return mend(environment.source(), again, unsafe=unsafe)[1]
+    return apply_fixes(environment.source(), again, unsafe=unsafe)[1]
 
 
 def mended(text: str, *, unsafe: bool = True) -> str:

@@ -17,7 +17,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.fix import Fixed, mend
+from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
 from tests.config.corpus import wheel_configs
 from tests.lint.few import few, profile_for
@@ -46,7 +46,7 @@ def find(source: SourceFile, dialect: Dialect, version: str, profile: str | None
 
 def mended(text: str, dialect: Dialect = Dialect.MINDFORMERS, *, unsafe: bool = True) -> Fixed:
     source = parse_source(text, Path("config.yaml"))
-    return mend(source, lambda config: lint(config, dialect, few(dialect)), unsafe=unsafe)[1]
+    return apply_fixes(source, lambda config: lint(config, dialect, few(dialect)), unsafe=unsafe)[1]
 
 
 @pytest.mark.parametrize(("check", "dialect"), CASES)
@@ -63,15 +63,15 @@ def test_the_fix_of_a_check_mends_its_bad_example(check: Check, dialect: Dialect
     def only_this(config: SourceFile) -> list[Finding]:
         return [finding for finding in find(config, dialect, version, profile) if finding.id == check.id]
 
-    after, fixed = mend(source, only_this, unsafe=True)
+    after, fixed = apply_fixes(source, only_this, unsafe=True)
     left = {finding.id for finding in find(after, dialect, version, profile)}
     assert fixed.count == len(found)
     assert left <= ({finding.id for finding in before} - {check.id}) | check.also
     if check.fixes[0].safe and len(check.fixes) == 1:
-        assert mend(source, only_this)[1] == fixed
+        assert apply_fixes(source, only_this)[1] == fixed
     else:
-        assert mend(source, only_this)[1].count == 0
-    assert mend(after, only_this, unsafe=True)[1].count == 0
+        assert apply_fixes(source, only_this)[1].count == 0
+    assert apply_fixes(after, only_this, unsafe=True)[1].count == 0
 
 
 def test_every_line_that_is_not_mended_stays() -> None:
@@ -171,10 +171,10 @@ parallel_config:
 def test_a_key_moves_with_the_comments_on_its_lines(before: str, after: str, line_break: str) -> None:
     checks = [check for check in built_in(Dialect.MINDSPEED_MS) if check.name == "ignored-section"]
     source = parse_source(before.replace("\n", line_break), Path("config.yaml"))
-    moved, fixed = mend(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks), unsafe=True)
+    moved, fixed = apply_fixes(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks), unsafe=True)
     assert fixed == Fixed(after.replace("\n", line_break), 1)
     assert moved.get(("parallel_config", "recompute_config")) == source.get(("recompute_config",))
-    assert mend(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks))[1].count == 0  # it is unsafe
+    assert apply_fixes(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks))[1].count == 0  # it is unsafe
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_key_that_holds_an_anchor_is_not_taken_for_a_misspelt_one(line: str, *
     source = parse_source(text, Path("config.yaml"))
     findings = lint(source, Dialect.MINDSPEED_MS, checks)
     assert bool(findings) is found
-    after, fixed = mend(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks), unsafe=True)
+    after, fixed = apply_fixes(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks), unsafe=True)
     assert fixed == Fixed(text.replace("num_layer", "num_layers") if found else text, int(found))
     assert after.text == fixed.text
 
@@ -283,8 +283,8 @@ def test_real_configs_can_be_mended() -> None:
         if dialect is None:
             continue
         checks = built_in(dialect)
-        after, fixed = mend(source, lambda config: lint(config, dialect, checks), unsafe=True)  # noqa: B023
-        assert mend(after, lambda config: lint(config, dialect, checks), unsafe=True)[1].count == 0, path  # noqa: B023
+        after, fixed = apply_fixes(source, lambda config: lint(config, dialect, checks), unsafe=True)  # noqa: B023
+        assert apply_fixes(after, lambda config: lint(config, dialect, checks), unsafe=True)[1].count == 0, path  # noqa: B023
         old, new = source.text.split("\n"), set(fixed.text.split("\n"))
         assert sum(line not in new for line in old) <= fixed.count
 

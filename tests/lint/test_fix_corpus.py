@@ -17,7 +17,7 @@ from ms_tune.config.write import write_back
 from ms_tune.errors import ConfigError
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.fix import mend
+from ms_tune.lint.fix import apply_fixes
 from ms_tune.resources import data_folder
 from tests.config.corpus import wheel_configs
 
@@ -99,8 +99,8 @@ def test_only_what_the_fixes_name_is_changed(text: str, *, unsafe: bool) -> None
         made.extend(change for one in found if one.fix and (one.fix.safe or unsafe) for change in one.fix.changes)
         return found
 
-    after, fixed = mend(source, check, unsafe=unsafe)
-    assert mend(after, check, unsafe=unsafe)[1].count == 0
+    after, fixed = apply_fixes(source, check, unsafe=unsafe)
+    assert apply_fixes(after, check, unsafe=unsafe)[1].count == 0
     places = {place for change in made for place in _places(change)}
     changed = {path for path, _ in set(_leaves(source.data)) ^ set(_leaves(after.data))}
     assert all(any(_within(path, place) for place in places) for path in changed), changed
@@ -131,7 +131,7 @@ def test_a_mark_and_line_ends_survive_the_file(tmp_path: Path) -> None:
         source = load_source(file)
         dialect = recognise(source.data).dialect
         assert dialect is not None
-        after, _ = mend(source, lambda config: lint(config, dialect, built_in(dialect)), unsafe=True)  # noqa: B023
+        after, _ = apply_fixes(source, lambda config: lint(config, dialect, built_in(dialect)), unsafe=True)  # noqa: B023
         if after.text != source.text:
             write_back(file, source.text, after.text)
         assert file.read_bytes() == b"\xef\xbb\xbf" + after.text.encode()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.lint.fix import Fixed, mend
+from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python
 from ms_tune.lint.python_code.swaps import Swap, leads_to
 from tests.config.corpus import SITE_PACKAGES
@@ -27,8 +27,8 @@ CASES = [pytest.param(check, id=check.id) for check in python_checks() if check.
 
 def mended(text: str, profile: str | None = "performance", *, unsafe: bool = True) -> str:
     source = parse_python(text, FILE)
-    after, _ = mend(source, lambda one: lint_python(one, profile=profile), unsafe=unsafe)
-    assert mend(after, lambda one: lint_python(one, profile=profile), unsafe=unsafe)[1] == Fixed(after.text, 0)
+    after, _ = apply_fixes(source, lambda one: lint_python(one, profile=profile), unsafe=unsafe)
+    assert apply_fixes(after, lambda one: lint_python(one, profile=profile), unsafe=unsafe)[1] == Fixed(after.text, 0)
     return after.text
 
 
@@ -204,10 +204,10 @@ def test_only_what_the_fixes_mean_is_changed(imports: str, lines: list[str], end
     def again(one: SourceFile) -> tuple[Finding, ...]:
         return lint_python(one, profile="performance")
 
-    after, done = mend(source, again, unsafe=unsafe)
-    assert mend(after, again, unsafe=unsafe)[1] == Fixed(after.text, 0)
+    after, done = apply_fixes(source, again, unsafe=unsafe)
+    assert apply_fixes(after, again, unsafe=unsafe)[1] == Fixed(after.text, 0)
     assert bool(done.count) is (after.text != source.text)
-    alone = [mend(whole(line), again, unsafe=unsafe)[0] for line in lines]
+    alone = [apply_fixes(whole(line), again, unsafe=unsafe)[0] for line in lines]
     assert _body(after.text) == "".join(_body(one.text) for one in alone)
 
 
@@ -221,9 +221,9 @@ def test_the_installed_mindformers_can_be_mended() -> None:
     count = 0
     for path in sorted((SITE_PACKAGES / "mindformers" / "modules").rglob("*.py")):
         source = read_python(path)
-        after, done = mend(source, lint_python, unsafe=True)
+        after, done = apply_fixes(source, lint_python, unsafe=True)
         if done.count:
             assert ast.dump(ast.parse(after.text)) != ast.dump(ast.parse(source.text))
-            assert mend(after, lint_python, unsafe=True)[1].count == 0, path
+            assert apply_fixes(after, lint_python, unsafe=True)[1].count == 0, path
         count += done.count
     assert count

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.lint.fix import mend
+from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks
 from ms_tune.lint.python_code.mint_names import DROP_IN, LEFT_OUT, WITH_KEYWORDS, WITHOUT_FIX, parameter_names
 from tests.dryrun.machine import needs_c_compiler, needs_elftools, needs_mindspore
@@ -42,7 +42,7 @@ def advised(call: str) -> str | None:
 def mended(call: str) -> str:
     """What the fix makes of it."""
     source = parse_python(f"{HEAD}y = {call}\n", FILE)
-    after, _ = mend(source, lambda one: lint_python(one, (CHECK,)), unsafe=True)
+    after, _ = apply_fixes(source, lambda one: lint_python(one, (CHECK,)), unsafe=True)
     return after.text.removeprefix(f"{HEAD}y = ").rstrip()
 
 

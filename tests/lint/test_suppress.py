@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from ms_tune.lint.discover import STDIN, Target
-from ms_tune.lint.run import Job, check_file
+from ms_tune.lint.run import Job, LintRequest, check_file
 from ms_tune.lint.settings import Settings
 from ms_tune.texts import Language
 from tests.lint.few import make_only_few
@@ -22,8 +22,8 @@ def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     make_only_few(monkeypatch)
 
 
-def report(text: str, *, mend: str | None = None) -> FileReport:
-    outcome = check_file(Target(STDIN, named=True), Job(settings=NOWHERE, stdin=text.encode(), mend=mend))
+def report(text: str, *, fix: Literal["safe", "unsafe"] | None = None) -> FileReport:
+    outcome = check_file(Target(STDIN, named=True), Job(LintRequest(stdin=text.encode(), fix=fix), NOWHERE))
     assert outcome.report is not None, outcome.error
     return outcome.report
 
@@ -107,6 +107,6 @@ def test_messages_in_both_languages() -> None:
 )
 def test_unused_comments_can_be_removed(text: str, expected: str | None) -> None:
     start = "trainer: {}\n"
-    assert report(start + text, mend="safe").text == (
+    assert report(start + text, fix="safe").text == (
         "" if expected is None and "profile" in text else start + (expected or text)
     )

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.memory.report import MemoryReport, RankReport, Wish, analyse
+from ms_tune.memory.report import analyse
+from ms_tune.memory.request import MemoryRequest
 from tests.trace.samples import folder
 from tests.trace.test_task import shared
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ms_tune.memory.result import MemoryReport, RankReport
 
 LLAMA = "llama4L_pynative_launch_blocking"
 QWEN_8B = "mindformers_qwen3_8b_dp2tp4pp4"
@@ -21,7 +24,7 @@ QWEN_TINY = "mindformers_qwen3_tiny_dp2tp2pp2"
 
 @cache
 def report_of(run: str) -> MemoryReport:
-    return analyse(place_of(run), Wish(), lambda _done, _total: None)
+    return analyse(place_of(run), MemoryRequest(), lambda _done, _total: None)
 
 
 def place_of(run: str) -> Path:

@@ -7,7 +7,8 @@ import pytest
 
 from ms_tune.memory.contents import CONTENTS, Content
 from ms_tune.memory.findings import checks
-from ms_tune.memory.report import Wish, analyse
+from ms_tune.memory.report import analyse
+from ms_tune.memory.request import MemoryRequest
 from ms_tune.memory.steps import Evidence
 from ms_tune.texts import Language
 from ms_tune.trace.memory_block import NEVER_FREED
@@ -168,7 +169,7 @@ def test_findings_read_well() -> None:
 
 
 def test_a_limit_of_the_users_counts() -> None:
-    report = analyse(place_of("asc2"), Wish(limit_bytes=MIB), lambda _done, _total: None)
+    report = analyse(place_of("asc2"), MemoryRequest(limit_bytes=MIB), lambda _done, _total: None)
     assert next(finding.check.name for finding in report.all_findings) == "does-not-fit"
 
 
@@ -178,7 +179,7 @@ def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None
     (tmp_path / "task.csv").write_bytes(b"")
     (tmp_path / "tensors.json").write_text("{", encoding="utf-8")
     (tmp_path / "tracker_graph.ir").write_text("(%7) = MatMul\n", encoding="utf-8")
-    rank = analyse(tmp_path, Wish(), lambda _done, _total: None).worst
+    rank = analyse(tmp_path, MemoryRequest(), lambda _done, _total: None).worst
     assert rank.curve.peak_bytes == 2954752
     assert {error.message.id for error in rank.unread} == {"trace.not-tasks", "trace.tensors.json"}
     assert [(name, count) for name, (count, _) in rank.refused().items()] == [("tracker_graph.ir", 1)]
@@ -200,7 +201,7 @@ def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None
         rows.append(",".join(cells[column] for column in columns))
     (tmp_path / "memory_block.csv").write_text(text + "".join(f"{row}\n" for row in rows), encoding="utf-8")
     with_host, without = (
-        analyse(place, Wish(), lambda _done, _total: None).worst for place in (tmp_path, place_of("asc2"))
+        analyse(place, MemoryRequest(), lambda _done, _total: None).worst for place in (tmp_path, place_of("asc2"))
     )
     assert (with_host.host_rows, with_host.host_bytes) == (3, 3072)
     assert (without.host_rows, without.host_bytes) == (0, 0)
@@ -208,4 +209,4 @@ def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None
     assert with_host.peak.contents == without.peak.contents
     assert len(with_host.table) == len(without.table)
     (tmp_path / "memory_block.csv").write_text("\n".join([text.splitlines()[0], *rows, ""]), encoding="utf-8")
-    assert analyse(tmp_path, Wish(), lambda _done, _total: None).worst.curve.peak_bytes == 3072
+    assert analyse(tmp_path, MemoryRequest(), lambda _done, _total: None).worst.curve.peak_bytes == 3072

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.full_report import JobReport
     from ms_tune.dryrun.result import StageResult
     from ms_tune.dryrun.theory import BesideTheory
-    from ms_tune.memory.report import RankReport
+    from ms_tune.memory.result import RankReport
     from ms_tune.texts import Language
 
 _SECTION = """\

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ms_tune.lint.finding import Finding
-    from ms_tune.lint.report import Report
+    from ms_tune.lint.report import LintReport
 
 _STDIN = Path("-")
 
@@ -18,7 +18,7 @@ def shown_path(path: Path) -> str:
     return "<stdin>" if path == _STDIN else str(path)
 
 
-def statistics_of(report: Report) -> list[tuple[Finding, int, int]]:
+def statistics_of(report: LintReport) -> list[tuple[Finding, int, int]]:
     """For each check that found something: one of its findings, how many there are, in how many files; most first."""
     counts: Counter[str] = Counter()
     files: Counter[str] = Counter()

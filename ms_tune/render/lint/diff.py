@@ -8,26 +8,25 @@ from typing import TYPE_CHECKING
 from ms_tune.render.lint.common import shown_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ms_tune.lint.run import Outcome
+    from ms_tune.lint.report import LintReport
     from ms_tune.render.console import Console
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _NO_NEWLINE = "\\ No newline at end of file"
 
 
-def write_diff(outcomes: Sequence[Outcome], console: Console) -> int:
+def write_diff(report: LintReport, console: Console) -> int:
     """Write a diff for every file that fixes change; returns how many there are."""
-    changed = [outcome for outcome in outcomes if outcome.original is not None]
-    for outcome in changed:
-        if outcome.original is not None and outcome.report is not None:
-            name = shown_path(outcome.report.path)
-            for line in _diff(outcome.original, outcome.report.text, name):
+    changed = 0
+    for file in report.files:
+        if file.original is not None:
+            changed += 1
+            for line in _diff(file.original, file.text, shown_path(file.path)):
                 console.write(console.paint(line, _COLOURS[line[0]]) if line[:1] in _COLOURS else line)
-    fixed = sum(outcome.fixed for outcome in changed)
-    console.note(console.text("lint.diff", count=fixed, files=len(changed)))
-    return len(changed)
+    console.note(console.text("lint.diff", count=report.fixed, files=changed))
+    return changed
 
 
 def _diff(old: str, new: str, name: str) -> Iterator[str]:

@@ -8,13 +8,13 @@ from ms_tune.lint.finding import Severity
 from ms_tune.render.lint.common import shown_path
 
 if TYPE_CHECKING:
-    from ms_tune.lint.report import Report
+    from ms_tune.lint.report import LintReport
     from ms_tune.render.console import Console
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
-def write_github(report: Report, console: Console) -> None:
+def write_github(report: LintReport, console: Console) -> None:
     """Write one workflow command a finding, the worst first: GitHub shows ten of each level in a step."""
     found = [(finding, file) for file in report.files for finding in file.findings]
     for finding, file in sorted(found, key=lambda pair: pair[0].severity.rank):

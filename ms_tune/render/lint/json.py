@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from ms_tune.config.source import Span
     from ms_tune.errors import MsTuneError
     from ms_tune.lint.finding import Finding, Fix
-    from ms_tune.lint.report import FileReport, Report
+    from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.texts import Language
 
 VERSION = 1
 
 
-def lint_json(report: Report, language: Language, *, statistics: bool = False) -> dict[str, object]:
+def lint_json(report: LintReport, language: Language, *, statistics: bool = False) -> dict[str, object]:
     """The report as plain values."""
     result: dict[str, object] = {
         "version": VERSION,
         "findings": [_finding(finding, file, language) for file in report.files for finding in file.findings],
-        "failed": [_failed(error, language) for error in report.failed],
+        "failed": [_failed(error, language) for error in report.errors],
         "summary": {
             "files": len(report.files),
-            "unreadable": report.unreadable,
+            "unreadable": len(report.unreadable),
             **{f"{severity.value}s": report.count(severity) for severity in Severity},
             "skipped": len(report.skipped),
             "ignored": report.ignored,

@@ -12,14 +12,14 @@ from ms_tune.render.lint.common import shown_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.report import FileReport, Report
+    from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.render.console import Console
 
 # What XML 1.0 cannot hold, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def lint_junit(report: Report, console: Console) -> str:
+def lint_junit(report: LintReport, console: Console) -> str:
     """The report as XML. Findings of the lowest severity do not fail a case; they stand in its output."""
     failures = sum(_failures(file) for file in report.files)
     tests = sum(max(len(file.findings), 1) for file in report.files)

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ms_tune import __version__
 from ms_tune.lint.finding import Severity
 from ms_tune.render.lint.common import shown_path
 from ms_tune.texts import Language, render
+from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.config.source import Span
     from ms_tune.lint.finding import Finding, Fix
-    from ms_tune.lint.report import FileReport, Report
+    from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.lint.rules import Rule
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -29,7 +29,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 _PROBLEM_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
 
 
-def lint_sarif(report: Report, language: Language, rules: Mapping[str, Rule]) -> dict[str, object]:
+def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, Rule]) -> dict[str, object]:
     """The report as a SARIF log with one run.
 
     Args:
@@ -54,7 +54,7 @@ def lint_sarif(report: Report, language: Language, rules: Mapping[str, Rule]) ->
             }
         },
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": not report.failed}],
+        "invocations": [{"executionSuccessful": not report.errors}],
         "results": results,
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}

@@ -11,7 +11,7 @@ from ms_tune.render.lint.common import shown_path, statistics_of
 if TYPE_CHECKING:
     from ms_tune.config.source import Span
     from ms_tune.lint.finding import Finding
-    from ms_tune.lint.report import FileReport, Report
+    from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.lint.versions import Release
     from ms_tune.render.console import Console
 
@@ -27,7 +27,7 @@ class _Label(NamedTuple):
     colour: str
 
 
-def write_lint(report: Report, console: Console, *, concise: bool = False, statistics: bool = False) -> None:
+def write_lint(report: LintReport, console: Console, *, concise: bool = False, statistics: bool = False) -> None:
     """Write the report to standard output; concisely: one line a finding."""
     for file in report.files:
         for finding in file.findings if not statistics else ():
@@ -49,7 +49,7 @@ def _head(finding: Finding, console: Console) -> str:
     return f"{console.text(f'lint.severity.{finding.severity.value}')}[{finding.name}]"
 
 
-def _write_statistics(report: Report, console: Console) -> None:
+def _write_statistics(report: LintReport, console: Console) -> None:
     """How often each check found something."""
     rows = statistics_of(report)
     width = max((len(str(count)) for _, count, _ in rows), default=0)
@@ -58,14 +58,13 @@ def _write_statistics(report: Report, console: Console) -> None:
         console.write(f"{count:>{width}}  {head} {finding.id}  {console.text('lint.statistics.files', files=files)}")
 
 
-def _summary(report: Report, console: Console) -> str:
+def _summary(report: LintReport, console: Console) -> str:
     counts = {f"{severity.value}s": report.count(severity) for severity in Severity}
     text_id = "lint.total" if any(counts.values()) else "lint.clean"
     parts = [console.text(text_id, files=len(report.files), **counts)]
-    if report.unreadable:
-        parts.append(console.text("lint.unreadable", count=report.unreadable))
-    if len(report.failed) > report.unreadable:
-        parts.append(console.text("lint.unwritten", count=len(report.failed) - report.unreadable))
+    for text_id, errors in (("lint.unreadable", report.unreadable), ("lint.unwritten", report.unwritten)):
+        if errors:
+            parts.append(console.text(text_id, count=len(errors)))
     others = {
         "lint.fixed": report.fixed,
         "lint.fixable": report.fixable(safe=True),

@@ -13,7 +13,7 @@ from ms_tune.trace.memory_block import NEVER_FREED
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ms_tune.memory.report import RankReport
+    from ms_tune.memory.result import RankReport
 
 
 @dataclass(frozen=True, slots=True)

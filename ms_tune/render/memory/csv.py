@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ms_tune.memory.groups import Breakdown
-    from ms_tune.memory.report import RankReport
+    from ms_tune.memory.result import RankReport
 
 COLUMNS = (
     *("rank", "category", "bytes", "start", "end", "last_use", "operator", "where", "layer", "parameter", "tensor"),

@@ -13,18 +13,17 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ms_tune import __version__
 from ms_tune.render.memory.bands import bands_of
 from ms_tune.render.memory.html_blocks import packed_blocks
 from ms_tune.texts import Language, lookup
 from ms_tune.texts.memory import TEXTS
 from ms_tune.texts.memory_html import TEXTS as PAGE_TEXTS
+from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from ms_tune.memory.comparison import Comparison, RankComparison
-    from ms_tune.memory.findings import MemoryFinding
     from ms_tune.memory.groups import Group
-    from ms_tune.memory.report import MemoryReport, RankReport
+    from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
 
 _POINTS = 6000
 _MOST_WITH_BLOCKS = 4  # ranks; the blocks of 32 ranks would be more than a browser should open

@@ -19,7 +19,7 @@ from ms_tune.trace.table import NONE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ms_tune.memory.report import RankReport
+    from ms_tune.memory.result import RankReport
 
 MOST_BLOCKS = 150_000
 _LEVEL = 6

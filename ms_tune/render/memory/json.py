@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ms_tune.memory.comparison import Comparison
-    from ms_tune.memory.findings import MemoryFinding
     from ms_tune.memory.groups import Breakdown, Group
-    from ms_tune.memory.report import MemoryReport, RankReport
+    from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.render.console import Console
 
 VERSION = 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import TextIO
 
-    from ms_tune.memory.report import MemoryReport, RankReport
+    from ms_tune.memory.result import MemoryReport, RankReport
 
 _BLOCKS = 20_000  # the largest so many
 _POINTS = 50_000

@@ -18,7 +18,7 @@ from ms_tune.trace.memory_block import NEVER_FREED
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from ms_tune.memory.report import RankReport
+    from ms_tune.memory.result import RankReport
 
     Record = dict[str, object]
 

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.memory.comparison import Comparison, RankComparison
-    from ms_tune.memory.findings import MemoryFinding
     from ms_tune.memory.groups import Breakdown
-    from ms_tune.memory.report import MemoryReport, RankReport
+    from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.memory.steps import Span
     from ms_tune.render.console import Console
 

@@ -1,0 +1,43 @@
+"""What ``ms-tune dryrun`` does alike for configs and for commands."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import UsageError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """``0,3`` as numbers."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(msg("cli.usage.value", argument=option, detail=msg("dryrun.numbers", text=text)))
+    return tuple(map(int, parts))
+
+
+def keep_report(folder: Path, report: Mapping[str, object]) -> None:
+    """Keep what ``--json`` prints in the run folder."""
+    from ms_tune.dryrun.rundir import write_json  # noqa: PLC0415 - imported late: start-up time
+
+    with contextlib.suppress(OSError):  # on a full disk the user has seen it all the same
+        write_json(folder / "report.json", report)
+
+
+def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
+    """Raise :class:`UsageError` if an option was given that makes no sense here.
+
+    Args:
+        arguments: The command line.
+        options: Names of options, with the values that they have when they are not given.
+        text_id: What to say, with ``options``.
+    """
+    given = [name for name, default in options.items() if getattr(arguments, name) != default]
+    if given:
+        raise UsageError(msg(text_id, options=", ".join(f"--{name.replace('_', '-')}" for name in given)))

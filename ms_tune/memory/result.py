@@ -1,0 +1,241 @@
+"""What the analysis of a trace tells: the results of :mod:`ms_tune.memory.report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ms_tune.memory.contents import CONTENTS, Content, Contents
+from ms_tune.memory.fragments import address_map
+from ms_tune.memory.groups import breakdown
+from ms_tune.memory.places import layer_at, operator_at, where_at
+from ms_tune.memory.steps import peaks_by_phase
+from ms_tune.texts import Language, Message, Text, render
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.errors import TraceError
+    from ms_tune.memory.curve import Curve
+    from ms_tune.memory.fragments import AddressMap
+    from ms_tune.memory.groups import Breakdown, LayerActivations
+    from ms_tune.memory.joining import Join
+    from ms_tune.memory.lifetimes import Lifetimes
+    from ms_tune.memory.phases import Phase
+    from ms_tune.memory.recompute import Recompute
+    from ms_tune.memory.steps import Span, Steps
+    from ms_tune.memory.theory import Theory
+    from ms_tune.trace.comm_order import CommunicationOrder
+    from ms_tune.trace.folder import RankFiles
+    from ms_tune.trace.memory_block import DroppedRow, Frame
+    from ms_tune.trace.runtime_log import RuntimeLog
+    from ms_tune.trace.table import Table
+    from ms_tune.trace.task import Tasks
+    from ms_tune.trace.tracker_graph import TensorType, TrackerGraph
+
+
+class Severity(str, Enum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCheck:
+    """What a checklist says about one kind of finding."""
+
+    id: str
+    name: str
+    severity: Severity
+    limit: float
+    title: Text
+    message: Text
+    help: Text
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFinding:
+    """One thing that is found in a trace.
+
+    Attributes:
+        check: What kind of thing.
+        params: What the message says about it.
+        bytes: How much memory it is about.
+        rank: The rank, if one.
+        stack: The Python stack that allocates what it is about, if there is one.
+    """
+
+    check: MemoryCheck
+    params: Mapping[str, object]
+    bytes: int
+    rank: int | None
+    stack: tuple[Frame, ...] = ()
+
+    def message(self, language: Language) -> str:
+        """The finding in one sentence."""
+        template = self.check.message[0 if language is Language.EN else 1]
+        values = {
+            name: render(value, language) if isinstance(value, Message) else value
+            for name, value in self.params.items()
+        }
+        return template.format_map(values)
+
+    def title(self, language: Language) -> str:
+        """What kind of thing it is."""
+        return self.check.title[0 if language is Language.EN else 1]
+
+    def help(self, language: Language) -> str:
+        """What to do about it."""
+        return self.check.help[0 if language is Language.EN else 1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankReport:
+    """What is known about one rank.
+
+    Attributes:
+        files: Where it comes from.
+        rank: Its number; None if nothing tells.
+        table: The blocks on the device.
+        contents: What they hold.
+        curve: Memory over time.
+        tasks: The launches, if there is a ``task.csv``.
+        graph: The tensors, if there is a ``tracker_graph.ir``.
+        collectives: The collective operations, if there is a ``comm_execute_order.csv``.
+        log: What the log says, if there is one.
+        join: Blocks and launches.
+        steps: The training steps.
+        spans: The phases over time.
+        lifetimes: How long blocks live.
+        map: The address space at the peak.
+        peak: The memory at the peak, taken apart.
+        activations: What the layers keep for the backward pass at the peak.
+        recompute: What full recompute of all layers would save of them.
+        theory: What weights, gradients and optimizer state should need.
+        limit_bytes: What MindSpore may use of the device, if the log or the user says.
+        host_rows: Blocks in the pool of host memory, which no other figure counts.
+        host_bytes: The most bytes that they take at once.
+        unread: Why files that help the analysis, but that it can do without, could not be read.
+        findings: What is worth saying.
+    """
+
+    files: RankFiles
+    rank: int | None
+    table: Table
+    contents: Contents
+    curve: Curve
+    tasks: Tasks | None
+    graph: TrackerGraph | None
+    collectives: CommunicationOrder | None
+    log: RuntimeLog | None
+    join: Join | None
+    steps: Steps
+    spans: tuple[Span, ...]
+    lifetimes: Lifetimes
+    map: AddressMap
+    peak: Breakdown
+    activations: tuple[LayerActivations, ...]
+    recompute: Recompute
+    theory: Theory
+    limit_bytes: int | None
+    host_rows: int = 0
+    host_bytes: int = 0
+    unread: tuple[TraceError, ...] = ()
+    findings: tuple[MemoryFinding, ...] = ()
+
+    def tensor_of(self, row: int) -> str:
+        """Number format and shape of the tensor in a row; empty if unknown."""
+        return tensor_of(self.table, self.graph, row)
+
+    def layer_of(self, row: int) -> str:
+        """The layer of the model that a row belongs to; empty if unknown."""
+        return layer_at(self.table, row, self.contents.names.get(row))
+
+    def operator_of(self, row: int) -> str:
+        """The operator that allocated a row."""
+        return operator_at(self.table, row)
+
+    def where_of(self, row: int) -> str:
+        """Where in the script or the model a row was allocated."""
+        return where_at(self.table, row)
+
+    def content_of(self, row: int) -> Content:
+        """What a row holds."""
+        return CONTENTS[int(self.contents.codes[row])]
+
+    def final_map(self) -> AddressMap:
+        """The address space after the last tick."""
+        last = int(self.curve.tick[-1]) if len(self.curve.tick) else 0
+        return address_map(self.table, self.curve, last)
+
+    def refused(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
+        """How many rows of each file were refused, and some of them; without the files of which none was."""
+        read = (
+            (self.files.tasks, self.tasks),
+            (self.files.graph, self.graph),
+            (self.files.collectives, self.collectives),
+        )
+        counts = {self.files.blocks.name: (self.table.dropped_count, self.table.dropped)}
+        counts |= {path.name: (held.dropped_count, held.dropped) for path, held in read if path and held}
+        return {name: (count, rows) for name, (count, rows) in counts.items() if count}
+
+    def at(self, tick: int) -> Breakdown:
+        """The memory at a tick, taken apart."""
+        return breakdown(self.table, self.contents, self.curve, tick, self.tensor_of)
+
+    def peak_by_phase(self) -> dict[Phase, int]:
+        """The most bytes in use while each phase of a training step allocates."""
+        return peaks_by_phase(self.curve, self.spans)
+
+    def padding_at_peak(self) -> int | None:
+        """Bytes at the peak that are alignment only; None if no graph file tells the tensors' sizes."""
+        if self.graph is None:
+            return None
+        padding = 0
+        for row in self.peak.rows.tolist():
+            tensor = self.graph.tensors.get(int(self.table.start[row]))
+            if tensor is not None and tensor.bytes is not None and tensor.bytes <= self.table.size[row]:
+                padding += int(self.table.size[row]) - tensor.bytes
+        return padding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryReport:
+    """What is known about a run.
+
+    Attributes:
+        source: What the user named.
+        ranks: The ranks, by number.
+        stages: The pipeline stage of each rank, as far as the layers of its parameters tell.
+        findings: Findings that compare ranks.
+    """
+
+    source: Path
+    ranks: tuple[RankReport, ...]
+    stages: tuple[int | None, ...]
+    findings: tuple[MemoryFinding, ...]
+
+    @property
+    def worst(self) -> RankReport:
+        """The rank that needs most."""
+        return max(self.ranks, key=lambda rank: rank.curve.peak_bytes)
+
+    @property
+    def all_findings(self) -> tuple[MemoryFinding, ...]:
+        """The findings that compare ranks, then those of every rank."""
+        return (*self.findings, *(finding for rank in self.ranks for finding in rank.findings))
+
+
+def type_of(table: Table, graph: TrackerGraph | None, row: int) -> TensorType | None:
+    """The tensor in a row; None if no graph tells."""
+    return graph.tensors.get(int(table.start[row])) if graph is not None else None
+
+
+def tensor_of(table: Table, graph: TrackerGraph | None, row: int) -> str:
+    """Number format and shape of the tensor in a row; empty if unknown."""
+    tensor = type_of(table, graph, row)
+    return str(tensor) if tensor is not None else ""

@@ -1,0 +1,48 @@
+"""What each layer of a config does, whatever its dialect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.config.recognise import recognise
+from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from ms_tune.config.source import SourceFile
+    from ms_tune.layers.plans import NormalizedPlan
+
+
+def dialect_of(source: SourceFile) -> Dialect:
+    """The dialect of a config.
+
+    Raises:
+        ConfigError: It is of none that is served.
+    """
+    dialect = recognise(source.data).dialect
+    if dialect is None:
+        raise ConfigError(msg("normalize.no-dialect"), path=source.path)
+    return dialect
+
+
+def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+    """The plan of a config; the dialects' own modules say what they raise.
+
+    Args:
+        source: The config.
+        version: The framework's release; None for the default.
+        layers: The number of layers, for a config that does not tell it.
+    """
+    dialect = dialect_of(source)
+    if dialect is Dialect.MINDSPEED_MS:
+        from ms_tune.normalize import mindspeed_ms  # noqa: PLC0415 - start-up time: one dialect is needed, not all
+
+        return mindspeed_ms.normalize_source(source, version)
+    if dialect is Dialect.MINDFORMERS_PYNATIVE:
+        from ms_tune.normalize import pynative  # noqa: PLC0415 - as above
+
+        return pynative.normalize_source(source, version, layers)
+    from ms_tune.normalize import mindformers  # noqa: PLC0415 - as above
+
+    return mindformers.normalize_source(source, version, layers)
