@@ -1,0 +1,48 @@
+"""The facts, as data files, and what reads them.
+
+Made by ``tests/oracle/make_frameworks.py`` from the frameworks' wheels. A fact has a history: ``{"1.6": 3, "1.9": 4}``
+is 3 from 1.6 on and 4 from 1.9 on; ``{"gone": true}`` in place of a value is no longer there.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FOLDER = Path(__file__).parent
+_GONE = {"gone": True}
+ABSENT = object()
+
+
+@cache
+def load(name: str) -> dict[str, Any]:
+    """The content of one data file."""
+    content: dict[str, Any] = json.loads((_FOLDER / f"{name}.json").read_bytes())
+    return content
+
+
+@cache
+def order(release: str) -> tuple[int, ...]:
+    """A release as something that can be compared."""
+    return tuple(int(part) for part in release.split("."))
+
+
+def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts are of all types
+    """What a fact is in a release; :data:`ABSENT` where the release does not have it."""
+    last: object = ABSENT
+    for since, value in history.items():
+        if order(since) > order(release):
+            break
+        last = ABSENT if value == _GONE else value
+    return last
+
+
+def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str, Any]:
+    """Of many facts those that a release has."""
+    found = ((name, at(history, release)) for name, history in histories.items())
+    return {name: value for name, value in found if value is not ABSENT}

@@ -1,0 +1,307 @@
+"""Models as the frameworks' own classes see them: what a config leaves out is filled in as the class does it.
+
+A model's settings go through three hands in MindFormers (1.6 to 2.1, static and dynamic graph): the class that
+``model_type`` names (``models/*/configuration_*.py``) fills in what is left out, a table of keys turns its settings into
+fields (``COMMON_CONFIG_MAPPING`` up to 1.8, ``ConfigConverter`` since), and ``TransformerConfig`` has values for the rest.
+Legacy models have a class only (``model.model_config.type``); MindSpeed-Core-MS r0.1.0 has one class for all models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ms_tune.frameworks.data import ABSENT, all_at, at, load
+from ms_tune.frameworks.dialect import Dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNKNOWN = ABSENT  # in place of a value
+_SCORES = {True: "sigmoid", False: "softmax"}
+_DROPS = {True: "position", False: "probs"}
+
+
+class Origin(Enum):
+    """Where a value comes from."""
+
+    WRITTEN = "written"
+    ALIAS = "alias"  # written, under another name than the field's own
+    CLASS_DEFAULT = "class default"
+    GENERAL_DEFAULT = "general default"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a model.
+
+    Args:
+        name: The field, in the framework's word for it.
+        value: What the framework's class gets; :data:`UNKNOWN` if nobody can say.
+        origin: Where the value comes from.
+        path: The key path at which it is written, if the config itself holds it.
+    """
+
+    name: str
+    value: Any
+    origin: Origin
+    path: tuple[str, ...] | None = None
+
+
+class Source(Protocol):
+    """Anything that holds the values of a config."""
+
+    @property
+    def data(self) -> dict[Any, Any]:
+        """The values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a release knows of a class of models.
+
+    Args:
+        name: The name of the class; None if it is not known.
+        kind: The ``model_type`` that stands for it; the name of the class if it is a legacy one.
+        architectures: The networks that are built for it.
+        modes: ``static``, ``dynamic``: the modes in which it trains.
+        latent: Whether its attention has latent queries, keys and values.
+        ignored: Keys that the class throws away.
+        renamed: Keys that the class writes to another one.
+        fills: Settings that another one stands in for when they are null, or their own default.
+        derived: Settings that follow from others.
+        defaults: What the class fills in, by its own keys.
+        aliases: Keys, each with its field and perhaps the function that turns its value.
+        fields: What the general class fills in.
+        listed: Whether a field is read under its own name only if the table says so (up to 1.8).
+    """
+
+    name: str | None
+    kind: str | None
+    architectures: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    latent: bool = False
+    ignored: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    fills: Mapping[str, str] = field(default_factory=dict)
+    derived: Mapping[str, list[str]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, list[str]] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    listed: bool = False
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """The keys that a field is read from: that of the class itself first."""
+        keys = [key for key, rule in self.aliases.items() if rule[0] == name]
+        if name not in self.aliases and not (self.listed and name in self.fields):
+            keys.append(name)
+        return tuple(sorted(keys, key=lambda key: (key not in self.defaults, key != name)))
+
+    def canonical(self, name: str) -> str:
+        """The field that a key stands for."""
+        rule = self.aliases.get(name)
+        return rule[0] if rule and name not in self.fields else name
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model of a config.
+
+    Args:
+        facts: What the framework knows of its class.
+        kind: ``model_type`` as written, or else that of the class that ``architectures`` names; of a legacy model the
+            name of its class. None where the config names none.
+        architecture: The network as written (the first of several), or else the one built for the class.
+        release: The release that was asked.
+    """
+
+    facts: Facts
+    kind: str | None
+    architecture: str | None
+    release: str
+    _values: Mapping[str, tuple[Any, tuple[str, ...] | None]]
+    _sealed: bool
+
+    @property
+    def known(self) -> bool:
+        """Whether the framework's class is known."""
+        return self.facts.name is not None
+
+    def written(self, name: str) -> tuple[Field, ...]:
+        """All that is written for a field, under whatever name; more than one is refused where they differ."""
+        facts, name = self.facts, self.facts.canonical(name)
+        return tuple(
+            Field(name, self._turned(key), Origin.WRITTEN if key == name else Origin.ALIAS, self._values[key][1])
+            for key in facts.names(name)
+            if key in self._values and key not in facts.ignored
+        )
+
+    def field(self, name: str) -> Field:
+        """The value of a field (any name of it will do) as the framework's class gets it."""
+        facts, name = self.facts, self.facts.canonical(name)
+        written = self.written(name)
+        if written:
+            return written[0]
+        if self._sealed:
+            return Field(name, UNKNOWN, Origin.UNKNOWN)
+        for key in facts.names(name):
+            if key in facts.defaults and key not in facts.ignored:
+                value = self._turned(key)
+                return Field(name, value, Origin.UNKNOWN if value is UNKNOWN else Origin.CLASS_DEFAULT)
+        if self.known and name in facts.fields:
+            return Field(name, facts.fields[name], Origin.GENERAL_DEFAULT)
+        return Field(name, UNKNOWN, Origin.UNKNOWN)
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - fields are of all types
+        """The value of a field; :data:`UNKNOWN` if nobody can say."""
+        return self.field(name).value
+
+    def number(self, name: str) -> int | None:
+        """A whole number; None where there is none, or it is not known."""
+        value = self.value(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def _own(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
+        """What the class makes of one of its settings, written or not."""
+        facts = self.facts
+        if key in self._values:
+            value = self._values[key][0]
+        elif any(one in self._values for one in facts.derived.get(key, ())):
+            return UNKNOWN
+        else:
+            value = facts.defaults.get(key)
+        other = facts.fills.get(key) if value is None else None
+        return value if other is None else facts.defaults[key] if other == key else self._own(other)
+
+    def _turned(self, key: str) -> Any:  # noqa: ANN401 - fields are of all types
+        """The value that the field gets from a key."""
+        value = self._own(key)
+        return _turn(value, (self.facts.aliases.get(key) or [""])[1:])
+
+
+def _turn(value: Any, function: list[str]) -> Any:  # noqa: ANN401 - fields are of all types
+    """What the table's functions make of a value (``transformer_config_utils.py``); the value if they refuse it."""
+    if function == ["is_use_gated_sigmoid"]:
+        return value if isinstance(value, str) else _SCORES[bool(value)]
+    if function == ["get_drop_policy"] and isinstance(value, bool):
+        return _DROPS[value]
+    if function == ["is_float_32"] and isinstance(value, str):
+        return value in ("fp32", "float32")
+    return value
+
+
+def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str, Any] | None = None) -> Model:
+    """The model of a config, as one release of its framework sees it.
+
+    Args:
+        source: The config.
+        dialect: The family that it belongs to.
+        release: A served release, see :mod:`ms_tune.frameworks.releases`.
+        beside: The content of the ``config.json`` beside the weights (``pretrained_model_dir``), whose values stand
+            behind those of the config and before the class's. Where such a folder is named and not given, what the
+            config leaves out is unknown.
+    """
+    data = source.data if isinstance(source.data, dict) else {}
+    if dialect is Dialect.MINDSPEED_MS:
+        return Model(_mindspeed(), None, None, release, _section(data, "model_config"), _sealed=False)
+    if dialect is Dialect.MINDFORMERS and data.get("use_legacy", True) is not False:
+        return _legacy(data, release)
+    path = ("model",) if dialect is Dialect.MINDFORMERS_PYNATIVE else ("model", "model_config")
+    values = _section(data, *path)
+    sealed = False
+    if dialect is Dialect.MINDFORMERS:
+        values = {key: (value, None) for key, value in (beside or {}).items()} | values | _section(data, "moe_config")
+        model = data.get("model")
+        named = data.get("pretrained_model_dir") or (isinstance(model, dict) and model.get("pretrained_model_dir"))
+        sealed = bool(named) and beside is None
+    kind, architecture = _text(values, "model_type"), _text(values, "architectures")
+    facts = facts_of(release, kind=kind, architecture=None if kind else architecture)
+    values |= {other: values[key] for key, other in facts.renamed.items() if key in values}
+    known = facts.architectures[0] if facts.architectures else None
+    return Model(facts, kind or facts.kind, architecture or known, release, values, sealed)
+
+
+def _legacy(data: dict[Any, Any], release: str) -> Model:
+    """A legacy model: the settings of its class, and those of ``moe_config``, each under its own name."""
+    values = _section(data, "moe_config") | _section(data, "model", "model_config")
+    kind = _text(values, "type")
+    facts = _legacy_facts(release, kind)
+    architecture = _text(_section(data, "model", "arch"), "type")
+    return Model(facts, kind, architecture, release, values, _sealed=False)
+
+
+def _section(data: object, *path: str) -> dict[str, tuple[Any, tuple[str, ...] | None]]:
+    for name in path:
+        data = data.get(name) if isinstance(data, dict) else None
+    return {key: (value, (*path, key)) for key, value in data.items()} if isinstance(data, dict) else {}
+
+
+def _text(values: Mapping[str, tuple[Any, Any]], key: str) -> str | None:
+    """A name; of a list of names the first."""
+    value = values.get(key, (None,))[0]
+    value = value[0] if isinstance(value, list) and value else value
+    return value if isinstance(value, str) else None
+
+
+@cache
+def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> Facts:
+    """What a release of MindFormers knows of the models of a ``model_type``, or of a network (not a legacy one)."""
+    data = load("models")
+    general = all_at(data["aliases"], release)
+    for name, one in data["classes"].items():
+        names, networks = at(one["names"], release), at(one["architectures"], release)
+        if one["legacy"] or names is ABSENT or not (kind in names or architecture in networks):
+            continue
+        latent = at(one["latent"], release)
+        fields = all_at(data["fields"], release) | (all_at(data["latent"], release) if latent else {})
+        aliases = all_at(one["aliases"], release)
+        return Facts(
+            one["class"],
+            name,
+            tuple(networks),
+            tuple(at(one["modes"], release)),
+            latent,
+            frozenset(at(one["ignored"], release)),
+            at(one["renamed"], release),
+            at(one["fills"], release),
+            at(one["derived"], release),
+            all_at(one["defaults"], release),
+            aliases or general,
+            fields,
+            listed=not aliases,
+        )
+    return Facts(None, None, aliases=general, fields=all_at(data["fields"], release))
+
+
+@cache
+def _legacy_facts(release: str, kind: str | None) -> Facts:
+    """What a release knows of a legacy class; of one that is not known, what ``moe_config`` is filled up with."""
+    data = load("models")
+    experts = all_at(data["experts"], release)
+    one = data["classes"].get(kind)
+    if one is None or not one["legacy"] or at(one["names"], release) is ABSENT:
+        return Facts(None, None, defaults=experts)
+    defaults = experts | all_at(one["defaults"], release)
+    return Facts(
+        kind,
+        kind,
+        tuple(at(one["architectures"], release)),
+        tuple(at(one["modes"], release)),
+        fills=at(one["fills"], release),
+        derived=at(one["derived"], release),
+        defaults=defaults,
+    )
+
+
+@cache
+def _mindspeed() -> Facts:
+    """The one class of MindSpeed-Core-MS r0.1.0 (``TransformerConfig`` of ``mindspeed_ms/core/config.py``)."""
+    from ms_tune.frameworks.keys import REQUIRED, by_section  # noqa: PLC0415 - start-up time
+
+    keys = by_section(Dialect.MINDSPEED_MS)[("model_config",)]
+    fields = {name: key.default for name, key in keys.items() if key.default != REQUIRED}
+    return Facts("TransformerConfig", None, fields=fields)

@@ -1,0 +1,116 @@
+"""Writes the facts about frameworks that stand under ``ms_tune/frameworks/data``, from the wheels of MindFormers.
+
+``python -m tests.oracle.make_frameworks [models] ...`` writes the named files, or all of them. For a new release its
+wheel is added to :data:`tests.oracle.wheels.RELEASES`; the script does the rest, and ``git diff`` shows what the release
+changed. Every fact has a history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`GONE` where the
+release no longer knows it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.oracle import wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_ROOT = Path(__file__).parents[2]
+DATA = _ROOT / "ms_tune" / "frameworks" / "data"
+GONE = {"gone": True}
+
+
+def history(by_release: Mapping[str, Any]) -> dict[str, Any]:
+    """Since when a fact is what it is; releases are in their order, and one without the fact has :data:`GONE`."""
+    found: dict[str, Any] = {}
+    last: object = GONE
+    for release, value in by_release.items():
+        if value != last or type(value) is not type(last):
+            found[release] = last = value
+    return found
+
+
+def histories(by_release: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The history of each item of several releases' mappings."""
+    names = sorted({name for values in by_release.values() for name in values})
+    return {
+        name: history({release: values.get(name, GONE) for release, values in by_release.items()}) for name in names
+    }
+
+
+def ask(release: str) -> dict[str, Any]:
+    """What a release says of models."""
+    wheel = wheels.wheel(release)
+    if isinstance(wheel, str):
+        raise SystemExit(wheel)
+    command = [sys.executable, "-m", "tests.oracle.facts_child", str(wheel)]
+    answer = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def models() -> dict[str, Any]:
+    """Classes of models, their aliases and defaults."""
+    found = {release: ask(release) for release in wheels.RELEASES}
+
+    def general(part: str) -> dict[str, Any]:
+        return histories({release: one[part] for release, one in found.items()})
+
+    classes: dict[str, dict[str, Any]] = {}
+    for name in sorted({name for one in found.values() for name in one["classes"]}):
+        about = {release: one["classes"].get(name) for release, one in found.items()}
+        known = [one for one in about.values() if one]
+        classes[name] = {
+            "class": known[-1]["class"],
+            "legacy": known[-1]["legacy"],
+            **{
+                part: history({release: one[part] if one else GONE for release, one in about.items()})
+                for part in ("names", "architectures", "modes", "latent", "ignored", "renamed", "fills", "derived")
+            },
+            **{
+                part: histories({release: one.get(part, {}) if one else {} for release, one in about.items()})
+                for part in ("defaults", "aliases")
+            },
+        }
+    return {
+        "releases": list(found),
+        "fields": general("fields"),
+        "latent": general("latent"),
+        "aliases": general("aliases"),
+        "white": histories({release: dict.fromkeys(one["white"], True) for release, one in found.items()}),
+        "experts": general("experts"),
+        "classes": classes,
+    }
+
+
+def text(value: object, depth: int = 0) -> str:
+    """JSON with one fact a line: a mapping whose values are mappings of mappings is spread out, others are not."""
+    inside = isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
+    if not inside or value == GONE or _is_history(value):
+        return json.dumps(value, ensure_ascii=False)
+    assert isinstance(value, dict)
+    indent = " " * (depth + 1)
+    lines = (f"{indent}{json.dumps(key)}: {text(one, depth + 1)}" for key, one in value.items())
+    return "{\n" + ",\n".join(lines) + "\n" + " " * depth + "}"
+
+
+def _is_history(value: object) -> bool:
+    return isinstance(value, dict) and all(key[:1].isdigit() for key in value)
+
+
+MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"models": models}
+
+
+def main(names: Iterable[str]) -> None:
+    """Write the files of these names, or all."""
+    DATA.mkdir(exist_ok=True)
+    for name in names or MAKERS:
+        (DATA / f"{name}.json").write_text(text(MAKERS[name]()) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

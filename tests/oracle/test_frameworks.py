@@ -1,0 +1,126 @@
+"""The facts about frameworks that come with ms-tune against the frameworks' real classes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.frameworks.data import at, load
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import UNKNOWN, Facts, Origin, facts_of, model_of
+from tests.oracle import framework, make_frameworks, wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+DROP = float(os.environ.get("MS_TUNE_ORACLE_DROP", "0.3"))
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Config:
+    data: dict[Any, Any]
+
+
+def _need(release: str) -> None:
+    reason = framework.why_missing(release)
+    if reason:
+        pytest.skip(reason)
+
+
+def test_the_committed_models_are_those_of_the_wheels() -> None:
+    for release in wheels.RELEASES:
+        _need(release)
+    assert (make_frameworks.DATA / "models.json").read_text() == make_frameworks.text(make_frameworks.models()) + "\n"
+
+
+def _value(draw: random.Random, default: object, rule: list[str]) -> object:
+    if rule[1:] == ["is_float_32"]:
+        return draw.choice(["float32", "bfloat16", True])
+    if isinstance(default, bool):
+        return draw.random() < 0.5
+    if isinstance(default, int):
+        return draw.choice([0, 1, 2, 3, 8, 64])
+    if isinstance(default, float):
+        return draw.choice([0.5, 1e-5])
+    return default
+
+
+def _section(draw: random.Random, kind: str, facts: Facts) -> dict[str, Any]:
+    """A section with some of a class's own keys, and now and then another name."""
+    section: dict[str, Any] = {"model_type": kind}
+    for key, default in facts.defaults.items():
+        if draw.random() >= DROP and key not in facts.derived and key != "post_process":
+            section[key] = _value(draw, default, facts.aliases.get(key, [key]))
+            if draw.random() < 0.05:
+                section[key] = None
+    for key, rule in facts.aliases.items():
+        if draw.random() < 0.02:
+            section[key] = _value(draw, facts.fields.get(rule[0]), rule)
+    return dict(draw.sample(sorted(section.items(), key=str), len(section)))
+
+
+def _kinds(release: str) -> list[str]:
+    classes = load("models")["classes"]
+    return [name for name, one in classes.items() if not one["legacy"] and facts_of(release, kind=name).name]
+
+
+def _answers(release: str, sections: list[dict[str, Any]]) -> Iterator[dict[str, Any] | None]:
+    command = [sys.executable, "-m", "tests.oracle.facts_child", str(wheels.wheel(release)), "serve"]
+    given = "\n".join(map(json.dumps, sections))
+    done = subprocess.run(command, cwd=_ROOT, input=given, capture_output=True, text=True, check=True)
+    return map(json.loads, done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("release", wheels.RELEASES)
+def test_every_field_is_what_the_real_class_gets(release: str) -> None:
+    _need(release)
+    draw = random.Random(f"{SEED}-{release}")  # noqa: S311 - no secret
+    kinds = _kinds(release)
+    sections = [
+        _section(draw, kind, facts_of(release, kind=kind)) for kind in (draw.choice(kinds) for _ in range(CASES))
+    ]
+    taken = 0
+    for section, real in zip(sections, _answers(release, sections), strict=True):
+        if real is None:
+            continue
+        taken += 1
+        config = Config({"use_legacy": False, "model": {"model_config": section}})
+        model = model_of(config, Dialect.MINDFORMERS, release)
+        for name in model.facts.fields:
+            field = model.field(name)
+            if name in real and field.origin is not Origin.UNKNOWN and name not in _ELSEWHERE:
+                assert field.value == real[name], (section, field)
+        unknown = {name for name in model.facts.fields if model.value(name) is UNKNOWN}
+        assert unknown <= {model.facts.canonical(name) for name in model.facts.derived}
+    assert taken > CASES / 8
+
+
+# What ``parallel_config`` says, which is no part of the model's section; and the second field that one key has in 1.9.
+_ELSEWHERE = {
+    "softmax_compute_dtype",
+    *("data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
+    *("expert_model_parallel_size", "sequence_parallel", "micro_batch_num", "seq_split_num", "vocab_emb_dp"),
+    *("gradient_aggregation_group", "recompute", "parallel_optimizer_comm_recompute", "mp_comm_recompute"),
+    *("recompute_slice_activation", "select_recompute", "select_comm_recompute", "select_recompute_exclude"),
+    *("select_comm_recompute_exclude", "expert_tensor_parallel_size", "cp_comm_type"),
+    *("hierarchical_context_parallel_sizes",),
+}
+
+
+def test_each_fact_has_a_release_that_there_is() -> None:
+    releases = set(load("models")["releases"])
+    for one in load("models")["classes"].values():
+        for histories in (one["defaults"], one["aliases"]):
+            assert all(set(history) <= releases for history in histories.values())
+        assert at(one["names"], max(releases)) is not None
