@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.layers.mindspeed_ms.plan import FRAMEWORK, KINDS, VERSION, MindSpeedInputs, normalize_mindspeed_ms
+from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
+from ms_tune.layers.mindspeed_ms.plan import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
 from ms_tune.layers.plans import MINDSPEED_MS, NormalizedPlan, failure_of, failure_problem
 from ms_tune.layers.result import FrameworkStop, Problem, Severity, stop
 from ms_tune.normalize.literals import MAX_TEXT, TextTooBigError, literal_list

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
-from ms_tune.layers.pynative.plan import FRAMEWORK, PynativeInputs, normalize_pynative
+from ms_tune.layers.pynative.inputs import PynativeInputs
+from ms_tune.layers.pynative.plan import FRAMEWORK, normalize_pynative
 from ms_tune.layers.result import FrameworkStop, stop
 from ms_tune.texts import msg
 

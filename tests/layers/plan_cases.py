@@ -10,9 +10,11 @@ import yaml
 from ms_tune.config.source import parse_source
 from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
 from ms_tune.layers.mindformers.inputs import KEYS, SwapValues
-from ms_tune.layers.mindspeed_ms.plan import MindSpeedInputs, normalize_mindspeed_ms
+from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
+from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.layers.plans import MINDFORMERS, MINDSPEED_MS, NormalizedPlan, from_recompute_plan
-from ms_tune.layers.pynative.plan import PynativeInputs, normalize_pynative
+from ms_tune.layers.pynative.inputs import PynativeInputs
+from ms_tune.layers.pynative.plan import normalize_pynative
 from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers
 from ms_tune.normalize import pynative
 

@@ -15,7 +15,8 @@ from ms_tune.errors import UsageError
 from ms_tune.layers import Effect, RecomputeInputs, RecomputeValues, Severity, normalize
 from ms_tune.layers.conversion.convert import Converted, convert, from_sapp, parse_sapp
 from ms_tune.layers.mindformers.inputs import SwapValues
-from ms_tune.layers.mindspeed_ms.plan import MindSpeedInputs, normalize_mindspeed_ms
+from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
+from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.layers.plans import (
     MINDFORMERS,
     MINDFORMERS_PYNATIVE,
@@ -23,7 +24,8 @@ from ms_tune.layers.plans import (
     NormalizedPlan,
     from_recompute_plan,
 )
-from ms_tune.layers.pynative.plan import PynativeInputs, normalize_pynative
+from ms_tune.layers.pynative.inputs import PynativeInputs
+from ms_tune.layers.pynative.plan import normalize_pynative
 from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers
 from ms_tune.normalize import pynative as dialect
 from ms_tune.texts import Language, render

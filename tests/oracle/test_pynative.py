@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import parse_source
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.pynative.plan import PynativeInputs, normalize_pynative
+from ms_tune.layers.pynative.inputs import PynativeInputs
+from ms_tune.layers.pynative.plan import normalize_pynative
 from ms_tune.layers.result import FrameworkStop
 from ms_tune.normalize import pynative as dialect
 from tests.oracle import pynative

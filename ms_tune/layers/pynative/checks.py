@@ -13,7 +13,7 @@ from ms_tune.layers.pynative.layer_specs import check_specs
 from ms_tune.layers.result import stop
 
 if TYPE_CHECKING:
-    from ms_tune.layers.pynative.plan import PynativeInputs
+    from ms_tune.layers.pynative.inputs import PynativeInputs
 
 _RECOMPUTE = "TrainConfig.recompute"
 _COMM = "TrainConfig.recompute_comm"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.layers.pynative.plan import PynativeInputs, PynativeOutcome
+    from ms_tune.layers.pynative.inputs import PynativeInputs, PynativeOutcome
 
 _RULER = "-" * 69
 

@@ -10,14 +10,15 @@ Layers of multi-token prediction count as the layers behind the last one.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
 from ms_tune.layers.pynative.checks import check_recompute, check_schedule, check_swap
+from ms_tune.layers.pynative.inputs import PynativeOutcome
 from ms_tune.layers.pynative.layer_specs import parse_specs, write_specs
 from ms_tune.layers.pynative.log import log_lines
-from ms_tune.layers.pynative.modules import Modules, expand, without_children, without_covered
+from ms_tune.layers.pynative.modules import expand, without_children, without_covered
 from ms_tune.layers.pynative.placement import place_pynative
 from ms_tune.layers.pynative.traps import find_traps
 from ms_tune.layers.result import Effect, FrameworkStop, LayerPlan, SwapPlan, stop
@@ -26,82 +27,12 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ms_tune.layers.pynative.inputs import PynativeInputs
     from ms_tune.layers.pynative.placement import Ranges
 
 FRAMEWORK = "MindFormers"
 _MAY_BE_COMM = ("comm_select_module", "exclude_op")
 _UNDER_FULL = ("select_module", "comm_select_module")  # what a layer leaves out if it is recomputed in full
-
-
-@dataclass(frozen=True, slots=True)
-class PynativeInputs:
-    """What decides about the layers, with its types as the framework has checked them while it loaded the config.
-
-    Args:
-        layers: Layers without those of multi-token prediction.
-        mtp_layers: Layers of multi-token prediction.
-        version: ``2.0`` or ``2.1``.
-        stages: ``parallelism.pipeline_parallel``.
-        chunks: ``parallelism.pipeline_parallel_interleave_num``.
-        layers_per_stage: ``parallelism.pipeline_parallel_layers_per_stage``.
-        schedule: ``parallelism.pipeline_parallel_schedule``.
-        mode: ``recompute.mode``.
-        full_layers: ``recompute.full_recompute_layer``.
-        select_module: ``recompute.select_module``.
-        exclude_op: ``recompute.exclude_op``.
-        comm: ``recompute_comm.enable``.
-        comm_module: ``recompute_comm.select_module``.
-        swap: ``swap.enable``.
-        prefetch: ``swap.default_prefetch``.
-        layer_swap: ``swap.layer_swap``.
-        op_swap: ``swap.op_swap``.
-        modules: The paths of the modules and operators inside each layer, or None if the model is not known; then
-            the plan names the patterns themselves.
-        comm_known: Whether ``modules`` has communication operators, too. They are there only once the model is split;
-            without them a pattern that may be meant for them stands for itself if it matches nothing else.
-    """
-
-    layers: int
-    mtp_layers: int = 0
-    version: str = "2.1"
-    stages: int = 1
-    chunks: int = 1
-    layers_per_stage: Any = "auto"
-    schedule: str = "1f1b"
-    mode: str = "None"
-    full_layers: Any = None
-    select_module: Any = None
-    exclude_op: Any = None
-    comm: bool = False
-    comm_module: Any = None
-    swap: bool = False
-    prefetch: int = 1
-    layer_swap: Any = None
-    op_swap: Any = None
-    modules: Modules | None = None
-    comm_known: bool = True
-
-    @property
-    def total(self) -> int:
-        """All layers that have a number."""
-        return self.layers + self.mtp_layers
-
-
-@dataclass(slots=True)
-class PynativeOutcome:
-    """What the framework has worked out so far."""
-
-    step: str = "parallel"
-    ranges: Ranges | None = None
-    places: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    full: frozenset[int] = frozenset()
-    select: Mapping[int, list[str]] = field(default_factory=dict)
-    comm: Mapping[int, list[str]] = field(default_factory=dict)
-    exclude: Mapping[int, list[str]] = field(default_factory=dict)
-    overridden: dict[int, list[str]] = field(default_factory=dict)
-    swapped: frozenset[int] = frozenset()
-    op_swap: Mapping[int, list[str]] = field(default_factory=dict)
-    unmatched: list[tuple[str, str]] = field(default_factory=list)
 
 
 def normalize_pynative(inputs: PynativeInputs) -> NormalizedPlan:

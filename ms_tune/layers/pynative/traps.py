@@ -18,8 +18,8 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.layers.pynative.inputs import PynativeInputs, PynativeOutcome
     from ms_tune.layers.pynative.placement import Ranges
-    from ms_tune.layers.pynative.plan import PynativeInputs, PynativeOutcome
 
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # where paths start that go by the whole model
 

@@ -10,7 +10,9 @@ from ms_tune.config.spans import Change, ChangeKind, Edit, EditRefusedError, app
 from ms_tune.config.yaml_nodes import Document, Entry, Node
 from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
+from ms_tune.lint.environment.rewrites import REWRITES, Body
 from ms_tune.lint.finding import Fix
+from ms_tune.lint.fix import title_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class Environment:
         path: The file.
         text: Its text.
         assignments: What it sets.
-        reader: Reads the settings of another text of this file; None for what is no file and cannot be mended.
+        reader: Reads the settings of another text of this file; None for what is no file and cannot be fixed.
     """
 
     path: Path
@@ -128,11 +130,9 @@ class EnvironmentSource(CodeSource):
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
         """A new value for the variable: the one of the checklist, or the one that a rewrite makes of the old."""
-        from ms_tune.lint.environment.rewrites import REWRITES  # noqa: PLC0415 - it needs this module
-        from ms_tune.lint.fix import title_of  # noqa: PLC0415 - it needs this module
-
         if rule.rewrite in REWRITES:
-            value = REWRITES[rule.rewrite](self, violation)
+            start, end = self.body(str(violation.path[0]))
+            value = REWRITES[rule.rewrite](Body(self.text[start:end], start), violation)
         elif rule.kind is ChangeKind.SET_VALUE and rule.path is None and isinstance(rule.value, str):
             value = rule.value
         else:
@@ -141,7 +141,7 @@ class EnvironmentSource(CodeSource):
         return Fix(rule.safe, title_of(change), (change,), (self._edit(str(violation.path[0]), value),))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Whether the mended text sets the same variables in the same order, all but the meant ones to the same values."""
+        """Whether the fixed text sets the same variables in the same order, all but the meant ones to the same values."""
         expected = [(one.name, one.value, one.block, one.extends) for one in self.environment.assignments]
         for change in (change for fix in fixes for change in fix.changes):
             last = max(index for index, one in enumerate(expected) if one[0] == change.path[0])
@@ -149,10 +149,10 @@ class EnvironmentSource(CodeSource):
                 return False  # another fix gives the variable another value
             expected[last] = (expected[last][0], str(change.value), *expected[last][2:])
         try:
-            mended = self.again(apply_edits(self.text, (edit for fix in fixes for edit in fix.edits)))
+            fixed = self.again(apply_edits(self.text, (edit for fix in fixes for edit in fix.edits)))
         except (ConfigError, ValueError):
             return False
-        return [(one.name, one.value, one.block, one.extends) for one in mended.environment.assignments] == expected
+        return [(one.name, one.value, one.block, one.extends) for one in fixed.environment.assignments] == expected
 
     def quoted(self) -> list[tuple[int, int]]:
         """Where values stand."""
