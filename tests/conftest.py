@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # Machines are shared: how long one example takes says nothing about the code. The same examples at every run, so that a
@@ -9,3 +14,14 @@ from hypothesis import settings
 settings.register_profile("shared-machine", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("shared-machine")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    checkout = Path(__file__).resolve().parent.parent
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(folder), str(checkout)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("ms_tune-*.whl"))

@@ -69,6 +69,7 @@ _MAY_USE = {
     "texts": {"texts"},
     "units": set[str](),
     "resources": set[str](),
+    "extras": _FOUNDATION,
     "frameworks": {"frameworks", *_FOUNDATION},
     "config": {"config", "frameworks", "resources", *_FOUNDATION},
     "layers": {"layers", "frameworks", *_FOUNDATION},
@@ -82,7 +83,7 @@ _MAY_USE = {
     "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
     "dryrun": {
         *("dryrun", "reference_model", "estimate", "memory", "native", "normalize", "trace", "layers", "config"),
-        *("frameworks", "resources", *_FOUNDATION),
+        *("frameworks", "resources", "extras", *_FOUNDATION),
     },
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import MissingExtraError, UsageError
+from ms_tune.errors import UsageError
 from ms_tune.texts import msg
 from ms_tune.units import MIB
 
@@ -41,14 +41,6 @@ class RankTrace:
     limit: int | None
 
 
-def require_numpy() -> None:
-    """Raise :class:`MissingExtraError` unless numpy is installed."""
-    try:
-        import numpy as np  # noqa: F401, PLC0415 - only whether it is there
-    except ImportError:
-        raise MissingExtraError(msg("allocator.no-numpy"), msg("allocator.no-numpy.hint")) from None
-
-
 def read_rank(path: Path, rank: int | None) -> RankTrace:
     """Read one rank of a run.
 
@@ -60,7 +52,6 @@ def read_rank(path: Path, rank: int | None) -> RankTrace:
         TraceError: There is no trace, or it cannot be read.
         UsageError: There is no such rank.
     """
-    require_numpy()
     from ms_tune.trace.block_table import read_block_table  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.trace.folder import find_trace  # noqa: PLC0415
     from ms_tune.trace.runtime_log import read_runtime_log  # noqa: PLC0415

@@ -11,12 +11,12 @@ from ms_tune.cli import dryrun_command
 from ms_tune.cli.dryrun_html import check_page, write_job
 from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.memory_inputs import need
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.dryrun.device import CHIPS
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting, StageChoice
 from ms_tune.errors import ExitCode
+from ms_tune.extras import need
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     """Simulate, show, judge."""
     if arguments.check:
         return _check(arguments, console)
-    need("numpy", "memory.no-numpy")
+    need("ms-tune dryrun", "dryrun", "numpy")
     check_page(arguments)
     if arguments.command:
         return dryrun_command.run(arguments, console)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.memory_inputs import need, new_file, written
+from ms_tune.cli.memory_inputs import new_file, written
 from ms_tune.errors import UsageError
+from ms_tune.extras import need
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def check_page(arguments: Namespace) -> None:
         if getattr(arguments, name):
             raise UsageError(msg("dryrun.html.one-run", option=f"--{name.replace('_', '-')}"), msg("dryrun.html.hint"))
     new_file(path, force=arguments.force)
-    need("jinja2", "memory.no-jinja")
+    need("ms-tune dryrun --html", "dryrun,report", "jinja2")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass

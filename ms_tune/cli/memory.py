@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune import api
 from ms_tune.cli import memory_subcommands
-from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
+from ms_tune.cli.memory_inputs import ReadingProgress, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
+from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 
@@ -87,9 +88,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         return cast("ExitCode", arguments.command.run(arguments, console))
     for path in (arguments.html, arguments.csv):
         new_file(path, force=arguments.force)
-    need("numpy", "memory.no-numpy")
+    need("ms-tune memory", "report", "numpy")
     if arguments.html:
-        need("jinja2", "memory.no-jinja")
+        need("ms-tune memory --html", "report", "jinja2")
     request = MemoryRequest(frozenset(arguments.rank), arguments.device_memory, with_graph=not arguments.no_graph)
     with ReadingProgress(console) as progress:
         report = api.memory(arguments.path, request=request, on_bytes=progress.show)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
+from ms_tune.cli.memory_inputs import ReadingProgress, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode
+from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 
@@ -39,7 +40,7 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read both, compare, show; findings are differences, so that a script can tell."""
     new_file(arguments.html, force=arguments.force)
-    need("numpy", "memory.no-numpy")
+    need("ms-tune memory diff", "report", "numpy")
     from ms_tune.render.memory import json as memory_json  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.memory import text as memory_text  # noqa: PLC0415
 
@@ -49,7 +50,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         after = api.memory(arguments.after, request=request, on_bytes=progress.show)
     comparison = api.memory_diff(before, after)
     if arguments.html:
-        need("jinja2", "memory.no-jinja")
+        need("ms-tune memory diff --html", "report", "jinja2")
         from ms_tune.render.memory.html import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import ReadingProgress, need, new_file, written
+from ms_tune.cli.memory_inputs import ReadingProgress, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode, UsageError
+from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 
@@ -40,7 +41,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         raise UsageError(msg("memory.export.nothing"))
     for path in (arguments.perfetto, arguments.snapshot):
         new_file(path, force=arguments.force)
-    need("numpy", "memory.no-numpy")
+    need("ms-tune memory export", "report", "numpy")
     request = MemoryRequest(frozenset(arguments.rank))
     with ReadingProgress(console) as progress:
         report = api.memory(arguments.path, request=request, on_bytes=progress.show)

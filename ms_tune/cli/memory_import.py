@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.allocator_inputs import require_numpy
 from ms_tune.cli.memory_plan import add_plan_arguments, check_files, faults, finish, planned, verdict
 from ms_tune.cli.parser import Parser
+from ms_tune.extras import need
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def build_parser(language: Language) -> Parser:
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, analyse, plan, show."""
-    require_numpy()
+    need("ms-tune memory import-memlog", "report", "numpy")
     check_files(arguments)
     from ms_tune.allocator.memlog_report import analyse, problem_of  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.packing import memlog as memlog_render  # noqa: PLC0415

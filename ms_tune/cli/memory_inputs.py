@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from ms_tune.config.write import replacement
-from ms_tune.errors import MissingExtraError, UsageError
+from ms_tune.errors import UsageError
 from ms_tune.texts import msg
 from ms_tune.units import MIB
 
@@ -48,12 +47,6 @@ class ReadingProgress(AbstractContextManager["ReadingProgress"]):
         text = self._console.text("memory.progress", done=done // MIB, total=total // MIB)
         sys.stderr.write(f"\r\033[K[{'█' * filled}{'░' * (_BAR - filled)}] {text}")
         sys.stderr.flush()
-
-
-def need(module: str, text_id: str) -> None:
-    """Raise :class:`MissingExtraError` unless a module is installed."""
-    if importlib.util.find_spec(module) is None:
-        raise MissingExtraError(msg(text_id), msg("memory.extra.hint"))
 
 
 def new_file(path: Path | None, *, force: bool) -> None:

@@ -7,10 +7,11 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.allocator_inputs import ProgressLine, largest_pool, read_rank, require_numpy
+from ms_tune.cli.allocator_inputs import ProgressLine, largest_pool, read_rank
 from ms_tune.cli.memory_inputs import new_file, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode
+from ms_tune.extras import need
 from ms_tune.texts import msg, render
 from ms_tune.units import gib
 
@@ -68,7 +69,7 @@ def add_plan_arguments(parser: Parser, language: Language) -> None:
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, plan, check, show."""
-    require_numpy()
+    need("ms-tune memory plan", "report", "numpy")
     check_files(arguments)
     from ms_tune.render.packing import text as placement_render  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.trace.placement_csv import is_placement_csv  # noqa: PLC0415

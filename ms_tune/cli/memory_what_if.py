@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.cli.allocator_inputs import ProgressLine, elapsed, largest_pool, names_of, read_rank
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
+from ms_tune.extras import need
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Replay, compare, advise."""
     if arguments.parts and not arguments.shard:
         raise UsageError(msg("allocator.parts-alone"))
+    need("ms-tune memory what-if", "report", "numpy")
     trace = read_rank(arguments.run, arguments.rank)
     from ms_tune.render.what_if.json import report_json  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.what_if.text import show  # noqa: PLC0415

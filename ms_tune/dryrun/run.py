@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import time
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,8 @@ from ms_tune.dryrun.rundir import create_run_folder, json_text, manifest, write_
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.dryrun.theory import unlike_theory
-from ms_tune.errors import MissingExtraError, MsTuneError
+from ms_tune.errors import MsTuneError
+from ms_tune.extras import need
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
 
@@ -167,8 +167,7 @@ def _look_around(mindspore: MindSpore, jobs: Sequence[_Job], observer: Observer)
 
 
 def _mindformers_version() -> str:
-    if importlib.util.find_spec("mindformers") is None:
-        raise MissingExtraError(msg("dryrun.no-mindformers"))
+    need("ms-tune dryrun", "dryrun", "mindformers")
     return importlib.metadata.version("mindformers")
 
 

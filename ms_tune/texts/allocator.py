@@ -9,11 +9,6 @@ TEXTS = {
         "ms-tune dryrun 的运行目录、含 memory_block.csv 的目录，或该文件本身",
     ),
     "allocator.help.rank": Text("which rank of the run (default: the first)", "选择运行中的哪个 rank（默认第一个）"),
-    "allocator.no-numpy": Text("this command needs numpy", "该命令需要 numpy"),
-    "allocator.no-numpy.hint": Text(
-        "pip install 'ms-tune[report]' brings it, and a fast reader of large traces",
-        "pip install 'ms-tune[report]' 会安装 numpy 以及大型跟踪文件的快速读取组件",
-    ),
     "allocator.rank": Text(
         "there is no rank {rank} in this run; it has {ranks}", "该运行中没有 rank {rank}；现有 rank：{ranks}"
     ),

@@ -7,13 +7,6 @@ TEXTS = {
         "simulate the training with the real MindSpore: does it fit?", "用真实的 MindSpore 模拟训练：显存放得下吗？"
     ),
     # What stands in the way
-    "dryrun.no-mindspore": Text(
-        "dryrun needs MindSpore: pip install 'ms-tune[dryrun]'", "dryrun 需要 MindSpore：pip install 'ms-tune[dryrun]'"
-    ),
-    "dryrun.no-mindformers": Text(
-        "this config needs MindFormers: pip install 'ms-tune[dryrun]'",
-        "该配置需要 MindFormers：pip install 'ms-tune[dryrun]'",
-    ),
     "dryrun.platform": Text(
         "without CANN, dryrun runs on Linux x86-64 only; this is {system} {machine}",
         "没有 CANN 时，dryrun 只支持 Linux x86-64；本机是 {system} {machine}",
@@ -26,9 +19,7 @@ TEXTS = {
         "without CANN, dryrun serves MindSpore {supported}; installed is {version}",
         "没有 CANN 时，dryrun 支持的 MindSpore 版本为 {supported}；当前安装的是 {version}",
     ),
-    "dryrun.version.hint": Text(
-        "pip install 'ms-tune[dryrun]' installs a tested pair", "pip install 'ms-tune[dryrun]' 会安装经过测试的版本组合"
-    ),
+    "dryrun.version.hint": Text("this installs a tested pair: {line}", "安装经过测试的版本组合：{line}"),
     "dryrun.build.start": Text(
         "first run: building stand-ins for CANN's libraries for MindSpore {version} (about ten seconds) …",
         "首次运行：正在为 MindSpore {version} 构建 CANN 替身库（约十秒）……",
@@ -236,9 +227,6 @@ TEXTS = {
     "dryrun.ranks": Text(
         "there is no rank {rank}: the job has {size} rank(s), counted from 0",
         "没有 rank {rank}：该任务共有 {size} 个 rank，从 0 开始编号",
-    ),
-    "dryrun.no-ray": Text(
-        "--engine ray needs Ray: pip install 'ms-tune[ray]'", "--engine ray 需要 Ray：pip install 'ms-tune[ray]'"
     ),
     "dryrun.set.shared.hint": Text(
         "where other places follow the value through an anchor (&name), set it in a copy of the config",

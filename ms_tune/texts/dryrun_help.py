@@ -65,8 +65,8 @@ TEXTS = {
         "同时运行的进程数（默认按 CPU 核数和空闲内存决定）",
     ),
     "dryrun_help.engine": Text(
-        "where the processes run: on this machine, or on a Ray cluster (RAY_ADDRESS; needs ms-tune[ray])",
-        "进程在哪里运行：本机，或 Ray 集群（RAY_ADDRESS；需要 ms-tune[ray]）",
+        "where the processes run: on this machine, or on a Ray cluster (RAY_ADDRESS; needs the extra ray)",
+        "进程在哪里运行：本机，或 Ray 集群（RAY_ADDRESS；需要附加依赖 ray）",
     ),
     "dryrun_help.set": Text(
         "run with this value instead, such as parallel_config.micro_batch_num=8; may be repeated",

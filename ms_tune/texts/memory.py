@@ -86,9 +86,6 @@ TEXTS = {
     "memory.exists.hint": Text("--force overwrites it", "使用 --force 可覆盖"),
     "memory.unwritable": Text("cannot write the file: {detail}", "无法写入文件：{detail}"),
     "memory.written": Text("written: {file}", "已写出：{file}"),
-    "memory.no-numpy": Text("'ms-tune memory' needs NumPy", "ms-tune memory 需要 NumPy"),
-    "memory.no-jinja": Text("the report for the browser needs Jinja2", "生成网页报告需要 Jinja2"),
-    "memory.extra.hint": Text("run: pip install 'ms-tune[report]'", "请运行：pip install 'ms-tune[report]'"),
     "memory.no-at": Text("no block is alive at tick {tick}", "时刻 {tick} 没有存活的内存块"),
     "memory.empty": Text(
         "the trace holds no blocks: MindSpore's tracker leaves out the blocks of a run on the CPU",

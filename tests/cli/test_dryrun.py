@@ -15,9 +15,8 @@ from ms_tune.dryrun import check, run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.device import CHIPS
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
-from ms_tune.errors import MissingExtraError
+from ms_tune.extras import refuse
 from ms_tune.memory.contents import Content
-from ms_tune.texts import msg
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
 from tests.dryrun.fakes import GIB, good_child
@@ -337,14 +336,15 @@ class TestExitCodes:
     def test_without_mindspore_it_is_2_and_says_what_to_install(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def missing() -> NoReturn:
-            raise MissingExtraError(msg("dryrun.no-mindspore"))
+        def not_there() -> NoReturn:
+            refuse("ms-tune dryrun", "dryrun", "mindspore")
 
-        monkeypatch.setattr(run, "find_mindspore", missing)
+        monkeypatch.setattr(run, "find_mindspore", not_there)
         code, out, err = ms_tune(capsys, "--lang", "zh")
         assert (code, out) == (2, "")
-        assert err.startswith("错误: dryrun 需要 MindSpore")
-        assert "pip install 'ms-tune[dryrun]'" in err
+        assert err.startswith("错误: 'ms-tune dryrun' 需要 MindSpore")
+        assert "pip install" in err
+        assert "[dryrun]'" in err
 
     def test_a_config_that_is_not_there_is_2(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
@@ -409,16 +409,16 @@ class TestCheck:
     def test_a_machine_that_is_not_ready_is_2_and_says_why(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def missing() -> NoReturn:
-            raise MissingExtraError(msg("dryrun.no-mindspore"))
+        def not_there() -> NoReturn:
+            refuse("ms-tune dryrun", "dryrun", "mindspore")
 
-        monkeypatch.setattr(check, "find_mindspore", missing)
+        monkeypatch.setattr(check, "find_mindspore", not_there)
         code, read = self.json(capsys)
         assert (code, read["ready"], read["backend"]) == (2, False, None)
-        assert "ms-tune[dryrun]" in read["problem"]
+        assert "MindSpore" in read["problem"]
         code, out, _ = ms_tune(capsys, "--check")
         assert code == 2
-        assert "dryrun cannot run here: dryrun needs MindSpore" in out
+        assert "dryrun cannot run here: 'ms-tune dryrun' needs MindSpore" in out
 
     @pytest.mark.usefixtures("ready")
     @pytest.mark.parametrize(("language", "last"), [("en", "dryrun can run here"), ("zh", "dryrun 可以在本机运行")])

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.inventory import take_inventory
 from ms_tune.dryrun.cann_sim.source import header_text, source_text
-from ms_tune.errors import MissingExtraError, StandInBuildError, UnsupportedError
+from ms_tune.errors import StandInBuildError, UnsupportedError
+from ms_tune.extras import install_line, refuse
 from ms_tune.native import compiler as native_compiler
 from ms_tune.native.cache import cache_root, cached_folder, is_complete
 from ms_tune.native.compiler import compile_library
@@ -82,14 +83,15 @@ def find_mindspore() -> MindSpore:
 
     Raises:
         MissingExtraError: MindSpore is not installed.
+        UnsupportedError: It is not, and it has no wheel for this Python.
     """
     spec = importlib.util.find_spec("mindspore")
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError(msg("dryrun.no-mindspore"))
+        refuse("ms-tune dryrun", "dryrun", "mindspore")
     try:
         version = importlib.metadata.version("mindspore")
     except importlib.metadata.PackageNotFoundError:  # a folder of that name, perhaps a checkout, and no installation
-        raise MissingExtraError(msg("dryrun.no-mindspore")) from None
+        refuse("ms-tune dryrun", "dryrun", "mindspore")
     return MindSpore(version, Path(next(iter(spec.submodule_search_locations))))
 
 
@@ -146,7 +148,7 @@ def check_supported(mindspore: MindSpore) -> None:
     if series not in SUPPORTED_SERIES:
         raise UnsupportedError(
             msg("dryrun.version", version=mindspore.version, supported=", ".join(SUPPORTED_SERIES)),
-            msg("dryrun.version.hint"),
+            msg("dryrun.version.hint", line=install_line("dryrun")[0]),
         )
 
 

@@ -7,7 +7,6 @@ needs more: its working folder, on a file system that the machines share.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 import time
@@ -20,7 +19,8 @@ from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.launcher import Ended, start, watched
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import State, Task, write_files
-from ms_tune.errors import MissingExtraError, MsTuneError, RunError
+from ms_tune.errors import MsTuneError, RunError
+from ms_tune.extras import need
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def connect() -> Any:  # noqa: ANN401 - the module of an optional package
         MissingExtraError: It is not installed.
         RunError: The cluster cannot be reached.
     """
-    if importlib.util.find_spec("ray") is None:
-        raise MissingExtraError(msg("dryrun.no-ray"))
+    need("ms-tune dryrun --engine ray", "dryrun,ray", "ray")
     import ray  # noqa: PLC0415 - an optional package that takes a second to import
 
     if ray.is_initialized():

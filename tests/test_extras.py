@@ -1,0 +1,247 @@
+"""What is said where an optional package is missing: the command that was called, and an install line that works."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pip
+import pytest
+
+from ms_tune import extras
+from ms_tune.errors import MissingExtraError, UnsupportedError
+from ms_tune.texts import Language, render
+from tests.sources import modules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+Origin = dict[str, object]
+
+
+@pytest.fixture
+def installed_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Origin | None], None]:
+    """An installation of its own whose installer noted this origin; None: it noted nothing, as for an index."""
+
+    def install(origin: Origin | None) -> None:
+        info = tmp_path / "site" / "ms_tune-0.1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ms-tune\nVersion: 0.1.0\n", encoding="utf-8")
+        if origin is not None:
+            (info / "direct_url.json").write_text(json.dumps(origin), encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        monkeypatch.setattr(extras, "_CHECKOUT", tmp_path / "site")
+
+    return install
+
+
+def source(extra: str = "report") -> list[str]:
+    """What pip is told to install."""
+    line, known = extras.install_line(extra)
+    assert known
+    words = shlex.split(line)
+    return words[words.index("install") + 1 :]
+
+
+class TestInstallLine:
+    def test_a_checkout_is_installed_from_where_it_lies(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(extras, "_record", lambda: None)
+        assert source() == [f"{CHECKOUT}[report]"]
+        monkeypatch.setattr(extras, "_record", lambda: {"dir_info": {"editable": True}, "url": CHECKOUT.as_uri()})
+        assert source("dryrun") == ["-e", f"{CHECKOUT}[dryrun]"]
+
+    @pytest.mark.parametrize("name", ["ms-tune", "a folder's (copy)", "ms_tune-0.1.0-py3-none-any.whl"])
+    def test_a_folder_or_wheel_is_given_again(
+        self, installed_from: Callable[[Origin | None], None], tmp_path: Path, name: str
+    ) -> None:
+        place = tmp_path / name
+        place.mkdir()
+        installed_from({"url": place.as_uri(), "dir_info": {}})
+        assert source() == [f"{place}[report]"]
+
+    def test_where_it_is_gone_the_line_is_one_for_a_checkout(
+        self, installed_from: Callable[[Origin | None], None], tmp_path: Path
+    ) -> None:
+        installed_from({"url": (tmp_path / "gone").as_uri(), "dir_info": {}})
+        line, known = extras.install_line("report")
+        assert (shlex.split(line)[-1], known) == (".[report]", False)
+        with pytest.raises(MissingExtraError) as caught:
+            extras.refuse("ms-tune memory", "report", "numpy")
+        assert caught.value.hint is not None
+        assert render(caught.value.hint, Language.EN).startswith("in a checkout of ms-tune, run: ")
+
+    def test_what_was_never_installed_is_told_the_line_for_a_checkout(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        def not_there(name: str) -> object:
+            raise importlib.metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(importlib.metadata, "distribution", not_there)
+        monkeypatch.setattr(extras, "_CHECKOUT", tmp_path)
+        assert extras.install_line("report")[1] is False
+
+    def test_a_repository_is_named_with_what_was_asked_of_it(
+        self, installed_from: Callable[[Origin | None], None]
+    ) -> None:
+        record: Origin = {"vcs": "git", "requested_revision": "v1", "commit_id": "abc"}
+        installed_from({"url": "https://host/r.git", "vcs_info": record, "subdirectory": "tool"})
+        assert source() == ["ms-tune[report] @ git+https://host/r.git@v1#subdirectory=tool"]
+
+    def test_a_repository_on_this_machine_too(self, installed_from: Callable[[Origin | None], None]) -> None:
+        installed_from({"url": "file:///some/repository", "vcs_info": {"vcs": "git", "commit_id": "abc"}})
+        assert source() == ["ms-tune[report] @ git+file:///some/repository@abc"]
+
+    def test_an_archive_of_the_web_is_named(self, installed_from: Callable[[Origin | None], None]) -> None:
+        installed_from({"url": "https://host/ms_tune.whl", "archive_info": {}})
+        assert source() == ["ms-tune[report] @ https://host/ms_tune.whl"]
+
+    def test_an_index_is_named_only_if_it_came_from_one(self, installed_from: Callable[[Origin | None], None]) -> None:
+        installed_from(None)
+        assert source() == ["ms-tune[report]"]
+
+    def test_it_is_for_this_python(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        other = tmp_path / "python"
+        other.write_text("#!/bin/sh\n", encoding="utf-8")
+        other.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert shlex.split(extras.install_line("report")[0])[:3] == [sys.executable, "-m", "pip"]
+        monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+        assert shlex.split(extras.install_line("report")[0])[0] == "python"
+
+    def test_without_pip_it_is_uvs(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "uv").write_text("#!/bin/sh\n", encoding="utf-8")
+        (tmp_path / "uv").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+        assert shlex.split(extras.install_line("report")[0])[:5] == ["uv", "pip", "install", "--python", sys.executable]
+
+
+Version = namedtuple("Version", "major minor micro releaselevel serial")  # noqa: PYI024 - stands for sys.version_info
+
+
+class TestPythonsOfMindSpore:
+    @pytest.mark.parametrize("minor", [13, 14])
+    def test_a_python_without_wheels_is_told_which_have_them(self, monkeypatch: pytest.MonkeyPatch, minor: int) -> None:
+        monkeypatch.setattr(sys, "version_info", Version(3, minor, 0, "final", 0))
+        monkeypatch.setattr("platform.python_version", lambda: f"3.{minor}.0")
+        with pytest.raises(UnsupportedError) as caught:
+            extras.refuse("ms-tune dryrun", "dryrun", "mindspore")
+        for language in Language:
+            message = render(caught.value.message, language)
+            assert all(word in message for word in ("ms-tune dryrun", "MindSpore", f"3.{minor}.0", "3.10", "3.12"))
+            assert caught.value.hint is not None
+            assert "python3.12 -m venv" in render(caught.value.hint, language)
+        with pytest.raises(MissingExtraError):
+            extras.refuse("ms-tune memory", "report", "numpy")
+
+    def test_the_markers_of_the_extra_say_the_same(self) -> None:
+        text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
+        first, last = extras._MINDSPORE_PYTHONS[0], extras._MINDSPORE_PYTHONS[-1]
+        marker = f"; python_version < '{last[0]}.{last[1] + 1}'"
+        for package in ("mindspore", "mindformers", "numpy", "datasets"):
+            assert re.search(rf'"{package}[^";]*{re.escape(marker)}"', text)
+        assert f'requires-python = ">={first[0]}.{first[1]}"' in text
+
+
+def test_no_text_names_an_index_of_its_own() -> None:
+    """`pip install ms-tune` works for nobody as long as ms-tune is on no index: only this room makes such lines."""
+    found = [
+        f"{module.name}:{node.lineno}: {node.value}"
+        for module in modules()
+        if module.name != "ms_tune.extras"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "ms-tune[" in node.value
+    ]
+    assert found == []
+
+
+# A real environment without extras: pip's own record, pip's own idea of the line.
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+    """The ``bin`` of an environment with ms-tune from a wheel and what it needs, but no extra."""
+    folder = tmp_path_factory.mktemp("base") / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, capture_output=True)
+    # The pip of this session, which is there in a tenth of the time of a new one.
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "pip").symlink_to(Path(pip.__file__).parent)
+    install = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    done = subprocess.run([*install, str(wheel)], capture_output=True, text=True, check=False)
+    if "No matching distribution" in done.stderr or "connection" in done.stderr.lower():
+        pytest.skip("no index is reached")
+    assert done.returncode == 0, done.stderr
+    return folder / "bin"
+
+
+def call(base: Path, *arguments: str, cwd: Path, language: str = "C.UTF-8") -> subprocess.CompletedProcess[str]:
+    """The installed command, with nothing of this session's environment."""
+    environment = {"PATH": f"{base}:/usr/bin:/bin", "HOME": str(cwd), "LC_ALL": language}
+    command = [str(base / "ms-tune"), *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+COMMANDS = [
+    ("ms-tune dryrun", "dryrun", ["dryrun", "x.yaml"]),
+    ("ms-tune dryrun", "dryrun", ["dryrun", "--", "true"]),
+    ("ms-tune memory", "report", ["memory", "."]),
+    ("ms-tune memory diff", "report", ["memory", "diff", ".", "."]),
+    ("ms-tune memory export", "report", ["memory", "export", ".", "--perfetto", "p"]),
+    ("ms-tune memory what-if", "report", ["memory", "what-if", "."]),
+    ("ms-tune memory plan", "report", ["memory", "plan", "."]),
+    ("ms-tune memory import-memlog", "report", ["memory", "import-memlog", "x"]),
+]
+
+
+@pytest.mark.parametrize("case", COMMANDS, ids=lambda case: " ".join(case[2]))
+def test_the_base_install_names_the_command_and_the_line(
+    base: Path, wheel: Path, tmp_path: Path, case: tuple[str, str, list[str]]
+) -> None:
+    command, extra, arguments = case
+    (tmp_path / "x.yaml").write_text("training: {}\n", encoding="utf-8")
+    done = call(base, *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    if extra == "dryrun" and sys.version_info[:2] not in extras._MINDSPORE_PYTHONS:
+        assert f"'{command}' needs MindSpore, which has no wheel for this Python" in done.stderr
+    else:
+        assert f"'{command}' needs NumPy, which is not installed" in done.stderr
+        assert f"python -m pip install '{wheel}[{extra}]'" in done.stderr
+    assert command in call(base, *arguments, cwd=tmp_path, language="zh_CN.UTF-8").stderr
+
+
+def test_the_line_of_the_base_install_is_one_that_pip_takes(base: Path, tmp_path: Path) -> None:
+    hint = call(base, "memory", ".", cwd=tmp_path).stderr.partition("run: ")[2].strip()
+    words = shlex.split(hint)
+    environment = {**os.environ, "PATH": f"{base}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [*words, "--dry-run", "--quiet", "--report", "-"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    names = {package["metadata"]["name"].lower() for package in json.loads(done.stdout)["install"]}
+    assert {"numpy", "jinja2", "polars"} <= names
+
+
+def test_what_needs_no_extra_runs_in_the_base_install(base: Path, tmp_path: Path) -> None:
+    assert call(base, "init", "llama2_7b", cwd=tmp_path).returncode == 0
+    for arguments in (["lint"], ["normalize-recompute"]):
+        done = call(base, *arguments, "llama2_7b.yaml", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "MST101" in call(base, "rule", "MST101", cwd=tmp_path).stdout
+    assert json.loads(call(base, "schema", "--dialect", "mindformers", cwd=tmp_path).stdout)
+    assert call(base, "dryrun", "--check", cwd=tmp_path).returncode == 2
