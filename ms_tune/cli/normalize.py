@@ -17,7 +17,7 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ms_tune.config.source import SourceFile
     from ms_tune.layers import LayerPlan, Problem
@@ -82,7 +82,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 
         if arguments.as_log:
             console.write(log_text(plan))
-            _warn(plan.problems, console)
+            _warn(filter(_matters, plan.problems), console)
+            for problem in plan.problems:
+                if problem.id == "as-written":
+                    console.note(console.say(problem.message))
         else:
             write_plan(plan, layers, console)
     return _exit_code(plan.problems)
@@ -167,16 +170,18 @@ def _convert(plan: NormalizedPlan, arguments: Namespace, console: Console) -> Ex
         console.write_json(conversion_json(arguments.to, converted.values, problems, console.language))
     else:
         console.write(conversion_yaml(converted.values))
-        _warn(problems, console)
+        _warn(filter(_matters, problems), console)
     return _exit_code(problems)
 
 
-def _warn(problems: Sequence[Problem], console: Console) -> None:
+def _warn(problems: Iterable[Problem], console: Console) -> None:
     for problem in problems:
-        if problem.severity is not Severity.INFO:
-            console.warn(problem.message)
+        console.warn(problem.message)
+
+
+def _matters(problem: Problem) -> bool:
+    return problem.severity is not Severity.INFO
 
 
 def _exit_code(problems: Sequence[Problem]) -> ExitCode:
-    complaints = any(problem.severity is not Severity.INFO for problem in problems)
-    return ExitCode.FINDINGS if complaints else ExitCode.OK
+    return ExitCode.FINDINGS if any(map(_matters, problems)) else ExitCode.OK

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.result import ENDLESS_LOOP, Failure, Problem, Severity
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ms_tune.layers.result import FrameworkStop, LayerPlan, RecomputePlan
     from ms_tune.texts import Message
@@ -33,7 +34,10 @@ class NormalizedPlan:
         problems: Everything worth saying, the framework's own failure first.
         log: What the framework logs about it, as far as that follows from the config.
         failure: Where the framework stops, if it does.
-        matches: What each pattern of the plan finds in the model's layers, if they are known.
+        matches: What each pattern of the layers finds in them, if the model's operators are known and the layers name
+            patterns.
+        switched_on: The layers with all patterns that the lists switch on for them, where ``layers`` has only those
+            that find something. Empty where the two are the same.
     """
 
     dialect: str
@@ -45,6 +49,7 @@ class NormalizedPlan:
     log: tuple[str, ...] = ()
     failure: Failure | None = None
     matches: Mapping[str, tuple[str, ...]] | None = None
+    switched_on: tuple[LayerPlan, ...] = ()
 
 
 def from_recompute_plan(plan: RecomputePlan, framework_version: str) -> NormalizedPlan:
@@ -59,6 +64,51 @@ def from_recompute_plan(plan: RecomputePlan, framework_version: str) -> Normaliz
         log=plan.log,
         failure=plan.failure,
     )
+
+
+def unmatched_cells(
+    key: str, pattern: str, found: Mapping[tuple[int, int, int], bool], *, everywhere: bool
+) -> Problem | None:
+    """The problem that tells in which cells a pattern finds nothing, although it is for layers of theirs.
+
+    Args:
+        key: The setting.
+        pattern: The pattern.
+        found: Whether it finds anything, for each (chunk, stage, layer) that it is for.
+        everywhere: Whether it is for all layers: then it is meant for those that have the operator, most likely.
+    """
+    missed: dict[tuple[int, int], list[int]] = {}
+    for chunk, stage, layer in found:
+        missed.setdefault((chunk, stage), []).append(layer)
+    hit = {(chunk, stage) for (chunk, stage, _), one in found.items() if one}
+    cells = "; ".join(
+        f"chunk {chunk}, stage {stage}, layer {', '.join(write_specs(layers))}"
+        for (chunk, stage), layers in sorted(missed.items())
+        if (chunk, stage) not in hit
+    )
+    if not cells:
+        return None
+    severity = Severity.INFO if everywhere else Severity.WARNING
+    return Problem("cell-unmatched", severity, msg("plans.cell-unmatched", key=key, pattern=pattern, cells=cells))
+
+
+def as_written(layers: Iterable[LayerPlan], known: Callable[[str], bool] | None = None) -> Iterator[Problem]:
+    """The note that patterns of the layers are shown as written; ``known`` tells those that are not."""
+    patterns = dict.fromkeys(
+        pattern
+        for layer in layers
+        for pattern in (
+            *layer.select_patterns,
+            *layer.comm_patterns,
+            *layer.select_excludes,
+            *layer.comm_excludes,
+            *layer.overridden,
+            *(swap.target for swap in layer.swap),
+        )
+        if pattern and not (known and known(pattern))
+    )
+    if patterns:
+        yield Problem("as-written", Severity.INFO, msg("plans.as-written", patterns=", ".join(patterns)))
 
 
 def failure_of(stop: FrameworkStop, layer: int | None = None) -> Failure:

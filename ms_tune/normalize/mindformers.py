@@ -18,6 +18,8 @@ from ms_tune.layers.plans import from_recompute_plan
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.tree import LayerModel
@@ -68,22 +70,12 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     inputs = read_recompute(source, version, layers)
     plan = normalize(inputs)
     model = _layer_model(source, inputs)
-    problems: list[Problem] = []
-    lines: list[str] = []
-    found: dict[str, tuple[str, ...]] | None = None
-    if model is not None:
-        from ms_tune.layers.mindformers import trees  # noqa: PLC0415 - start-up time
-
-        stopped = trees.find_failure(inputs, plan, model)
-        if stopped is None:
-            problems += trees.find_unmatched(inputs, plan, model)
-            lines += trees.layer_lines(inputs, plan, model)
-            lines += trees.ahead_lines(inputs, plan, model)
-            found = trees.matches(plan, model)
-        plan = stopped or plan
-    problems += _dropped_by_core(source, inputs)
     shared = from_recompute_plan(plan, inputs.version)
-    return replace(shared, problems=(*shared.problems, *problems), log=(*shared.log, *lines), matches=found)
+    if any(_asked(inputs)):
+        from ms_tune.layers.mindformers.trees import seen_in  # noqa: PLC0415 - start-up time
+
+        shared = seen_in(inputs, plan, shared, model)
+    return replace(shared, problems=(*shared.problems, *_dropped_by_core(source, inputs)))
 
 
 def default_version() -> str:
@@ -159,10 +151,15 @@ def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Proble
     return [Problem("core-drops", Severity.WARNING, message)] if unheard else []
 
 
+def _asked(inputs: RecomputeInputs) -> Iterator[object]:
+    """The values that ask something of layers."""
+    yield from map(inputs.values.get, KEYS)
+    yield inputs.swaps.swap
+
+
 def _layer_model(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
     """The layers of the config's model, if it is one whose layers are known."""
-    values = [value for value in (*map(inputs.values.get, KEYS), inputs.swaps.swap) if value]
-    if not values:
+    if not any(_asked(inputs)):
         return None  # nothing that a pattern could be about
     from ms_tune.layers.tree import bare_model, layer_model  # noqa: PLC0415 - start-up time
 

@@ -189,7 +189,7 @@ TEXTS = {
     "normalize.legend.known": Text(
         "Patterns, and what each matches in the layers of this model:", "算子模式，及其在该模型各层中匹配到的内容："
     ),
-    "normalize.legend.nothing": Text("(nothing)", "（无）"),
+    "normalize.legend.found": Text("What it is inside the layers:", "各层内的具体对象："),
     "normalize.legend": Text(
         "Patterns (whether an operator of the model matches one is for the model to say):",
         "算子模式（模型中是否有算子与之匹配，取决于模型本身）：",

@@ -202,6 +202,10 @@ TEXTS = {
         "{key}: '{pattern}' matches nothing in the layers it is given for; MindFormers only warns about it.",
         "{key}：'{pattern}' 在所给的层中没有匹配到任何模块；MindFormers 对此只给出告警。",
     ),
+    "plans.cell-unmatched": Text(
+        "{key}: '{pattern}' matches nothing in cells it is for, so nothing is done there ({cells}).",
+        "{key}：'{pattern}' 在其所指定的部分 cell 中匹配不到任何内容，在这些位置不起作用（{cells}）。",
+    ),
     "plans.pattern-slow": Text(
         "{key}: '{pattern}' could take very long to match and was not tried; MindFormers gives each match one second.",
         "{key}：'{pattern}' 的匹配可能极其耗时，未做尝试；MindFormers 对每次匹配限时 1 秒。",
@@ -224,9 +228,10 @@ TEXTS = {
         "has are dropped without a word.",
         "设置了 full_recompute_layer 时，MindFormers 不校验 select_module 中的层号：不存在的层号会被直接丢弃，且没有提示。",
     ),
-    "plans.expressions-unmatched": Text(
-        "Regular expressions are shown as written: which modules they match is for the model to say.",
-        "正则表达式按原样展示：具体匹配哪些模块取决于模型本身。",
+    "plans.as-written": Text(
+        "What these patterns match is not known here, so they are shown as written, and lines of the log that need it are "
+        "left out: {patterns}.",
+        "此处无法得知以下模式能匹配到什么，因此按原样展示，并略去需要据此得出的日志行：{patterns}。",
     ),
     # Conversions
     "plans.convert.no-plan": Text(

@@ -56,4 +56,4 @@ def test_communication_is_not_known() -> None:
 def test_other_models_keep_their_patterns() -> None:
     plan = plan_of(QWEN.replace("qwen3", "mine") + "recompute: {mode: select, select_module: {'mlp.*': [1]}}\n")
     assert plan.layers[1].select_patterns == ("mlp.*",)
-    assert "expressions-unmatched" in {problem.id for problem in plan.problems}
+    assert "as-written" in {problem.id for problem in plan.problems}

@@ -14,7 +14,7 @@ to every layer what the plan says, which its own dialect's rules confirm in the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,8 @@ def convert(plan: NormalizedPlan, to: str, *, version: str | None = None) -> Con
     """
     if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS}:
         raise ValueError(to)
+    # What the lists say is converted, also where it finds nothing: counts have no other way to tell of a layer.
+    plan = replace(plan, layers=plan.switched_on or plan.layers)
     draft = _Draft(cut(plan))
     if plan.failure is not None or not plan.layers or plan.placement is None:
         draft.say("no-plan", Severity.ERROR)

@@ -41,7 +41,7 @@ def set_layer(layer: int, placement: Placement, formative: Formative, recompute:
         layer=layer,
         stage=cell.stage,
         chunk=cell.chunk,
-        recompute=_strongest(full=full, select=select, comm=comm),
+        recompute=strongest(full=full, select=select, comm=comm),
         select_patterns=select,
         comm_patterns=comm,
         select_excludes=_active(formative.select_recompute_exclude, cell, timed=timed),
@@ -62,7 +62,7 @@ def _set_by_id(layer: int, cell: Cell, by_id: ById, recompute: object, *, timed:
         layer=layer,
         stage=cell.stage,
         chunk=cell.chunk,
-        recompute=_strongest(full=full, select=select, comm=comm),
+        recompute=strongest(full=full, select=select, comm=comm),
         select_patterns=select,
         comm_patterns=comm,
         swap=swap_layer(layer, by_id, timed=timed),
@@ -104,7 +104,8 @@ def _names(layers: LayerIds, layer: int) -> bool:
     return layers if isinstance(layers, bool) else layer in layers
 
 
-def _strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> Effect:
+def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> Effect:
+    """The strongest kind of recompute of a layer that does these."""
     if full:
         return Effect.FULL
     if select:

@@ -13,22 +13,32 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.layers.mindformers.effect import strongest
 from ms_tune.layers.mindformers.plan import failure_problem
 from ms_tune.layers.mindformers.recompute import default_patterns, is_patterns
 from ms_tune.layers.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.layers.patterns import full_match, split_pattern, stop_at
+from ms_tune.layers.plans import as_written, from_recompute_plan, unmatched_cells
 from ms_tune.layers.result import Effect, Failure, FrameworkStop, Problem, Severity
+from ms_tune.layers.tree import bare_model
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ms_tune.layers.mindformers.inputs import RecomputeInputs
+    from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import Formative, LayerPlan, RecomputePlan
     from ms_tune.layers.tree import LayerModel, Tree
 
 
 _TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # where a cell is as good as an operator
+_ATTRIBUTES = {
+    "select_recompute": "select_patterns",
+    "select_comm_recompute": "comm_patterns",
+    "select_recompute_exclude": "select_excludes",
+    "select_comm_recompute_exclude": "comm_excludes",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,38 @@ class _Search:
         return text
 
 
+def seen_in(
+    inputs: RecomputeInputs, plan: RecomputePlan, shared: NormalizedPlan, model: LayerModel | None
+) -> NormalizedPlan:
+    """The plan with what its patterns find in the model's layers; as it is, and said to be, where those are not known.
+
+    Args:
+        inputs: What the plan was made of.
+        plan: The plan.
+        shared: The plan in the common form.
+        model: The model, if there are layers of it that are known.
+    """
+    stopped = find_failure(inputs, plan, model) if model is not None else None
+    if stopped is not None:
+        return from_recompute_plan(stopped, inputs.version)
+    problems = list(find_unmatched(inputs, plan, model)) if model is not None else []
+    seen = narrowed(plan, model) if model is not None else None
+    # Whole layers are known to be layers, whatever is in them.
+    known = model if model is not None and seen is not None else bare_model("")
+    log = (*shared.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
+    if seen is not None:
+        layers, found = seen
+        return replace(
+            shared,
+            layers=layers,
+            switched_on=plan.layers if layers != plan.layers else (),
+            problems=(*shared.problems, *problems),
+            log=log,
+            matches=found,
+        )
+    return replace(shared, problems=(*shared.problems, *problems, *as_written(plan.layers)), log=log)
+
+
 def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> RecomputePlan | None:
     """The plan as it is when the framework stops while it looks up patterns in the model's layers.
 
@@ -127,32 +169,62 @@ def _look_up(layer: LayerPlan, tree: Tree, *, timed: bool) -> None:
 
 
 def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> Iterator[Problem]:
-    """Patterns that find nothing in any layer of the model."""
+    """Patterns that find nothing: in any layer of the model, or in a cell that they are for."""
     formative = plan.formative
     if formative is None:
         return
     for key, patterns in _patterns(formative):
         value = None if key == "op_swap" else inputs.values.get(key)
-        own = key == "op_swap" or isinstance(value, dict) or is_patterns(value)
-        if not own and not value:
-            continue  # default patterns of a value that asks for nothing
-        missing = []
-        for pattern in patterns:
-            outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
-            if outcome == "cell":
-                message = msg("layers.pattern-cell", key=key, pattern=pattern, model=model.name)
-                yield Problem("pattern-cell", Severity.WARNING, message)
-            elif outcome == "nothing":
-                missing.append(pattern)
-        if own:
-            for pattern in missing:
-                message = msg("layers.pattern-unmatched", key=key, pattern=pattern, model=model.name)
-                yield Problem("pattern-unmatched", Severity.WARNING, message)
-        elif missing and tuple(missing) == default_patterns(key, legacy=inputs.legacy):
-            # A model has some of the default patterns at best: those for experts, or those for none.
-            text = ", ".join(missing)
-            message = msg("layers.pattern-unmatched-default", key=key, pattern=text, model=model.name)
-            yield Problem("pattern-unmatched", Severity.WARNING, message)
+        if key == "op_swap" or isinstance(value, dict) or is_patterns(value):
+            for pattern in patterns:
+                yield from _own_problem(plan, model, key, pattern)
+        elif value:
+            yield from _default_problem(plan, model, key, patterns, default_patterns(key, legacy=inputs.legacy))
+
+
+def _own_problem(plan: RecomputePlan, model: LayerModel, key: str, pattern: str) -> Iterator[Problem]:
+    """What is wrong with a pattern of the config's own."""
+    outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
+    if outcome == "operator":
+        yield from _cell_problem(plan, model, key, (pattern,))
+    elif outcome != "unknown":
+        name = "pattern-cell" if outcome == "cell" else "pattern-unmatched"
+        message = msg(f"layers.{name}", key=key, pattern=pattern, model=model.name)
+        yield Problem(name, Severity.WARNING, message)
+
+
+def _default_problem(
+    plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str], default: Sequence[str]
+) -> Iterator[Problem]:
+    """A model has some of the default patterns at best: those for experts, or those for none."""
+    outcomes = {_anywhere(model, pattern, takes_cells=key in _TAKE_CELLS) for pattern in patterns}
+    if "operator" in outcomes:
+        yield from _cell_problem(plan, model, key, patterns)
+    elif tuple(patterns) == tuple(default):
+        message = msg("layers.pattern-unmatched-default", key=key, pattern=", ".join(patterns), model=model.name)
+        yield Problem("pattern-unmatched", Severity.WARNING, message)
+
+
+def _cell_problem(plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str]) -> Iterator[Problem]:
+    """The cells in which none of the patterns finds anything, although their layers are among those asked for."""
+    found: dict[tuple[int, int, int], bool] = {}
+    for layer in plan.layers:
+        asked = [pattern for pattern in patterns if pattern in _switched_on(layer, key)]
+        tree = model.tree(layer.layer)
+        if asked and tree is not None:
+            hit = any(_finds(tree, pattern, takes_cells=key in _TAKE_CELLS) for pattern in asked)
+            found[layer.chunk, layer.stage, layer.layer] = hit
+    everywhere = len(found) == sum(layer.recompute is not Effect.FULL for layer in plan.layers)
+    problem = unmatched_cells(key, ", ".join(patterns), found, everywhere=everywhere)
+    if problem is not None:
+        yield problem
+
+
+def _switched_on(layer: LayerPlan, key: str) -> Sequence[str]:
+    if key == "op_swap":
+        return [swap.target for swap in layer.swap]
+    patterns: Sequence[str] = getattr(layer, _ATTRIBUTES[key])
+    return patterns
 
 
 def _patterns(formative: Formative) -> Iterator[tuple[str, list[str]]]:
@@ -182,27 +254,57 @@ def _anywhere(model: LayerModel, pattern: str, *, takes_cells: bool) -> str:
     return best
 
 
-def matches(plan: RecomputePlan, model: LayerModel) -> dict[str, tuple[str, ...]]:
-    """What each pattern of the plan finds, as paths inside a layer: in this config's layers, or else in all variants."""
-    if plan.formative is None:
-        return {}
-    takes_cells: dict[str, bool] = {}
-    for key, patterns in _patterns(plan.formative):
+def _finds(tree: Tree, pattern: str, *, takes_cells: bool) -> tuple[str, ...]:
+    """The paths that a pattern finds in a layer, and that it has an effect on."""
+    try:
+        found = find(tree, pattern, takes_cells=takes_cells)
+    except re.error:
+        return ()
+    return (*found.operators, *(found.cells if takes_cells else ()))
+
+
+def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerPlan, ...], dict[str, tuple[str, ...]]] | None:
+    """What the layers really do: of the patterns switched on for a layer only those that find something in it.
+
+    Returns:
+        The layers, and what each of their patterns finds, as paths inside a layer. None if the model's layers are not
+        known as well as that.
+    """
+    trees = [model.tree(layer.layer) for layer in plan.layers]
+    if plan.formative is None or None in trees:
+        return None
+    selected = dict(_patterns(plan.formative))["select_recompute"]
+    found: dict[str, dict[str, None]] = {}
+
+    def kept(patterns: Iterable[str], tree: Tree, *, takes_cells: bool | None = None) -> tuple[str, ...]:
+        hits = []
         for pattern in patterns:
-            takes_cells.setdefault(pattern, key in _TAKE_CELLS)
-    trees = dict.fromkeys(model.kinds or model.every)
-    return {pattern: _matched(trees, pattern, cells=cells) for pattern, cells in takes_cells.items()}
+            cells = pattern in selected if takes_cells is None else takes_cells
+            paths = _finds(tree, pattern, takes_cells=cells)
+            if paths:
+                found.setdefault(pattern, {}).update(dict.fromkeys(paths))
+                hits.append(pattern)
+        return tuple(hits)
 
-
-def _matched(trees: Iterable[Tree], pattern: str, *, cells: bool) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for tree in trees:
-        try:
-            one = find(tree, pattern, takes_cells=cells)
-        except re.error:
-            return ()
-        found |= dict.fromkeys((*one.operators, *(one.cells if cells else ())))
-    return tuple(found)
+    layers = []
+    for layer, tree in zip(plan.layers, trees, strict=True):
+        assert tree is not None  # noqa: S101 - looked at above
+        targets = kept([swap.target for swap in layer.swap if swap.target], tree, takes_cells=True)
+        select = kept(layer.select_patterns, tree, takes_cells=True)
+        comm = kept(layer.comm_patterns, tree, takes_cells=False)
+        layers.append(
+            replace(
+                layer,
+                recompute=strongest(full=layer.recompute is Effect.FULL, select=select, comm=comm),
+                select_patterns=select,
+                comm_patterns=comm,
+                select_excludes=kept(layer.select_excludes, tree, takes_cells=False),
+                comm_excludes=kept(layer.comm_excludes, tree, takes_cells=False),
+                swap=tuple(one for one in layer.swap if not one.target or one.target in targets),
+                overridden=kept(layer.overridden, tree),
+            )
+        )
+    return tuple(layers), {pattern: tuple(paths) for pattern, paths in found.items()}
 
 
 def layer_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:

@@ -80,4 +80,4 @@ class PynativeOutcome:
     overridden: dict[int, list[str]] = field(default_factory=dict)
     swapped: frozenset[int] = frozenset()
     op_swap: Mapping[int, list[str]] = field(default_factory=dict)
-    unmatched: list[tuple[str, str]] = field(default_factory=list)
+    reaches: list[tuple[str, str, Mapping[int, bool]]] = field(default_factory=list)

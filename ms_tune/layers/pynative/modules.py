@@ -31,8 +31,8 @@ def expand(
     modules: Modules | None,
     *,
     keeps: bool = False,
-) -> tuple[dict[int, list[str]], list[str]]:
-    """The modules of each layer that are reached, and the patterns that reach none.
+) -> tuple[dict[int, list[str]], dict[str, dict[int, bool]]]:
+    """The modules of each layer that are reached; and for each pattern whether it reaches any, by layer.
 
     Args:
         patterns: Patterns and their lists of layers.
@@ -44,9 +44,9 @@ def expand(
         FrameworkStop: A list of layers cannot be read, or a pattern is no regular expression.
     """
     found: dict[int, list[str]] = {}
-    unmatched = []
+    reaches: dict[str, dict[int, bool]] = {}
     for pattern, specs in patterns:
-        matched = False
+        hits = reaches.setdefault(pattern, {})
         for layer in parse_specs(specs):
             if layer not in layers:
                 continue
@@ -55,12 +55,10 @@ def expand(
             if modules is not None:
                 reached = [path for path in modules.get(layer, ()) if full_match(pattern, path)]
                 reached = reached or [pattern] * keeps
-            matched = matched or bool(reached)
+            hits[layer] = bool(reached)
             names = found.setdefault(layer, []) if reached else []
             names += [name for name in reached if name not in names]
-        if not matched:
-            unmatched.append(pattern)
-    return found, unmatched
+    return found, reaches
 
 
 def _check(pattern: str) -> None:

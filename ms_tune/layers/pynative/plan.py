@@ -13,7 +13,7 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
+from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan, as_written, failure_of, failure_problem
 from ms_tune.layers.pynative.checks import check_recompute, check_schedule, check_swap
 from ms_tune.layers.pynative.inputs import PynativeOutcome
 from ms_tune.layers.pynative.layer_specs import parse_specs, write_specs
@@ -58,12 +58,15 @@ def normalize_pynative(inputs: PynativeInputs) -> NormalizedPlan:
     if stopped is not None:
         problems = (failure_problem(outcome.step, FRAMEWORK, stopped), *problems)
     complete = stopped is None and outcome.ranges is not None
+    layers = tuple(_layers(working, outcome)) if complete else ()
+    modules = {path for paths in (inputs.modules or {}).values() for path in paths}
+    problems = (*problems, *as_written(layers, modules.__contains__))
     return NormalizedPlan(
         dialect=MINDFORMERS_PYNATIVE,
         framework_version=inputs.version,
         placement=_counts(outcome.ranges),
         formative=_formative(working, outcome) if complete else None,
-        layers=tuple(_layers(working, outcome)) if complete else (),
+        layers=layers,
         problems=problems,
         log=tuple(log_lines(working, outcome)) if complete else (),
         failure=failure_of(stopped) if stopped else None,
@@ -143,8 +146,8 @@ def _expand(
     patterns: Iterable[tuple[str, Any]], key: str, inputs: PynativeInputs, outcome: PynativeOutcome
 ) -> dict[int, list[str]]:
     keeps = key in _MAY_BE_COMM and not inputs.comm_known
-    found, unmatched = expand(patterns, outcome.places.keys(), inputs.modules, keeps=keeps)
-    outcome.unmatched += [(key, pattern) for pattern in unmatched]
+    found, reaches = expand(patterns, outcome.places.keys(), inputs.modules, keeps=keeps)
+    outcome.reaches += [(key, pattern, layers) for pattern, layers in reaches.items()]
     if key in _UNDER_FULL:
         for layer in outcome.full & found.keys():
             outcome.overridden.setdefault(layer, []).extend(found[layer])

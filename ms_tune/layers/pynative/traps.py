@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.layers.patterns import is_risky
+from ms_tune.layers.plans import unmatched_cells
 from ms_tune.layers.pynative.layer_specs import write_specs
-from ms_tune.layers.pynative.modules import is_plain
 from ms_tune.layers.result import Problem, Severity
 from ms_tune.texts import msg
 
@@ -103,10 +103,19 @@ def _entries(value: object) -> list[dict[object, object]]:
 
 
 def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Problem]:
-    for key, pattern in outcome.unmatched:
-        # The framework gives each match a second; one that could take that long is not started here.
-        name = "pattern-slow" if is_risky(pattern) else "no-match"
-        yield _problem(name, Severity.WARNING, key=key, pattern=pattern)
+    for key, pattern, layers in outcome.reaches:
+        if not any(layers.values()):
+            # The framework gives each match a second; one that could take that long is not started here.
+            name = "pattern-slow" if is_risky(pattern) else "no-match"
+            yield _problem(name, Severity.WARNING, key=key, pattern=pattern)
+            continue
+        # Of a layer recomputed in full nothing more is asked.
+        asked = {layer: hit for layer, hit in layers.items() if key == "exclude_op" or layer not in outcome.full}
+        found = {(*outcome.places[layer], layer): hit for layer, hit in asked.items()}
+        every = range(inputs.total) if key == "exclude_op" else set(range(inputs.total)) - outcome.full
+        problem = unmatched_cells(key, pattern, found, everywhere=asked.keys() >= set(every))
+        if problem is not None:
+            yield problem
     chosen = [("select_module", inputs.select_module), ("recompute_comm.select_module", inputs.comm_module)]
     if inputs.version != "2.0":
         chosen.append(("exclude_op", inputs.exclude_op))
@@ -127,13 +136,6 @@ def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[
         yield _problem("swap-and-recompute", Severity.WARNING, layers=", ".join(write_specs(both)))
     if inputs.mode == "select" and inputs.full_layers:
         yield _problem("ranges-unchecked", Severity.INFO)
-    if inputs.modules is None and any(
-        not is_plain(pattern)
-        for names in (outcome.select, outcome.comm)
-        for found in names.values()
-        for pattern in found
-    ):
-        yield _problem("expressions-unmatched", Severity.INFO)
 
 
 def _problem(trap: str, severity: Severity, /, **params: object) -> Problem:

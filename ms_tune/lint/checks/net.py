@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.layers import Severity
 from ms_tune.lint.checks.asked import Asked
 from ms_tune.lint.context import Violation
 
@@ -61,9 +62,9 @@ def trap(context: Context) -> Iterator[Violation]:
     if plan is None or plan.failure is not None or not isinstance(traps, dict):
         return
     for problem in plan.problems:
-        if problem.id in traps:
+        if problem.id in traps and (problem.severity is not Severity.INFO or problem.id != "cell-unmatched"):
             path = _place(context, problem, tuple(str(traps[problem.id]).split(".")))
-            message = problem.id if len(traps) > 1 else "default"
+            message = "default" if len(traps) == 1 or problem.id == "no-match" else problem.id
             yield Violation(path, message, {name: str(value) for name, value in problem.message.params.items()})
 
 

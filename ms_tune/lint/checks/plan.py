@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import MsTuneError
-from ms_tune.layers import ENDLESS_LOOP, KEYS, normalize
+from ms_tune.layers import ENDLESS_LOOP, KEYS, Severity, normalize
 from ms_tune.layers.patterns import compile_segment, is_risky
 from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, startup, swap
 from ms_tune.lint.checks.asked import Asked
@@ -35,7 +35,7 @@ _TOLD = {
     "swap-config": (swap.entries,),
     "swap-rules": (swap.entries, swap.prefetch, swap.nested_layers, swap.recompute_values),
 }
-_FINDS_NOTHING = ("pattern-unmatched", "pattern-cell")
+_FINDS_NOTHING = ("pattern-unmatched", "pattern-cell", "cell-unmatched")
 # Cells that every layer has, of legacy Llama and of Mcore models.
 _CELLS = {
     "legacy": ("attention", "feed_forward", "attention_norm", "ffn_norm"),
@@ -140,7 +140,7 @@ def _is_off(context: Context, problem: Problem) -> bool:
 
 
 def unmatched(context: Context) -> Iterator[Violation]:
-    """A pattern that finds no operator in any layer of the model, if its layers are known.
+    """A pattern that finds no operator in any layer of the model, or in a cell it is for, if its layers are known.
 
     :mod:`ms_tune.frameworks.tree_data` has the cells and operators of the layers of every model that MindFormers trains.
     """
@@ -152,7 +152,7 @@ def unmatched(context: Context) -> Iterator[Violation]:
     except MsTuneError:
         return
     for problem in problems:
-        if problem.id in _FINDS_NOTHING:
+        if problem.id in _FINDS_NOTHING and problem.severity is not Severity.INFO:
             yield Violation(_place(context, problem), problem.id, _params(problem))
 
 

@@ -222,7 +222,8 @@ def switched_off(context: Context) -> Iterator[Violation]:
 def without_match(context: Context) -> Iterator[Violation]:
     """A pattern that matches no module of the model, if its modules are known, and that does not start above the layer."""
     told = {told.path for check in (unmatched_module, modules_behind_full) for told in check(context)}
-    asked = replace(context, options={"traps": {"no-match": "recompute.select_module"}})
+    traps = dict.fromkeys(("no-match", "cell-unmatched"), "recompute.select_module")
+    asked = replace(context, options={"traps": traps})
     yield from (violation for violation in net.trap(asked) if violation.path not in told)
 
 

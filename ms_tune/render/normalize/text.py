@@ -124,21 +124,25 @@ def _write_layers(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Co
     heads = [console.text(f"normalize.column.{name}") for name in names]
     for line in table(heads, rows, right=_NUMBERS, width=width) if rows else ():
         console.write(line)
-    _write_legend(legend, plan.matches, console, width)
+    as_written = any(problem.id == "as-written" for problem in plan.problems)
+    heading = "normalize.legend" if as_written else "normalize.legend.found"
+    _write_legend(
+        legend, plan.matches, console.text("normalize.legend.known" if plan.matches else heading), console, width
+    )
 
 
-def _write_legend(legend: _Legend, matches: Mapping[str, Sequence[str]] | None, console: Console, width: int) -> None:
+def _write_legend(
+    legend: _Legend, matches: Mapping[str, Sequence[str]] | None, heading: str, console: Console, width: int
+) -> None:
     """The patterns by their short names, each with what it matches if the model's layers are known."""
     if not legend.names:
         return
-    console.write(f"\n{console.text('normalize.legend' if matches is None else 'normalize.legend.known')}")
+    console.write(f"\n{heading}")
     for pattern, name in legend.names.items():
         console.write(f"  {name:<3} {pattern}")
-        paths = (matches or {}).get(pattern)
-        if paths is not None:
-            found = ", ".join(paths) or console.text("normalize.legend.nothing")
-            for line in textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False):
-                console.write(f"        {line}")
+        found = ", ".join((matches or {}).get(pattern, ()))
+        for line in textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False):
+            console.write(f"        {line}")
 
 
 def _alike(layer: LayerPlan) -> tuple[object, ...]:
