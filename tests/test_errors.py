@@ -81,12 +81,18 @@ _MAY_USE = {
     "allocator": {"allocator", "packing", "trace", *_FOUNDATION},
     "lint": {"lint", "normalize", "layers", "config", "frameworks", "resources", *_FOUNDATION},
     "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
+    "training_process": set[str](),
+    "reference_model": {
+        *("reference_model", "training_process", "estimate", "normalize", "layers", "config", "frameworks"),
+        *_FOUNDATION,
+    },
     "dryrun": {
-        *("dryrun", "reference_model", "estimate", "memory", "native", "normalize", "trace", "layers", "config"),
-        *("frameworks", "resources", "extras", *_FOUNDATION),
+        *("dryrun", "reference_model", "training_process", "estimate", "memory", "native", "normalize", "trace"),
+        *("layers", "config", "frameworks", "resources", "extras", *_FOUNDATION),
     },
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}
+_CHILD = ("dryrun.child", "reference_model.transformer", "reference_model.child", "training_process")
 _OUTSIDE_WORLD = {
     *("os", "io", "sys", "subprocess", "shutil", "tempfile", "pathlib", "socket", "signal", "ctypes", "fcntl"),
     *("threading", "multiprocessing", "asyncio", "logging", "urllib", "http", "rich", "glob", "mmap", "tty", "curses"),
@@ -143,8 +149,7 @@ class TestDirection:
             f"{module.name}:{use.line} {use.module}"
             for module in modules()
             for use in imports(module)
-            if use.module.partition(".")[0] in _FRAMEWORKS
-            and not module.inside("dryrun.child", "reference_model.transformer", "reference_model.child")
+            if use.module.partition(".")[0] in _FRAMEWORKS and not module.inside(*_CHILD)
         ]
         assert found == []
 
@@ -155,9 +160,9 @@ class TestDirection:
             for use in imports(module)
             if not use.typing_only
             and f"{use.module}.{use.name}.".startswith(
-                ("ms_tune.dryrun.child.", "ms_tune.reference_model.transformer.")
+                ("ms_tune.dryrun.child.", "ms_tune.reference_model.transformer.", "ms_tune.training_process.")
             )
-            and not module.inside("dryrun.child", "reference_model.transformer", "reference_model.child")
+            and not module.inside(*_CHILD)
         ]
         assert found == []
 

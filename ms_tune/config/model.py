@@ -254,3 +254,18 @@ class TrainingConfig:
     batch: Batch
     precision: Precision
     optimizer: Optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that is not run as the config says it.
+
+    Attributes:
+        key: Dotted path in the config.
+        before: What the config says.
+        after: What is run.
+    """
+
+    key: str
+    before: object
+    after: object

@@ -3,22 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-from ms_tune.config.model import (
-    Batch,
-    ContextMethod,
-    DType,
-    Experts,
-    LatentAttention,
-    ModelShape,
-    Optimizer,
-    Parallelism,
-    Precision,
-    Sharding,
-    TrainingConfig,
-)
-from ms_tune.layers.stage import Chunk, Stage, StageLayer
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,25 +14,17 @@ JOB_FILE = "job.json"  # in the process's working folder
 PYNATIVE_LOADER = "BlendedMegatronDatasetDataLoader"
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceJob:
-    """Train one stage of ms-tune's reference transformer.
+class Job(Protocol):
+    """What a child process does.
 
     Attributes:
-        config: The config.
-        stage: The layers of the stage, already shrunk to the wanted number.
-        data_parallel: Data-parallel ranks of the simulated job, context-parallel ones not counted.
-        steps: Training steps.
+        module: The module whose ``run`` does it, given the plain data.
     """
 
-    config: TrainingConfig
-    stage: Stage
-    data_parallel: int
-    steps: int
+    module: ClassVar[str]
 
     def to_json(self) -> dict[str, object]:
-        """Plain data for the job file."""
-        return {"kind": "reference", **asdict(self)}
+        """Plain data for the job file; ``kind`` says what kind of job it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +54,7 @@ class MindFormersJob:
         threads: Threads for dispatching operators; with few, MindSpore cannot build graphs with conditions.
     """
 
+    module: ClassVar[str] = "ms_tune.dryrun.child.mindformers"
     config_file: str
     columns: tuple[Column, ...]
     batches: int
@@ -98,6 +76,7 @@ class MindSpeedJob:
         steps: Training steps.
     """
 
+    module: ClassVar[str] = "ms_tune.dryrun.child.mindspeed"
     package: str
     config_file: str
     steps: int
@@ -119,6 +98,7 @@ class PynativeJob:
         steps: Training steps.
     """
 
+    module: ClassVar[str] = "ms_tune.dryrun.child.pynative"
     config_file: str
     columns: tuple[Column, ...]
     length: int
@@ -128,51 +108,6 @@ class PynativeJob:
     def to_json(self) -> dict[str, object]:
         """Plain data for the job file."""
         return {"kind": "pynative", **asdict(self)}
-
-
-def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
-    """The job that :meth:`ReferenceJob.to_json` wrote."""
-    return ReferenceJob(
-        config=_config_from_json(data["config"]),
-        stage=_stage_from_json(data["stage"]),
-        data_parallel=data["data_parallel"],
-        steps=data["steps"],
-    )
-
-
-def _config_from_json(config: Mapping[str, Any]) -> TrainingConfig:
-    shape, parallelism, optimizer = config["shape"], config["parallelism"], config["optimizer"]
-    latent, experts = shape["latent"], shape["experts"]
-    if experts:
-        experts = {**experts, "router": DType(experts["router"])}
-    precision: dict[str, Any] = {
-        name: value if value is None or name == "mixed" else DType(value) for name, value in config["precision"].items()
-    }
-    return TrainingConfig(
-        shape=ModelShape(
-            **{
-                **shape,
-                "latent": LatentAttention(**latent) if latent else None,
-                "experts": Experts(**experts) if experts else None,
-            }
-        ),
-        parallelism=Parallelism(**{**parallelism, "context_method": ContextMethod(parallelism["context_method"])}),
-        batch=Batch(**config["batch"]),
-        precision=Precision(**precision),
-        optimizer=Optimizer(**{**optimizer, "sharding": Sharding(optimizer["sharding"])}),
-    )
-
-
-def _stage_from_json(stage: Mapping[str, Any]) -> Stage:
-    chunks = tuple(
-        Chunk(
-            tuple(StageLayer(**{**layer, "select": tuple(layer["select"])}) for layer in chunk["layers"]),
-            chunk["embedding"],
-            chunk["head"],
-        )
-        for chunk in stage["chunks"]
-    )
-    return Stage(stage["index"], stage["stages"], chunks)
 
 
 def mindformers_job_from_json(data: Mapping[str, Any]) -> MindFormersJob:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source
+from ms_tune.dryrun import dynamic
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_DEVICES, DryrunRequest, PreparedRun
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.reference_model import prepare as reference
 from ms_tune.resources import data_folder
 from ms_tune.texts import msg
 
@@ -74,7 +74,7 @@ def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Prepa
     config = loaded or load(request)
     if config.dialect is Dialect.MINDFORMERS:
         return mindformers.prepare(config.source, config.name, request, config.devices)
-    return reference.prepare(config.source, config.name, request, config.devices, config.dialect)
+    return dynamic.prepare(config.source, config.name, request, config.devices, config.dialect)
 
 
 def _short(path: Path) -> str:

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ms_tune.config.model import Change
     from ms_tune.config.source import KeyPath
-    from ms_tune.dryrun.job import MindFormersJob, MindSpeedJob, PynativeJob, ReferenceJob
+    from ms_tune.dryrun.job import Job
     from ms_tune.frameworks.dialect import Dialect
     from ms_tune.texts import Message
 
@@ -115,21 +116,6 @@ class CommandRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Something that is not run as the config says it.
-
-    Attributes:
-        key: Dotted path in the config.
-        before: What the config says.
-        after: What is run.
-    """
-
-    key: str
-    before: object
-    after: object
-
-
-@dataclass(frozen=True, slots=True)
 class PreparedRun:
     """A run that is ready to start.
 
@@ -155,7 +141,7 @@ class PreparedRun:
         theory: Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
     """
 
-    job: ReferenceJob | MindFormersJob | MindSpeedJob | PynativeJob
+    job: Job
     dialect: Dialect
     config_name: str
     packaged: bool

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Engine, Observer, State
     from ms_tune.texts import Message
 
-_CHILD = ("-m", "ms_tune.dryrun.child", JOB_FILE)
-
 
 def dryrun(request: DryrunRequest, observer: Observer) -> DryrunResult:
     """Simulate the stages of a training job and judge whether each fits.
@@ -225,7 +223,7 @@ def _task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
     return Task(
         folder=folder,
         files={JOB_FILE: json_text(run.job.to_json()), **run.files},
-        arguments=_CHILD,
+        arguments=("-m", "ms_tune.dryrun.child", run.job.module, JOB_FILE),
         rank=run.rank,
         world_size=run.world_size,
         level=request.level,

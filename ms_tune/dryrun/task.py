@@ -28,7 +28,7 @@ class Task:
     Attributes:
         folder: Its folder, relative to the run folder.
         files: Texts that it finds there, by name.
-        arguments: Arguments of the Python that runs it, such as ``("-m", "ms_tune.dryrun.child", "job.json")``.
+        arguments: Arguments of the Python that runs it, such as ``("-m", "ms_tune.dryrun.child", MODULE, "job.json")``.
         rank: The rank that it simulates, of ``world_size``.
         level: ``MS_SIMULATION_LEVEL``.
         timeout: Seconds after which it is stopped.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore.communication import init
 
-from ms_tune.dryrun.child.common import begin_dynamic_graph, report, write_tensor_list
-from ms_tune.dryrun.job import reference_job_from_json
-from ms_tune.dryrun.ranks import rank_groups
+from ms_tune.reference_model.job import reference_job_from_json
+from ms_tune.reference_model.ranks import rank_groups
 from ms_tune.reference_model.transformer.parallel import make_groups
 from ms_tune.reference_model.transformer.settings import Settings
 from ms_tune.reference_model.transformer.training import Trainer
+from ms_tune.training_process import begin_dynamic_graph, report, write_tensor_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,10 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.model import DType
-from ms_tune.dryrun.frameworks import mindspeed_framework
-from ms_tune.dryrun.request import Change
+from ms_tune.config.model import Change, DType
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.training import mindspeed_framework
 from ms_tune.layers.stage import StageLayer
 from ms_tune.normalize.mindspeed_ms import normalize_source
 from ms_tune.reference_model.configs.mindspeed_ms import read_mindspeed_ms

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dryrun.request import Change
+from ms_tune.config.model import Change
 from ms_tune.errors import ConfigError
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.stage import StageLayer

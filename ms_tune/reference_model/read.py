@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.config.model import TrainingConfig
-    from ms_tune.dryrun.request import Change
+    from ms_tune.config.model import Change, TrainingConfig
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
     from ms_tune.layers.stage import StageLayer

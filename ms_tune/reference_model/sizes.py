@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.config.model import ContextMethod
-from ms_tune.dryrun.ranks import ulysses_ways
 from ms_tune.errors import ConfigError
+from ms_tune.reference_model.ranks import ulysses_ways
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from ms_tune.config.model import (
     TrainingConfig,
 )
 from ms_tune.config.source import SourceFile, parse_source
+from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers
-from ms_tune.reference_model import prepare as reference
+from ms_tune.frameworks.dialect import Dialect
 
 MINDSPEED: dict[str, Any] = {
     "training_config": {"bf16": True, "wrap_with_ddp": True, "use_distributed_optimizer": True},
@@ -125,7 +126,9 @@ def prepare_mindspeed(
     config: dict[str, Any], request: DryrunRequest | None = None, devices: int | None = None
 ) -> PreparedRun:
     """A run of the reference transformer."""
-    return reference.prepare(source_of(config), "config.yaml", request or DryrunRequest(), devices)
+    return reference.prepare(
+        source_of(config), "config.yaml", request or DryrunRequest(), devices, Dialect.MINDSPEED_MS
+    )
 
 
 def prepare_mindformers(

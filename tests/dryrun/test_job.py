@@ -18,8 +18,9 @@ from ms_tune.config.model import (
     Precision,
     TrainingConfig,
 )
-from ms_tune.dryrun.job import Column, MindFormersJob, ReferenceJob, mindformers_job_from_json, reference_job_from_json
+from ms_tune.dryrun.job import Column, MindFormersJob, mindformers_job_from_json
 from ms_tune.layers.stage import Chunk, Stage, StageLayer
+from ms_tune.reference_model.job import ReferenceJob, reference_job_from_json
 from tests.dryrun.configs import TRAINING
 
 REFERENCE = st.builds(

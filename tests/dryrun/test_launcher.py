@@ -201,7 +201,8 @@ from pathlib import Path
 from ms_tune.dryrun.launcher import run_child
 folder = Path(sys.argv[1])
 environment = {**os.environ, "PYTHONPATH": f"{folder / 'fake'}:{os.getcwd()}"}
-run_child([sys.executable, "-m", "ms_tune.dryrun.child", "job.json"], environment, folder, 600, lambda _: None)
+command = [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference_model.child", "job.json"]
+run_child(command, environment, folder, 600, lambda _: None)
 """
 
 

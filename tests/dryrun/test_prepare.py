@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dryrun.job import MindFormersJob, ReferenceJob
+from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE_DEVICES, DryrunRequest
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.resources import data_folder
 from tests.dryrun.configs import MINDFORMERS, MINDSPEED
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import yaml
 
-from ms_tune.dryrun.frameworks import Framework, pynative_framework
+from ms_tune.frameworks.training import Framework, pynative_framework
 from ms_tune.memory.contents import listed_rows
 from ms_tune.memory.curve import curve_of
 from ms_tune.trace.block_table import read_block_table

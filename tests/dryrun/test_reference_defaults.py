@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ms_tune.dryrun.job import ReferenceJob
+from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.reference_model import prepare as reference
 from ms_tune.reference_model.defaults import DEFAULTS
+from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.texts import Language, render
 from tests.dryrun.configs import source_of
 from tests.dryrun.reference_configs import CASES

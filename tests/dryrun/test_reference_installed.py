@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.config.model import DType
-from ms_tune.dryrun.frameworks import Framework
+from ms_tune.frameworks.training import Framework
 from ms_tune.reference_model import mindspeed as reference_mindspeed
 from tests.dryrun.configs import MINDSPEED, edited, source_of
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.config.recognise import recognise
+from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
-from ms_tune.dryrun.job import ReferenceJob
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.reference_model import prepare as reference
+from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.reference_model.modules import module_paths
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
@@ -104,7 +104,7 @@ def simulate(folder: Path, name: str, stage: int = 0, layers: int | None = None)
     run = prepared(name, stage, layers)
     (folder / "job.json").write_text(json.dumps(run.job.to_json()), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "ms_tune.dryrun.child", "job.json"],
+        [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference_model.child", "job.json"],
         cwd=folder,
         env=environment_of(run.rank, run.world_size),
         stdout=subprocess.PIPE,
@@ -155,9 +155,9 @@ _NAMES = """
 import json, os, sys
 import mindspore
 from mindspore.communication import init
-from ms_tune.dryrun.child.common import make_initialisation_cheap
-from ms_tune.dryrun.job import reference_job_from_json
-from ms_tune.dryrun.ranks import rank_groups
+from ms_tune.training_process import make_initialisation_cheap
+from ms_tune.reference_model.job import reference_job_from_json
+from ms_tune.reference_model.ranks import rank_groups
 from ms_tune.reference_model.transformer.network import TransformerLayer
 from ms_tune.reference_model.transformer.parallel import make_groups
 from ms_tune.reference_model.transformer.settings import Settings

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dryrun.job import ReferenceJob
+from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.dryrun.schedule import passes
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.reference_model import prepare as reference
+from ms_tune.reference_model.job import ReferenceJob
+from ms_tune.reference_model.schedule import passes
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.dryrun.reference_configs import CASES

@@ -134,7 +134,13 @@ class TestKeptFiles:
 
     def test_the_run_is_repeatable_from_its_manifest(self, result: DryrunResult) -> None:
         manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
-        assert manifest["command"] == [sys.executable, "-m", "ms_tune.dryrun.child", "job.json"]
+        assert manifest["command"] == [
+            sys.executable,
+            "-m",
+            "ms_tune.dryrun.child",
+            "ms_tune.reference_model.child",
+            "job.json",
+        ]
         assert manifest["environment"]["RANK_SIZE"] == "8"
         assert manifest["environment"]["MS_SIMULATION_LEVEL"] == "1"
         assert (manifest["mindspore"], manifest["mindformers"]) == ("2.9.0", None)
@@ -145,7 +151,7 @@ class TestKeptFiles:
         line = next(line for line in log.splitlines() if line.startswith("CHILD "))
         arguments, folder, environment = json.loads(line.removeprefix("CHILD "))
         manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
-        assert arguments == ["-m", "ms_tune.dryrun.child", "job.json"]
+        assert arguments == ["-m", "ms_tune.dryrun.child", "ms_tune.reference_model.child", "job.json"]
         assert folder == str(result.folder / "rank_0")
         assert {name: environment[name] for name in manifest["environment"]} == manifest["environment"]
         assert "MS_ROLE" not in environment

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.config.recognise import recognise
-from ms_tune.dryrun.job import ReferenceJob
+from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.theory import beside_theory, unlike_theory
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.memory.contents import Content
-from ms_tune.reference_model import prepare as reference
+from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language, render
 from tests.dryrun.configs import edited, source_of

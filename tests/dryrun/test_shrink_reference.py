@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.config.model import DType
-from ms_tune.dryrun.job import ReferenceJob
-from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
+from ms_tune.config.model import Change, DType
+from ms_tune.dryrun import dynamic as reference
+from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
-from ms_tune.reference_model import prepare as reference
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.reference_model.job import ReferenceJob
 from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed, source_of, without
 from tests.dryrun.fuzz import VALUES, paths, replaced
 
@@ -80,7 +81,9 @@ def test_there_is_one_stage_only() -> None:
 def test_the_config_is_kept_as_its_author_wrote_it() -> None:
     source = source_of(MINDSPEED)
     before = copy.deepcopy(source.data)
-    run = reference.prepare(source, "config.yaml", DryrunRequest(config=Path("config.yaml"), layers=1), None)
+    run = reference.prepare(
+        source, "config.yaml", DryrunRequest(config=Path("config.yaml"), layers=1), None, Dialect.MINDSPEED_MS
+    )
     assert run.config_text == source.text
     assert source.data == before
     assert not run.packaged

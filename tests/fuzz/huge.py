@@ -21,11 +21,11 @@ import yaml
 from ms_tune.cli.main import main
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source
+from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.errors import ExitCode, MsTuneError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.reference_model import prepare as reference
 from tests.dryrun.fuzz import paths, replaced
 
 if TYPE_CHECKING:

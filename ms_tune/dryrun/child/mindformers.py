@@ -12,9 +12,9 @@ from mindformers.trainer import Trainer
 from mindspore import Callback
 from mindspore.dataset import GeneratorDataset
 
-from ms_tune.dryrun.child.common import make_initialisation_cheap, report
 from ms_tune.dryrun.child.mindformers_experts import serve_any_number_of_experts
 from ms_tune.dryrun.job import MindFormersJob, mindformers_job_from_json
+from ms_tune.training_process import make_initialisation_cheap, report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

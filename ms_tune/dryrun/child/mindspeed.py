@@ -14,12 +14,6 @@ import numpy as np
 from mindspore import Tensor
 from mindspore.communication import init
 
-from ms_tune.dryrun.child.common import (
-    begin_dynamic_graph,
-    lies_in,
-    report,
-    write_tensor_list,
-)
 from ms_tune.dryrun.child.mindspeed_compat import (
     initialise_at_once,
     never_overflow,
@@ -27,6 +21,12 @@ from ms_tune.dryrun.child.mindspeed_compat import (
     start_without_gradients,
 )
 from ms_tune.dryrun.job import mindspeed_job_from_json
+from ms_tune.training_process import (
+    begin_dynamic_graph,
+    lies_in,
+    report,
+    write_tensor_list,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

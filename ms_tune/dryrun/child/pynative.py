@@ -17,15 +17,15 @@ from mindformers.pynative.trainer import Trainer
 from mindformers.pynative.trainer import utils as trainer_utils
 from mindspore.dataset import GeneratorDataset
 
-from ms_tune.dryrun.child.common import (
+from ms_tune.dryrun.child.pynative_compat import leave_the_host_alone
+from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob, pynative_job_from_json
+from ms_tune.training_process import (
     begin_dynamic_graph,
     lies_in,
     report,
     tensors_in,
     write_tensor_list,
 )
-from ms_tune.dryrun.child.pynative_compat import leave_the_host_alone
-from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob, pynative_job_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

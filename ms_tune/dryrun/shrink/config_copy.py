@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from ms_tune.config.model import Change
 from ms_tune.config.source import parse_source
-from ms_tune.dryrun.request import Change
 from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 

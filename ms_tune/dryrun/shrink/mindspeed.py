@@ -11,9 +11,9 @@ from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ms_tune.config.model import Change
     from ms_tune.config.source import SourceFile
-    from ms_tune.dryrun.frameworks import Framework
-    from ms_tune.dryrun.request import Change
+    from ms_tune.frameworks.training import Framework
 
 _CONFIG_FILE = "config.yaml"
 # What reads, writes or waits, and what a run of a few steps has no use for.

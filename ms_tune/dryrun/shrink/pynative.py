@@ -18,9 +18,9 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ms_tune.config.model import Change
     from ms_tune.config.source import SourceFile
-    from ms_tune.dryrun.request import Change
-    from ms_tune.reference_model.read import Placed
+    from ms_tune.layers.stage import StageLayer
 
 _CONFIG_FILE = "config.yaml"
 _SECTIONS = (
@@ -40,7 +40,7 @@ _DEFAULT_EOD_LENGTH = 128  # dataset/dataloader/blended_megatron_dataloader.py, 
 
 
 def trainer_job(
-    source: SourceFile, changes: Iterable[Change], layers: Sequence[Placed] | None
+    source: SourceFile, changes: Iterable[Change], layers: Sequence[StageLayer] | None
 ) -> tuple[PynativeJob, dict[str, str], tuple[Change, ...]]:
     """The config as the trainer will read it.
 

@@ -10,9 +10,9 @@ from ms_tune.layers.result import FrameworkStop
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dryrun.request import Change
+    from ms_tune.config.model import Change
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.reference_model.read import Placed
+    from ms_tune.layers.stage import StageLayer
 
 _COUNT = "model.num_hidden_layers"
 _COUNTS = ("num_hidden_layers", "num_layers", "n_layer")  # parallel_core/transformer_config_utils.py
@@ -22,21 +22,21 @@ _FIRST_DENSE = "model.first_k_dense_replace"
 _WHAT_IS_RECOMPUTED = {"full": "recompute.full_recompute_layer", "select": "recompute.select_module"}
 
 
-def write_layers(config: ConfigCopy, changes: Iterable[Change], layers: Sequence[Placed] | None) -> None:
+def write_layers(config: ConfigCopy, changes: Iterable[Change], layers: Sequence[StageLayer] | None) -> None:
     """Write what is run of the model into its config.
 
     Args:
         config: The config; it is changed.
-        changes: What :func:`ms_tune.reference_model.prepare.prepare` changes: keys that the reference transformer reads.
+        changes: What :func:`ms_tune.dryrun.dynamic.prepare` changes: keys that the reference transformer reads.
         layers: The layers that are run, with their numbers in the full model; None where none was left out.
     """
     for change in changes:
         config.set(_own_key(config, change.key), change.after)
     if layers is None:
         return
-    ordinary = [layer.experts for _, _, layer in layers if not layer.mtp]
+    ordinary = [layer.experts for layer in layers if not layer.mtp]
     _write_experts(config, ordinary)
-    _Renumbering(config, [layer.number for _, _, layer in layers]).write()
+    _Renumbering(config, [layer.number for layer in layers]).write()
     mode = config.get("recompute.mode")
     what = _WHAT_IS_RECOMPUTED.get(mode) if isinstance(mode, str) else None
     if what and not config.get(what):

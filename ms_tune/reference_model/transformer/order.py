@@ -1,13 +1,13 @@
 """The order of passes in the pipelines of MindFormers' dynamic graph, which are HyperParallel's.
 
 ``Schedule1F1B`` and ``ScheduleInterleaved1F1B`` (``core/pipeline_parallel/scheduler.py`` at 019ed966). With one chunk it is
-the order of Megatron-LM (:mod:`ms_tune.dryrun.schedule`); with several, micro-batches that do not fill a round of as many as
+the order of Megatron-LM (:mod:`ms_tune.reference_model.schedule`); with several, micro-batches that do not fill a round of as many as
 there are stages are spread over the rounds, and there are no more passes to warm up when there is one round only.
 """
 
 from __future__ import annotations
 
-from ms_tune.dryrun.schedule import Pass, passes
+from ms_tune.reference_model.schedule import Pass, passes
 
 
 def dynamic_passes(stage: int, stages: int, chunks: int, micro_batches: int) -> list[Pass]:

@@ -15,7 +15,7 @@ from mindspore.communication import create_group
 from mindspore.mint import distributed
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.ranks import RankGroups
+    from ms_tune.reference_model.ranks import RankGroups
 
 
 # What MindSpore hands from the forward to the backward part of a function; it takes any attribute.
@@ -33,7 +33,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of this rank (:class:`ms_tune.dryrun.ranks.RankGroups` says what each one is for).
+    """The groups of this rank (:class:`ms_tune.reference_model.ranks.RankGroups` says what each one is for).
 
     Attributes:
         copies: Ranks that hold copies of what this rank keeps of the weights; those with the other parts are ``shards``.

@@ -11,7 +11,7 @@ from mindspore.mint import distributed
 from mindspore.ops.composite import GradOperation
 
 from ms_tune.config.model import Sharding
-from ms_tune.dryrun.schedule import passes
+from ms_tune.reference_model.schedule import passes
 
 from .network import ChunkNetwork
 from .optimizer import WholeWeights
@@ -22,8 +22,8 @@ from .sharding import Sharder
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ms_tune.dryrun.schedule import Pass
     from ms_tune.layers.stage import Stage
+    from ms_tune.reference_model.schedule import Pass
 
     from .settings import Settings
 

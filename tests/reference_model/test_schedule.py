@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dryrun.schedule import Pass, enough_micro_batches, passes, warm_up_passes
+from ms_tune.reference_model.schedule import Pass, enough_micro_batches, passes, warm_up_passes
 
 SHAPES = [(1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (3, 2), (4, 2), (4, 3), (4, 4)]
 

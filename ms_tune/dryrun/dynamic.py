@@ -1,23 +1,25 @@
-"""Dynamic-graph configs, run with their own framework where it is installed, else with ms-tune's reference transformer."""
+"""Dynamic-graph configs, run with their own framework where it is installed, else with ms-tune's reference transformer.
+
+This is the one door to :mod:`ms_tune.reference_model`, which also reads the configs for both.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.model import Sharding
-from ms_tune.dryrun.frameworks import Framework, mindspeed_framework, pynative_framework
-from ms_tune.dryrun.job import MindSpeedJob, PynativeJob, ReferenceJob
-from ms_tune.dryrun.request import STEPS, Change, DryrunRequest, PreparedRun
-from ms_tune.dryrun.schedule import enough_micro_batches
+from ms_tune.config.model import Change, Sharding
+from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink.mindspeed import framework_job
 from ms_tune.dryrun.shrink.pynative import trainer_job
-from ms_tune.dryrun.theory import theory_of
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.layers.stage import resized, stage_of
+from ms_tune.reference_model.job import ReferenceJob, theory_of
 from ms_tune.reference_model.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference_model.pynative import check_pynative_served, read_pynative_job
+from ms_tune.reference_model.schedule import enough_micro_batches
 from ms_tune.reference_model.sizes import check_devices, check_sizes
 from ms_tune.texts import msg
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
     from ms_tune.config.model import TrainingConfig
     from ms_tune.config.source import SourceFile
-    from ms_tune.layers.stage import Stage
+    from ms_tune.dryrun.job import Job
+    from ms_tune.layers.stage import Stage, StageLayer
     from ms_tune.reference_model.read import DynamicJob, Placed
     from ms_tune.texts import Message
 
@@ -38,11 +41,7 @@ _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
 
 
 def prepare(
-    source: SourceFile,
-    name: str,
-    request: DryrunRequest,
-    devices: int | None,
-    dialect: Dialect = Dialect.MINDSPEED_MS,
+    source: SourceFile, name: str, request: DryrunRequest, devices: int | None, dialect: Dialect
 ) -> PreparedRun:
     """A run of one stage of the reference transformer in the shape of the config.
 
@@ -88,7 +87,7 @@ def prepare(
     )
     if not isinstance(framework, Framework):
         return run
-    left = None if stage is full else _replaced(job.layers, stage)
+    left = None if stage is full else [layer for _, _, layer in _replaced(job.layers, stage)]
     return _by_framework(_with_theory_if_served(run, source, config), source, framework, left)
 
 
@@ -125,10 +124,10 @@ def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: Trainin
 
 
 def _by_framework(
-    run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[Placed] | None
+    run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[StageLayer] | None
 ) -> PreparedRun:
     """The same run with the framework's own code; ``left`` are the layers where some were left out."""
-    job: PynativeJob | MindSpeedJob
+    job: Job
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
         job, files, changes = trainer_job(source, run.changes, left)
         model = msg("pynative.by-trainer", framework=framework.name)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.config.model import ContextMethod, Experts, Parallelism, TrainingConfig
-from ms_tune.dryrun.ranks import rank_groups
+from ms_tune.reference_model.ranks import rank_groups
 from tests.dryrun.configs import SHAPE, TRAINING
 
 SIZES = st.sampled_from([1, 2, 4])

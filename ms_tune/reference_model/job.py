@@ -1,0 +1,125 @@
+"""What the reference transformer is asked to train, as data that goes through a JSON file, and what theory says of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ms_tune.config.model import (
+    Batch,
+    ContextMethod,
+    DType,
+    Experts,
+    LatentAttention,
+    ModelShape,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Sharding,
+    TrainingConfig,
+)
+from ms_tune.estimate.persistent import Ways, persistent_bytes, stage_weights
+from ms_tune.layers.stage import Chunk, Stage, StageLayer
+from ms_tune.reference_model.ranks import rank_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MOMENTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceJob:
+    """Train one stage of ms-tune's reference transformer.
+
+    Attributes:
+        config: The config.
+        stage: The layers of the stage, already shrunk to the wanted number.
+        data_parallel: Data-parallel ranks of the simulated job, context-parallel ones not counted.
+        steps: Training steps.
+    """
+
+    module: ClassVar[str] = "ms_tune.reference_model.child"
+    config: TrainingConfig
+    stage: Stage
+    data_parallel: int
+    steps: int
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data for the job file."""
+        return {"kind": "reference", **asdict(self)}
+
+
+def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
+    """The job that :meth:`ReferenceJob.to_json` wrote."""
+    return ReferenceJob(
+        config=_config_from_json(data["config"]),
+        stage=_stage_from_json(data["stage"]),
+        data_parallel=data["data_parallel"],
+        steps=data["steps"],
+    )
+
+
+def _config_from_json(config: Mapping[str, Any]) -> TrainingConfig:
+    shape, parallelism, optimizer = config["shape"], config["parallelism"], config["optimizer"]
+    latent, experts = shape["latent"], shape["experts"]
+    if experts:
+        experts = {**experts, "router": DType(experts["router"])}
+    precision: dict[str, Any] = {
+        name: value if value is None or name == "mixed" else DType(value) for name, value in config["precision"].items()
+    }
+    return TrainingConfig(
+        shape=ModelShape(
+            **{
+                **shape,
+                "latent": LatentAttention(**latent) if latent else None,
+                "experts": Experts(**experts) if experts else None,
+            }
+        ),
+        parallelism=Parallelism(**{**parallelism, "context_method": ContextMethod(parallelism["context_method"])}),
+        batch=Batch(**config["batch"]),
+        precision=Precision(**precision),
+        optimizer=Optimizer(**{**optimizer, "sharding": Sharding(optimizer["sharding"])}),
+    )
+
+
+def _stage_from_json(stage: Mapping[str, Any]) -> Stage:
+    chunks = tuple(
+        Chunk(
+            tuple(StageLayer(**{**layer, "select": tuple(layer["select"])}) for layer in chunk["layers"]),
+            chunk["embedding"],
+            chunk["head"],
+        )
+        for chunk in stage["chunks"]
+    )
+    return Stage(stage["index"], stage["stages"], chunks)
+
+
+def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:
+    """Bytes by content (the names of :class:`ms_tune.memory.contents.Content`) that theory can tell for a rank."""
+    groups, optimizer = rank_groups(job.config, job.data_parallel, rank), job.config.optimizer
+    parts = optimizer.sharding is Sharding.PARAMETERS
+    dense, experts = (groups.shards, groups.expert_shards) if parts else (groups.data, groups.expert_data)
+    ways = Ways(len(dense), len(experts))
+    found = persistent_bytes(job.config, job.stage, ways)
+    state = found.optimizer + (_legacy_state(job, ways) if job.config.shape.legacy else 0)
+    told = {"weights": found.weights, "optimizer_state": state}
+    return {**told, "gradients": found.gradients} if optimizer.gradient_buffers else told
+
+
+def _legacy_state(job: ReferenceJob, ways: Ways) -> int:
+    """How many bytes more MindSpeed-Core-MS r0.1.0's optimizers hold (core/optimizer/optimizer.py, distrib_optimizer.py).
+
+    Weights that are float32 already have no copy. Without the distributed optimizer, the moments that AdamW made in the
+    number format of a narrow weight stay beside the float32 ones.
+    """
+    config, more = job.config, 0
+    for weight in stage_weights(config, job.stage):
+        parts = ways.expert_shards if weight.experts else ways.shards
+        if weight.dtype is DType.FLOAT32 and config.optimizer.distributed:
+            more -= -(-weight.size // parts) * DType.FLOAT32.bytes
+        elif weight.dtype is DType.FLOAT32 and config.precision.mixed:
+            more -= weight.size * DType.FLOAT32.bytes
+        elif config.precision.mixed and not config.optimizer.distributed:
+            more += _MOMENTS * weight.size * weight.dtype.bytes
+    return more
