@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ms_tune.allocator.workload import Workload, pools_of
 from ms_tune.trace.block_table import read_block_table
-from tests.trace.samples import SHARED_RUNS, SMALL_RUNS, folder
+from tests.trace.samples import LARGE_RUNS, LARGEST_RUN, SMALL_RUNS, folder
 
 PACKED = Path(__file__).parents[1] / "data" / "allocator"
 
@@ -34,12 +34,12 @@ PACKED_RUNS = {
     "streams_empty_cache": Run(),  # three streams, and empty_cache in the middle
     "streams_set_memory": Run(4, 3),
 }
-ALL_RUNS = (*(f"packed/{name}" for name in PACKED_RUNS), *SMALL_RUNS, *SHARED_RUNS)
+ALL_RUNS = (*(f"packed/{name}" for name in PACKED_RUNS), *SMALL_RUNS, *LARGE_RUNS, LARGEST_RUN)
 
 
 @cache
 def recorded(run: str) -> tuple[str, Workload]:
-    """The pool of a run and what was asked of it; skips the test where the fixture is absent."""
+    """The pool of a run and what was asked of it."""
     place = PACKED / run.removeprefix("packed/") if run.startswith("packed/") else folder(run)
     ((pool, (work, _rows)),) = pools_of(read_block_table(place / "memory_block.csv")).items()
     return pool, work

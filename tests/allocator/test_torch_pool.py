@@ -14,6 +14,7 @@ from ms_tune.allocator.torch_pool import NPU_PADDING, TorchPool, TorchSettings
 from ms_tune.allocator.workload import Request, Workload, workload
 from ms_tune.units import KIB, MIB
 from tests.allocator.strategies import check_invariants, workloads
+from tests.packing.problems import live_sum, training
 
 NPU_BLOCKS = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation" / "npu1.csv"
 PLAIN = TorchSettings()
@@ -137,7 +138,7 @@ def test_recorded_bases_are_used_in_their_order() -> None:
 def test_the_blocks_of_a_real_npu_need_the_segments_that_it_took() -> None:
     """52 segments and 551,550,976 bytes are what the snapshot itself says; its sizes are already rounded and padded."""
     if not NPU_BLOCKS.is_file():
-        pytest.skip("the shared fixture npu1.csv is not on this machine")
+        pytest.skip("data of another project, not on this machine; the test below has blocks of our own")
     with NPU_BLOCKS.open(encoding="utf-8") as file:
         rows = sorted((int(row["lower"]), int(row["upper"]), int(row["size"])) for row in csv.DictReader(file))
     last = max(end for _, end, _ in rows)
@@ -208,6 +209,23 @@ class BruteForce:
                     blocks[at - 1][1] += blocks.pop(at)[1]
                 else:
                     at += 1
+
+
+def test_the_blocks_of_a_training_run_lie_where_a_plain_search_puts_them() -> None:
+    """2,602 blocks: the same addresses, and as many segments of as many bytes."""
+    rows = sorted(training(260, 3, seed=7)[0])
+    work = workload(Request(size, start, end) for start, end, size, _ in rows)
+    result, plain = replay(work, TorchPool(PLAIN)), BruteForce()
+    addresses: dict[int, int] = {}
+    for event in work.schedule:
+        if event >= 0:
+            addresses[event] = plain.allocate(rows[event][2])
+        else:
+            plain.free(addresses[~event])
+    assert list(result.addresses) == [addresses[row] for row in range(len(rows))]
+    segments_taken = [sum(size for _, size, _ in blocks) for _, blocks in plain.segments]
+    assert (len(result.units), result.reserved_peak) == (len(segments_taken), sum(segments_taken))
+    assert live_sum(rows) <= result.used_peak <= result.reserved_peak
 
 
 @settings(max_examples=60, deadline=None)

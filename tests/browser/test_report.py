@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.cli.main import main
-from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, place_of
+from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY
+from tests.trace.samples import folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Browser:
     """The report of the 8B run, opened once."""
-    return _opened(browser, tmp_path_factory.mktemp("page"), "memory", str(place_of(QWEN_8B)))
+    return _opened(browser, tmp_path_factory.mktemp("page"), "memory", str(folder(QWEN_8B)))
 
 
 def _opened(browser: Browser, folder: Path, *command: str) -> Browser:
@@ -192,7 +193,7 @@ def test_still_clean_after_all_that(page: Browser) -> None:
 
 
 def test_several_ranks(browser: Browser, tmp_path: Path) -> None:
-    page = _opened(browser, tmp_path, "memory", str(place_of(QWEN_TINY)))
+    page = _opened(browser, tmp_path, "memory", str(folder(QWEN_TINY)))
     assert page.run("document.querySelectorAll('#ranks-nav button').length") == 2
     page.run("document.querySelectorAll('#ranks tr.go')[1].click()")
     page.wait("State.place === 1 && State.blocks !== null")
@@ -202,7 +203,7 @@ def test_several_ranks(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_findings_and_stacks_of_the_dynamic_graph(browser: Browser, tmp_path: Path) -> None:
-    page = _opened(browser, tmp_path, "memory", str(place_of(LLAMA)))
+    page = _opened(browser, tmp_path, "memory", str(folder(LLAMA)))
     assert "MSM201" in page.text("findings")
     assert "What to do: drop references" in page.text("findings")
     assert "MatMulExt" in page.text("late")
@@ -212,8 +213,8 @@ def test_findings_and_stacks_of_the_dynamic_graph(browser: Browser, tmp_path: Pa
 
 
 def test_comparison(browser: Browser, tmp_path: Path) -> None:
-    folder = place_of(QWEN_TINY)
-    page = _opened(browser, tmp_path, "memory", "diff", str(folder / "rank_0"), str(folder / "rank_4"))
+    place = folder(QWEN_TINY)
+    page = _opened(browser, tmp_path, "memory", "diff", str(place / "rank_0"), str(place / "rank_4"))
     assert "−3.6 MiB" in page.text("compare")
     assert page.run("document.querySelectorAll('#compare .stripe').length") == 2
     _clean(page)
@@ -221,7 +222,7 @@ def test_comparison(browser: Browser, tmp_path: Path) -> None:
 
 def test_names_cannot_become_markup(browser: Browser, tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)><!--"
-    source = (place_of("asc2") / "memory_block.csv").read_text(encoding="utf-8")
+    source = (folder("asc2") / "memory_block.csv").read_text(encoding="utf-8")
     (tmp_path / "memory_block.csv").write_text(source.replace(",Dense,", f",{evil},"), encoding="utf-8")
     page = _opened(browser, tmp_path, "memory", str(tmp_path / "memory_block.csv"))
     page.run("(State.search = 'onerror', drawLive())")

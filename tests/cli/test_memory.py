@@ -15,8 +15,8 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
-from tests.memory.reports import LLAMA, QWEN_TINY, place_of
-from tests.trace.samples import SMALL
+from tests.memory.reports import LLAMA, QWEN_TINY
+from tests.trace.samples import SMALL, folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,10 +45,10 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_of_several_ranks(capsys: pytest.CaptureFixture[str]) -> None:
-    result = run_json(capsys, str(place_of(QWEN_TINY)))
+    result = run_json(capsys, str(folder(QWEN_TINY)))
     assert [(rank["rank"], rank["stage"]) for rank in result["ranks"]] == [(0, 0), (4, 1)]
     assert (result["rank"], result["joined_rows"], result["steps"]) == (0, 8320, 8)
-    assert run_json(capsys, str(place_of(QWEN_TINY)), "--rank", "4")["rank"] == 4
+    assert run_json(capsys, str(folder(QWEN_TINY)), "--rank", "4")["rank"] == 4
 
 
 def test_at_a_tick(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_at_a_tick(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_terminal(capsys: pytest.CaptureFixture[str], language: str) -> None:
-    assert main(["memory", str(place_of(LLAMA)), "--lang", language]) == ExitCode.OK
+    assert main(["memory", str(folder(LLAMA)), "--lang", language]) == ExitCode.OK
     shown = capsys.readouterr().out
     for text in ("13.17 GiB", "14.74 GiB", "█", "┆", "MatMulExt", "/workspace/llama.py:58", "MSM201", "MSM203"):
         assert text in shown
@@ -98,12 +98,12 @@ def test_refused_rows_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_csv_and_overwriting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "blocks.csv"
-    command = ["memory", str(place_of("gpt")), "--csv", str(path)]
+    command = ["memory", str(folder("gpt")), "--csv", str(path)]
     assert main(command) == ExitCode.OK
     assert main(command) == ExitCode.USAGE
     assert main([*command, "--force"]) == ExitCode.OK
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    peak = run_json(capsys, str(place_of("gpt")))["peak_bytes"] if capsys.readouterr() else 0
+    peak = run_json(capsys, str(folder("gpt")))["peak_bytes"] if capsys.readouterr() else 0
     assert sum(int(row["bytes"]) for row in rows) == peak
     assert any(row["tensor"].startswith("Float32[") for row in rows)
     assert main(["memory", str(SMALL / "asc2"), "--csv", str(tmp_path / "no" / "b.csv")]) == ExitCode.USAGE
@@ -121,7 +121,7 @@ def test_diff(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 def test_perfetto(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    assert main(["memory", "export", str(place_of(QWEN_TINY)), "--perfetto", str(path)]) == ExitCode.OK
+    assert main(["memory", "export", str(folder(QWEN_TINY)), "--perfetto", str(path)]) == ExitCode.OK
     events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use" and event["pid"] == 1]
     assert max(used) == 24386048
@@ -169,7 +169,7 @@ VIEWERS_OPCODES = {
 
 def test_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
-    assert main(["memory", "export", str(place_of(LLAMA)), "--snapshot", str(path)]) == ExitCode.OK
+    assert main(["memory", "export", str(folder(LLAMA)), "--snapshot", str(path)]) == ExitCode.OK
     raw = path.read_bytes()
     assert raw[:2] == b"\x80\x04"  # the viewer knows protocols 2 to 4
     assert {opcode.name for opcode, _, _ in pickletools.genops(raw)} <= VIEWERS_OPCODES
@@ -201,7 +201,7 @@ def test_snapshot(tmp_path: Path) -> None:
 
 def test_export_wants_a_file_and_one_rank(tmp_path: Path) -> None:
     assert main(["memory", "export", str(SMALL / "asc2")]) == ExitCode.USAGE
-    several = ["memory", "export", str(place_of(QWEN_TINY)), "--snapshot", str(tmp_path / "s")]
+    several = ["memory", "export", str(folder(QWEN_TINY)), "--snapshot", str(tmp_path / "s")]
     assert main(several) == ExitCode.USAGE
     assert main([*several, "--rank", "4"]) == ExitCode.OK
 

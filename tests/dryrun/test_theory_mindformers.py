@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from ms_tune.config.model import DType
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.estimate.static_graph import StaticModel, StaticSplit, static_bytes
-from ms_tune.layers.stage import Chunk, Stage, StageLayer
 from tests.dryrun.configs import edited, prepare_mindformers, without
 
 _MODEL = "model.model_config"
@@ -207,42 +204,3 @@ def test_an_optimizer_that_nobody_names_is_none_that_is_known() -> None:
 def test_words_that_cannot_be_split_evenly_have_no_theory() -> None:
     ranks = config({**_QWEN3_SIZES, "vocab_size": 151937}, model_parallel=4)
     assert theory(ranks) == {}
-
-
-def _tiny() -> tuple[StaticModel, Stage]:
-    model = StaticModel(
-        vocab_size=10,
-        hidden_size=3,
-        ffn_hidden_size=4,
-        heads=1,
-        groups=1,
-        head_size=4,
-        qkv_bias=False,
-        qk_norm=False,
-        tied=True,
-        predicts=False,
-        latent=None,
-        joined=False,
-        experts=None,
-        dtype=DType.FLOAT32,
-    )
-    return model, Stage(0, 1, (Chunk((StageLayer(0),), embedding=True),))
-
-
-def test_a_weight_that_cannot_be_cut_evenly_stays_whole() -> None:
-    model, stage = _tiny()
-    split = StaticSplit(ranks=4, tensor=1, expert=1, shares=True, most=None, threshold=0)
-    # 10 words and 3 rows cannot be cut into 4; 12 rows of queries, keys and values can, and 8 of the feed-forward block.
-    whole = 10 * 3 + 2 * 3 + 3 * 4 + 3 * 4
-    assert static_bytes(model, split, stage).weights == 4 * (whole + (12 * 3 + 8 * 3) // 4)
-
-
-@pytest.mark.parametrize(
-    ("threshold", "shared"), [(8 * 3 * 4, 12 * 3 + 8 * 3), (8 * 3 * 4 + 1, 12 * 3), (12 * 3 * 4 + 1, 0)]
-)
-def test_the_threshold_is_about_the_whole_weight(threshold: int, shared: int) -> None:
-    model, stage = _tiny()
-    split = StaticSplit(ranks=4, tensor=2, expert=1, shares=True, most=None, threshold=threshold)
-    # On a rank: 5 words, norms, 6 and 4 rows that two ranks can share, 3 rows that they cannot.
-    each = 5 * 3 + 2 * 3 + 3 * 2 + 3 * 2 + (12 * 3 + 8 * 3) // 2
-    assert static_bytes(model, split, stage).weights == 4 * (each - shared // 4)

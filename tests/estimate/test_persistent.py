@@ -164,3 +164,173 @@ def test_without_mixed_precision_there_are_no_copies() -> None:
     found = persistent_bytes(plain, whole(LLAMA_7B), Ways())
     count = 6_738_415_616
     assert (found.weights, found.gradients, found.optimizer) == (4 * count, 0, 8 * count)
+
+
+def sizes_of(model: ModelShape, layer: StageLayer | None = None, **changed: object) -> list[int]:
+    made = replace(config(model), **changed)  # type: ignore[arg-type]
+    weights = layer_weights(made, layer) if layer else stage_weights(made, whole(model))
+    return [weight.size for weight in weights]
+
+
+TINY = shape(**sizes(100, 12, 20, 2, 4, 2, 6))
+# Projections of queries, keys and values, and of the output: 4 and twice 2 heads of 6; two matrices side by side and one.
+ATTENTION, FEED_FORWARD = [(4 + 2 * 2) * 6 * 12, 12 * 4 * 6], [2 * 20 * 12, 12 * 20]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, [12, 12, *ATTENTION, *FEED_FORWARD]),
+        ({"sandwich_norm": True}, [12] * 4 + ATTENTION + FEED_FORWARD),
+        ({"normalization": "LayerNorm"}, [12] * 4 + ATTENTION + FEED_FORWARD),  # each has a bias too
+        ({"qkv_bias": True}, [12, 12, ATTENTION[0], 48, ATTENTION[1], *FEED_FORWARD]),
+        ({"output_bias": True}, [12, 12, *ATTENTION, 12, *FEED_FORWARD]),
+        ({"mlp_bias": True}, [12, 12, *ATTENTION, FEED_FORWARD[0], 40, FEED_FORWARD[1], 12]),
+        ({"qk_norm": True}, [12, 12, ATTENTION[0], 6, 6, ATTENTION[1], *FEED_FORWARD]),
+        ({"activation": "gelu"}, [12, 12, *ATTENTION, 20 * 12, 12 * 20]),
+    ],
+)
+def test_a_layer_is_its_norms_attention_and_feed_forward(changed: dict[str, object], expected: list[int]) -> None:
+    assert sizes_of(replace(TINY, **changed), StageLayer(0)) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("latent", "expected"),
+    [
+        # Down to 8 for queries, 5 for keys and values and 4 that turn; then up for 4 heads of 3 + 4, and of 3 + 6.
+        (LatentAttention(8, 5, 3, 4, 6), [(8 + 5 + 4) * 12, 8, 4 * 7 * 8, 5, 4 * 9 * 5, 12 * 4 * 6]),
+        # Queries are not compressed: 4 heads of 3 + 4 stand beside the narrow part.
+        (LatentAttention(None, 5, 3, 4, 6), [(28 + 5 + 4) * 12, 5, 4 * 9 * 5, 12 * 4 * 6]),
+    ],
+)
+def test_latent_attention(latent: LatentAttention, expected: list[int]) -> None:
+    assert sizes_of(replace(TINY, latent=latent), StageLayer(0)) == [12, 12, *expected, *FEED_FORWARD]
+
+
+@pytest.mark.parametrize(
+    ("experts", "expected"),
+    [
+        (Experts(4, 2, 10), [4 * 12, 4 * 12 * 20, 4 * 10 * 12]),
+        (Experts(2, 2, 10, grouped=False), [2 * 12, 20 * 12, 12 * 10, 20 * 12, 12 * 10]),
+        (Experts(4, 2, 10, shared_ffn_hidden_size=7), [4 * 12, 4 * 12 * 20, 4 * 10 * 12, 14 * 12, 12 * 7]),
+        (
+            Experts(4, 2, 10, shared_ffn_hidden_size=7, shared_gate=True),
+            [4 * 12, 4 * 12 * 20, 4 * 10 * 12, 14 * 12, 12 * 7, 12],
+        ),
+    ],
+)
+def test_experts(experts: Experts, expected: list[int]) -> None:
+    model = replace(TINY, experts=experts)
+    assert sizes_of(model, StageLayer(0, experts=True)) == [12, 12, *ATTENTION, *expected]
+    assert sizes_of(model, StageLayer(0)) == [12, 12, *ATTENTION, *FEED_FORWARD]
+
+
+def test_experts_one_by_one_may_have_biases() -> None:
+    model = replace(TINY, experts=Experts(2, 2, 10, grouped=False), mlp_bias=True)
+    assert sizes_of(model, StageLayer(0, experts=True))[4:] == [2 * 12, *[20 * 12, 20, 12 * 10, 12] * 2]
+
+
+@pytest.mark.parametrize(("split", "width"), [(True, 5), (False, 10)])
+def test_expert_and_tensor_parallel_ranks(split: bool, width: int) -> None:  # noqa: FBT001 - a case of the table
+    model = replace(TINY, experts=Experts(8, 2, 10, shared_ffn_hidden_size=6, tensor_parallel=split), legacy=True)
+    parallel = Parallelism(2, 1, 1, 4, None, sequence=True)
+    found = sizes_of(model, StageLayer(0, experts=True), parallelism=parallel)
+    # 2 of 8 experts; the shared one is split in MindSpeed-Core-MS and whole in MindFormers' dynamic graph.
+    assert found[4:] == [8 * 12, 2 * 12 * 2 * width, 2 * width * 12, 6 * 12, 12 * 3]
+    modern = sizes_of(replace(model, legacy=False), StageLayer(0, experts=True), parallelism=parallel)
+    assert modern[-2:] == [12 * 12, 12 * 6]
+
+
+def test_key_and_value_heads_are_on_every_rank_once_there_are_more_ranks_than_heads() -> None:
+    parallel = Parallelism(4, 1, 1, 1, None, sequence=True)
+    assert sizes_of(TINY, StageLayer(0), parallelism=parallel)[2] == (1 + 2 * 1) * 6 * 12
+
+
+@pytest.mark.parametrize(
+    ("chunk", "changed", "expected"),
+    [
+        (Chunk((), embedding=True), {}, [1200]),
+        (Chunk((), embedding=True), {"rotary": False}, [1200, 4096 * 12]),  # learned positions
+        (Chunk((), head=True), {}, [12, 1200]),
+        (Chunk((), head=True), {"tied_embeddings": True}, [1200, 12]),
+        (Chunk((), embedding=True, head=True), {"tied_embeddings": True}, [1200, 12]),
+        (Chunk(()), {"rotary": False}, []),
+    ],
+)
+def test_the_ends_of_a_pipeline(chunk: Chunk, changed: dict[str, object], expected: list[int]) -> None:
+    made = config(replace(TINY, **changed))  # type: ignore[arg-type]
+    assert [weight.size for weight in stage_weights(made, Stage(0, 1, (chunk,)))] == expected
+
+
+def test_a_chunk_that_predicts_further_tokens_has_the_embedding() -> None:
+    layer = StageLayer(2, mtp=True)
+    found = [*stage_weights(config(TINY), Stage(0, 1, (Chunk((layer,)),)))]
+    assert [found[0].size, *(weight.size for weight in layer_weights(config(TINY), layer))] == [w.size for w in found]
+    assert found[0].size == 1200
+
+
+def test_number_formats_of_parts() -> None:
+    parts = {"embedding": DType.FLOAT16, "norm": DType.FLOAT32, "attention": DType.FLOAT32}
+    precision = replace(config(TINY).precision, **parts)  # type: ignore[arg-type]
+    made = replace(config(TINY), precision=precision)
+    found = [(weight.size, weight.dtype) for weight in stage_weights(made, whole(replace(TINY, num_layers=1)))]
+    wide, narrow = DType.FLOAT32, DType.BFLOAT16
+    layer = [(12, wide), (12, wide), *((size, wide) for size in ATTENTION), *((size, narrow) for size in FEED_FORWARD)]
+    assert found == [(1200, DType.FLOAT16), *layer, (12, wide), (1200, narrow)]
+
+
+@pytest.mark.parametrize("shards", [1, 4, 5, 24])
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.BFLOAT16])
+def test_of_fully_sharded_weights_those_that_cannot_be_cut_stay_whole(shards: int, dtype: DType) -> None:
+    made = config(TINY)
+    made = replace(
+        made,
+        precision=replace(made.precision, parameters=dtype),
+        optimizer=replace(made.optimizer, sharding=Sharding.PARAMETERS),
+    )
+    kept = sum(w.size // (shards if w.rows % shards == 0 else 1) for w in stage_weights(made, whole(TINY)))
+    found = persistent_bytes(made, whole(TINY), Ways(shards))
+    copies = 0 if dtype is DType.FLOAT32 else 4
+    assert (found.weights, found.gradients, found.optimizer) == (kept * dtype.bytes, kept * 4, kept * (8 + copies))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mixed", "sharding", "legacy", "state"),
+    [
+        # bytes of optimizer state for an element: a copy where the weight is narrow, and two moments
+        (DType.BFLOAT16, True, Sharding.NONE, False, 12),
+        (DType.BFLOAT16, True, Sharding.OPTIMIZER, False, 12),
+        (DType.BFLOAT16, False, Sharding.OPTIMIZER, False, 6),
+        (DType.BFLOAT16, False, Sharding.NONE, False, 4),
+        (DType.FLOAT32, True, Sharding.OPTIMIZER, False, 8),  # pynative/optimizer/adamw.py makes no copy of it
+        (DType.FLOAT32, True, Sharding.OPTIMIZER, True, 12),  # MindSpeed-Core-MS does
+        (DType.FLOAT32, False, Sharding.NONE, True, 8),
+    ],
+)
+def test_what_the_optimizer_keeps_of_an_element(
+    dtype: DType,
+    mixed: bool,  # noqa: FBT001 - a column of the table
+    sharding: Sharding,
+    legacy: bool,  # noqa: FBT001 - as above
+    state: int,
+) -> None:
+    made = config(replace(TINY, legacy=legacy))
+    made = replace(
+        made,
+        precision=replace(made.precision, parameters=dtype, mixed=mixed),
+        optimizer=replace(made.optimizer, sharding=sharding),
+    )
+    elements = sum(weight.size for weight in stage_weights(made, whole(made.shape)))
+    found = persistent_bytes(made, whole(made.shape), Ways())
+    assert (found.weights, found.gradients, found.optimizer) == (elements * dtype.bytes, elements * 4, elements * state)
+
+
+def test_gradients_have_padding_and_stay_whole_where_only_the_optimizer_is_sharded() -> None:
+    made = config(TINY)
+    weights = [*stage_weights(made, whole(TINY))]
+    found = persistent_bytes(made, whole(TINY), Ways(5))
+    padded = sum(-(-weight.size // 5) * 5 for weight in weights)
+    assert found.gradients == 4 * padded > 4 * sum(weight.size for weight in weights)
+    assert found.optimizer == 12 * padded // 5
+    bare = replace(made, optimizer=replace(made.optimizer, gradient_buffers=False))
+    assert persistent_bytes(bare, whole(TINY), Ways(5)).gradients == 0

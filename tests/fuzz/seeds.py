@@ -1,4 +1,4 @@
-"""Real files to damage: those of the shared fixtures where they are, and of the copies beside the tests."""
+"""Real files to damage: those of our own simulated runs, beside the tests."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tests.trace.samples import SHARED, SMALL
+from tests.trace.samples import SMALL_RUNS, folder, log_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
     from random import Random
 
 Files = dict[str, bytes]
 
-_RUNS = (
-    *("asc2", "asc_comm", "asc_dp8", "asc_gO0", "gpt", "nn_cnn_pynative", "over_limit", "v_simple"),
-    *("asc_comm/rank_3", "asc_dp8/rank_3"),
-)
-_NAMES = ("memory_block.csv", "task.csv", "tracker_graph.ir", "log")
+_RUNS = (*SMALL_RUNS, "asc_dp8/rank_3", "gpt")
+_NAMES = ("memory_block.csv", "task.csv", "tracker_graph.ir")
 _ORDERS = ("execute_order.csv", "comm_execute_order.csv")
 # hyper-parallel's emulator of the tracker: quoted, and no comma at the end of a line.
 _EMULATED = (
@@ -36,14 +32,15 @@ _LISTED = ("weights", "optimizer_state", "gradients")
 @cache
 def runs() -> tuple[Mapping[str, bytes], ...]:
     """The files of every run at hand."""
-    found = [_files(place / run) for place in (SHARED, SMALL) for run in _RUNS if (place / run).is_dir()]
-    found.append({"memory_block.csv": _EMULATED})
-    return tuple(files for files in found if files)
+    return (*map(_files, _RUNS), {"memory_block.csv": _EMULATED})
 
 
-def _files(folder: Path) -> Files:
-    places = {name: folder / name for name in _NAMES} | {name: folder / "execute_order" / name for name in _ORDERS}
-    return {name: path.read_bytes() for name, path in places.items() if path.is_file()}
+def _files(run: str) -> Files:
+    place = folder(run)
+    places = {name: place / name for name in _NAMES} | {name: place / "execute_order" / name for name in _ORDERS}
+    found = {name: path.read_bytes() for name, path in places.items() if path.is_file()}
+    log = log_of(run)
+    return found | ({"log": log.read_bytes()} if log else {})
 
 
 def seed(wanted: tuple[str, ...], chance: Random) -> Files:

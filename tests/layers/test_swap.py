@@ -171,6 +171,17 @@ def test_traps(swap: dict[str, Any], recompute: dict[str, Any], expected: set[st
     assert ids(plan) == expected
 
 
+def test_a_pattern_for_all_layers_does_not_hide_the_ones_behind_it() -> None:
+    """``_check_swap_recompute_conflict`` of mindformers/modules/transformer/transformer.py goes on with the next one."""
+    values = RecomputeValues(recompute=False, select_recompute={"attention": True, "feed_forward": [1]})
+    core = RecomputeInputs(layers=4, legacy=False, core_swap=SwapValues(swap=True, op_swap=OPERATORS), values=values)
+    told = [" ".join(line.split()) for line in normalize(core).log if isinstance(line, Warned)]
+    assert told == [
+        "attention operator in all layers that is enabled swap do not work! Because it is enabled recompute.",
+        "feed_forward operator in layer 1 that is enabled swap do not work! Because it is enabled recompute.",
+    ]
+
+
 def test_stages_are_not_set_before_1_8() -> None:
     inputs = RecomputeInputs(layers=4, stages=2, version="1.7")
     assert "swap-no-stage" in ids(swapped(inputs))

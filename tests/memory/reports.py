@@ -5,16 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-import pytest
-
 from ms_tune.memory.report import analyse
 from ms_tune.memory.request import MemoryRequest
 from tests.trace.samples import folder
-from tests.trace.test_task import shared
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.memory.result import MemoryReport, RankReport
 
 LLAMA = "llama4L_pynative_launch_blocking"
@@ -24,16 +19,7 @@ QWEN_TINY = "mindformers_qwen3_tiny_dp2tp2pp2"
 
 @cache
 def report_of(run: str) -> MemoryReport:
-    return analyse(place_of(run), MemoryRequest(), lambda _done, _total: None)
-
-
-def place_of(run: str) -> Path:
-    if run.startswith("mindformers"):
-        return folder(f"{run}/rank_0").parent
-    place = shared(run)
-    if not (place / "task.csv").is_file():
-        pytest.skip(f"of {run} only memory_block.csv is kept beside the tests")
-    return place
+    return analyse(folder(run), MemoryRequest(), lambda _done, _total: None)
 
 
 def rank_of(run: str) -> RankReport:

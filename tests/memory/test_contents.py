@@ -24,7 +24,7 @@ from tests.memory.test_phases import (
     TRACKER,
     TRAIN,
 )
-from tests.trace.samples import MIB, SHARED_RUNS, SMALL_RUNS, block, trace, trace_of
+from tests.trace.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, trace, trace_of
 
 FORWARD = (TRAIN, FORWARD_RUN, CALL, CONSTRUCT, CALL)
 BACKWARD = (TRAIN, BACKWARD_RUN, GRAD)
@@ -55,7 +55,7 @@ def content_of(row: Block, *others: Block, tensors: TensorList | None = None) ->
     return CONTENTS[int(Contents(table_from(rows), tensors).codes[place])]
 
 
-@pytest.mark.parametrize("run", [*SMALL_RUNS, *SHARED_RUNS])
+@pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_categories_add_up_to_the_peak(run: str) -> None:
     parts = of_run(run)
     assert list(parts.contents) == list(CONTENTS)

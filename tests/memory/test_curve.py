@@ -11,7 +11,7 @@ from ms_tune.memory.curve import Curve, curve_of
 from ms_tune.trace.memory_block import STATIC, Block
 from ms_tune.trace.runtime_log import read_runtime_log
 from ms_tune.trace.table import table_from
-from tests.trace.samples import MIB, SHARED_RUNS, SMALL_RUNS, block, log_of, trace_of
+from tests.trace.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, log_of, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ def told(blocks: Sequence[Block]) -> tuple[int, int, int, int]:
     return found.peak_bytes, found.peak_tick, found.footprint_bytes, len(found.mismatches)
 
 
-@pytest.mark.parametrize("run", [*SMALL_RUNS, *SHARED_RUNS])
+@pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_the_curve_is_mindspores_own(run: str) -> None:
     blocks = trace_of(run).blocks
     peak, _, footprint, mismatches = told(blocks)

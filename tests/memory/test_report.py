@@ -14,7 +14,8 @@ from ms_tune.texts import Language
 from ms_tune.trace.memory_block import NEVER_FREED
 from ms_tune.trace.table import NONE
 from ms_tune.units import MIB
-from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, place_of, rank_of, report_of
+from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
+from tests.trace.samples import folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,13 +170,13 @@ def test_findings_read_well() -> None:
 
 
 def test_a_limit_of_the_users_counts() -> None:
-    report = analyse(place_of("asc2"), MemoryRequest(limit_bytes=MIB), lambda _done, _total: None)
+    report = analyse(folder("asc2"), MemoryRequest(limit_bytes=MIB), lambda _done, _total: None)
     assert next(finding.check.name for finding in report.all_findings) == "does-not-fit"
 
 
 def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None:
     for name in ("memory_block.csv", "log"):
-        (tmp_path / name).write_bytes((place_of("asc2") / name).read_bytes())
+        (tmp_path / name).write_bytes((folder("asc2") / name).read_bytes())
     (tmp_path / "task.csv").write_bytes(b"")
     (tmp_path / "tensors.json").write_text("{", encoding="utf-8")
     (tmp_path / "tracker_graph.ir").write_text("(%7) = MatMul\n", encoding="utf-8")
@@ -190,7 +191,7 @@ def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None
 
 def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None:
     """Rows as MindSpore 2.9 writes them with MindFormers' ``optimizer.swap``; its log counts the device only."""
-    text = (place_of("asc2") / "memory_block.csv").read_text(encoding="utf-8")
+    text = (folder("asc2") / "memory_block.csv").read_text(encoding="utf-8")
     columns = text.splitlines()[0].split(",")
     last = max(int(row.split(",")[0]) for row in text.splitlines()[1:])
     rows = []
@@ -201,7 +202,7 @@ def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None
         rows.append(",".join(cells[column] for column in columns))
     (tmp_path / "memory_block.csv").write_text(text + "".join(f"{row}\n" for row in rows), encoding="utf-8")
     with_host, without = (
-        analyse(place, MemoryRequest(), lambda _done, _total: None).worst for place in (tmp_path, place_of("asc2"))
+        analyse(place, MemoryRequest(), lambda _done, _total: None).worst for place in (tmp_path, folder("asc2"))
     )
     assert (with_host.host_rows, with_host.host_bytes) == (3, 3072)
     assert (without.host_rows, without.host_bytes) == (0, 0)

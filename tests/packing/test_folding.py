@@ -10,7 +10,7 @@ from ms_tune.packing.engine import NumpyEngine
 from ms_tune.packing.folding import fold
 from ms_tune.packing.placement import lower_bound
 from ms_tune.packing.plan import plan
-from tests.allocator.problems import Row, faults, problem
+from tests.packing.problems import Row, faults, problem
 
 
 def training(steps: int, blocks: int, seed: int, *, residents: int = 20) -> list[Row]:

@@ -11,13 +11,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ms_tune.packing.checker import Placed, faults_of
 from ms_tune.packing.engine import Engine, NumpyEngine
 from ms_tune.packing.exact import luby
 from ms_tune.packing.native import CompiledEngine, best_engine
 from ms_tune.packing.orders import portfolio
 from ms_tune.packing.placement import lives_of, lower_bound, most_live
 from ms_tune.packing.plan import Progress, plan
-from tests.allocator.problems import Row, cut, faults, live_sum, optimum, problem, problems, rows_of, small_problems
+from tests.packing.problems import (
+    Row,
+    cut,
+    faults,
+    live_sum,
+    optimum,
+    problem,
+    problems,
+    rows_of,
+    small_problems,
+    training,
+)
 
 ALLOCATION = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation"
 
@@ -38,7 +50,7 @@ def compiled() -> Engine:
 
 def shared(name: str) -> list[Row]:
     if not ALLOCATION.is_dir():
-        pytest.skip("the shared fixtures are not on this machine")
+        pytest.skip("data of another project, not on this machine; the test beside it has a problem of our own")
     with (ALLOCATION / name).open(encoding="utf-8", newline="") as file:
         return [(int(row["lower"]), int(row["upper"]), int(row["size"]), 1) for row in csv.DictReader(file)]
 
@@ -155,6 +167,25 @@ class TestFacts:
 
 
 class TestKnownProblems:
+    @pytest.mark.parametrize(("layers", "steps"), [(150, 2), (260, 3)])
+    def test_a_training_run_is_planned_at_the_bound(self, engine: Engine, layers: int, steps: int) -> None:
+        """1,052 and 2,602 blocks of 25 sizes, as a static graph and a snapshot of an NPU have them."""
+        rows, addresses = training(layers, steps, seed=layers)
+        built = [Placed(*row, address) for row, address in zip(rows, addresses, strict=True)]
+        assert faults_of(built) == []
+        height = max(address + row[2] for row, address in zip(rows, addresses, strict=True))
+        assert height == live_sum(rows)
+        result = plan(problem(rows), engine, seconds=60)
+        assert faults(result) == []
+        assert result.height == result.lower_bound == height
+
+    @pytest.mark.parametrize("count", [154, 215, 296])
+    def test_blocks_without_a_gap_are_planned_within_their_capacity(self, count: int) -> None:
+        rows = cut(count, 1 << 20, 1 << 20, seed=count)
+        result = plan(problem(rows, capacity=1 << 20), compiled(), seconds=90)
+        assert faults(result) == []
+        assert result.height == 1 << 20
+
     def test_a_network_of_mindspore_is_planned_at_the_bound(self) -> None:
         result = plan(problem(shared("resnet50.csv")), compiled(), seconds=60)
         assert faults(result) == []

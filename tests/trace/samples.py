@@ -1,4 +1,4 @@
-"""Real tracker output: small runs beside the tests, large ones in the shared fixtures where they exist."""
+"""Real tracker output of simulated runs of ours: small ones as they were written, larger ones packed (see data/README.md)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from ms_tune.trace.memory_block import Block, BlockTrace, Frame, read_memory_block
 
 SMALL = Path(__file__).parents[1] / "data" / "memory_tracker"
-SHARED = Path(__file__).parents[3] / "shared" / "fixtures" / "memory_tracker"
-SMALL_RUNS = ("asc2", "asc_comm", "asc_gO0", "nn_cnn_pynative", "over_limit", "v_simple")
-# Runs in the shared fixtures: the folder that holds memory_block.csv.
-SHARED_RUNS = (
+SMALL_RUNS = ("asc2", "asc_comm/rank_3", "asc_gO0", "nn_cnn_pynative", "over_limit", "v_simple")
+# Packed runs: the folder that holds memory_block.csv.
+LARGE_RUNS = (
     "asc_dp8/rank_3",
     "gpt",
     "llama4L_pynative_launch_blocking",
     "llama7b_pynative",
-    "mindformers_qwen3_8b_dp2tp4pp4/rank_24",
     "mindformers_qwen3_tiny_dp2tp2pp2/rank_0",
     "mindformers_qwen3_tiny_dp2tp2pp2/rank_4",
 )
+# 81 MB and 97,143 rows: for what reads columns, not row by row.
+LARGEST_RUN = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
 MIB = 1024**2
 
 _UNPACKED = tempfile.TemporaryDirectory(prefix="ms-tune-samples-")
@@ -32,16 +30,9 @@ atexit.register(_UNPACKED.cleanup)
 
 
 def folder(run: str) -> Path:
-    """The folder of a run; skips the test where the shared fixtures are absent."""
-    if run in SMALL_RUNS:
-        return SMALL / run
-    name = run.split("/", maxsplit=1)[0]
-    if (SHARED / name).is_dir():
-        return SHARED / run
-    packed = SHARED / f"{name}.tar.xz"
-    if not packed.is_file():
-        pytest.skip(f"the shared fixture {name} is not on this machine")
-    return _unpack(packed) / run
+    """The folder of a run, unpacked once if it is packed."""
+    packed = SMALL / f"{run.split('/', maxsplit=1)[0]}.tar.xz"
+    return (_unpack(packed) if packed.is_file() else SMALL) / run
 
 
 def log_of(run: str) -> Path | None:

@@ -12,7 +12,7 @@ from ms_tune.trace import columns, parts
 from ms_tune.trace.block_table import read_block_table
 from ms_tune.trace.memory_block import NEVER_FREED, read_memory_block
 from ms_tune.trace.table import NUMBERS, TEXTS, Table, table_of
-from tests.trace.samples import SHARED_RUNS, SMALL_RUNS, folder, trace_of
+from tests.trace.samples import LARGE_RUNS, SMALL_RUNS, folder, trace_of
 from tests.trace.test_memory_block import HEADER_16, HEADER_17, HEADER_20, ROW_16, ROW_17, ROW_20, mutated
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("run", [*SMALL_RUNS, *SHARED_RUNS])
+@pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_columns_hold_what_the_row_reader_reads(run: str) -> None:
     assert_same(read_block_table(folder(run) / "memory_block.csv"), table_of(trace_of(run)))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.trace.comm_order import Collective, read_communication_order, read_execution_order
-from tests.trace.test_task import shared
+from tests.trace.samples import folder
 
 COMMUNICATION = (
     "index,group,comm_rank,primitive,src_rank,dest_rank,root_rank,input_shape,input_type,output_shape,output_type,"
@@ -31,7 +31,7 @@ def test_backslash_escapes(tmp_path: Path) -> None:
 
 
 def test_real_files() -> None:
-    place = shared("asc_dp8/rank_3") / "execute_order"
+    place = folder("asc_dp8/rank_3") / "execute_order"
     order = read_communication_order(place / "comm_execute_order.csv")
     assert (len(order.collectives), order.dropped_count) == (16, 0)
     assert order.collectives[0] == Collective("hccl_world_group", tuple(range(8)), "AllReduce", 1048576, 1048576)

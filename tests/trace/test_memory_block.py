@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ms_tune.errors import TraceError
 from ms_tune.texts import Language, render
 from ms_tune.trace.memory_block import DROPPED_KEPT, STATIC, BlockTrace, Frame, read_memory_block
-from tests.trace.samples import SHARED_RUNS, SMALL, SMALL_RUNS, folder, trace_of
+from tests.trace.samples import LARGE_RUNS, SMALL, SMALL_RUNS, folder, trace_of
 
 HEADER_20 = (
     "start_time_stamp,end_time_stamp,device_addr,stream_id,pool_type,size,actual_used_memory,actual_peak_memory,"
@@ -118,9 +118,10 @@ def test_commas_in_names(tmp_path: Path) -> None:
 def test_commas_that_cannot_be_placed_refuse_the_row(tmp_path: Path) -> None:
     graph = ROW_20.replace(",PyNative,Dense,", ",3_Default/a,b,Default/c,")
     nowhere = ROW_20.replace(",PyNativeOutput,", ",Py,Native,Output,")
-    trace = read(tmp_path, f"{HEADER_20}\n{graph}\n{ROW_20}\n{nowhere}\n")
+    end_alike = ROW_20.replace(",PyNative,Dense,", ",3_Default/a,b/MatMul-op0,Other/x,b/MatMul-op0,")  # two operators
+    trace = read(tmp_path, f"{HEADER_20}\n{graph}\n{ROW_20}\n{nowhere}\n{end_alike}\n")
     assert len(trace.blocks) == 1
-    assert reasons(trace) == [(2, "commas"), (4, "commas")]
+    assert reasons(trace) == [(2, "commas"), (4, "commas"), (5, "commas")]
 
 
 def test_truncated_files(tmp_path: Path) -> None:
@@ -234,7 +235,13 @@ def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     ("run", "rows", "endless"),
-    [("asc2", 70, 35), ("asc_comm", 5, 4), ("asc_gO0", 86, 17), ("nn_cnn_pynative", 171, None), ("over_limit", 8, 8)],
+    [
+        ("asc2", 70, 35),
+        ("asc_comm/rank_3", 5, 4),
+        ("asc_gO0", 86, 17),
+        ("nn_cnn_pynative", 171, None),
+        ("over_limit", 8, 8),
+    ],
 )
 def test_real_small_files(run: str, rows: int, endless: int | None) -> None:
     trace = trace_of(run)
@@ -251,7 +258,7 @@ def test_simple_tracker_keeps_the_last_user_only() -> None:
     assert any(block.last_user_task for block in blocks)
 
 
-@pytest.mark.parametrize("run", SHARED_RUNS)
+@pytest.mark.parametrize("run", LARGE_RUNS)
 def test_real_large_files(run: str) -> None:
     trace = trace_of(run)
     lines = (folder(run) / "memory_block.csv").read_bytes().count(b"\n")

@@ -11,20 +11,10 @@ from ms_tune.errors import TraceError
 from ms_tune.texts import Language, render
 from ms_tune.trace import columns
 from ms_tune.trace.task import Tasks, read_tasks
-from tests.trace.samples import SHARED, folder
+from tests.trace.samples import LARGE_RUNS, SMALL_RUNS, folder
 
 HEADER = "time_stamp,task_name,node_name,graph_name,file_name,line_num,python_stack,"
 ROW = "7,PyNative,Dense,,op_runner.h,129,File:/workspace/train.py;Line:42;Function:<module>|,"
-SHARED_TASKS = (
-    *("asc2", "asc_gO0", "asc_dp8/rank_3", "asc_comm/rank_3", "gpt", "nn_cnn_pynative", "over_limit", "v_simple"),
-    *("llama7b_pynative", "mindformers_qwen3_tiny_dp2tp2pp2/rank_0", "mindformers_qwen3_tiny_dp2tp2pp2/rank_4"),
-)
-
-
-def shared(run: str) -> Path:
-    """A run with all its files, which the small copies beside the tests lack."""
-    place = SHARED / run
-    return place if place.is_dir() else folder(run)
 
 
 def read(tmp_path: Path, text: str) -> Tasks:
@@ -33,11 +23,9 @@ def read(tmp_path: Path, text: str) -> Tasks:
     return read_tasks(path)
 
 
-@pytest.mark.parametrize("run", SHARED_TASKS)
+@pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_real_files(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = shared(run) / "task.csv"
-    if not path.is_file():
-        pytest.skip("the shared fixtures are not on this machine")
+    path = folder(run) / "task.csv"
     tasks = read_tasks(path)
     lines = path.read_bytes().count(b"\n")
     assert (len(tasks), tasks.dropped_count) == (lines - 1, 0)

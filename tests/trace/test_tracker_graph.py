@@ -13,7 +13,7 @@ from ms_tune.texts import Language, render
 from ms_tune.trace import parts, tracker_graph
 from ms_tune.trace.memory_block import read_memory_block
 from ms_tune.trace.tracker_graph import TrackerGraph, read_tracker_graph
-from tests.trace.test_task import shared
+from tests.trace.samples import folder
 
 OPERATOR = (
     "(%7) = MatMul(%2, %5), task_info: 6, attrs {stream_id=0;group=hccl;comm_rank=0 1} \n"
@@ -79,9 +79,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ["asc2", "asc_gO0", "asc_dp8/rank_3", "gpt", "mindformers_qwen3_tiny_dp2tp2pp2/rank_4"])
 def test_real_files_fit_their_blocks(run: str) -> None:
-    place = shared(run)
-    if not (place / "tracker_graph.ir").is_file():
-        pytest.skip("the shared fixtures are not on this machine")
+    place = folder(run)
     graph = read_tracker_graph(place / "tracker_graph.ir")
     assert graph.dropped_count == 0
     blocks = {block.start: block for block in read_memory_block(place / "memory_block.csv").blocks}

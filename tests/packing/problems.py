@@ -98,3 +98,40 @@ def cut(count: int, width: int, height: int, seed: int) -> list[Row]:
             pieces += [(left, right, bottom, at), (left, right, at, top)]
     random.shuffle(pieces)
     return [(left, right, top - bottom, 1) for left, right, bottom, top in pieces]
+
+
+def training(layers: int, steps: int, seed: int) -> tuple[list[Row], list[int]]:
+    """Blocks as a training run has them, and addresses for them that reach no higher than what is ever alive at once.
+
+    Weights stay for ever. Activations of the forward pass, few sizes and many times the same, are freed in the reverse
+    order in the backward pass: a stack. What is used for an operator or two lies above it. The logits at the turn are
+    the largest of these, so that nothing reaches above the stack's top and them: the lowest height is known.
+    """
+    random = np.random.default_rng(seed)
+    kinds = 512 * np.unique(random.integers(1, 12_000, 24))
+    sizes = random.choice(kinds, layers).tolist()
+    end = steps * (2 * layers + 2) + 1
+    rows: list[Row] = []
+    addresses: list[int] = []
+
+    def put(low: int, high: int, size: int, address: int) -> int:
+        rows.append((low, high, size, 512))
+        addresses.append(address)
+        return address + size
+
+    top = 0
+    for size in sizes:
+        top = put(0, end, size, top)
+    logits = 4 * int(kinds.max())
+    for step in range(steps):
+        start = 1 + step * (2 * layers + 2)
+        turn = start + layers
+        stack = [top]
+        for place, size in enumerate(sizes):
+            put(start + place, start + place + 1, int(random.choice(kinds)), stack[-1] + size)  # workspace
+            stack.append(put(start + place, turn + 1 + layers - place, size, stack[-1]))
+        put(turn, turn + 1, logits, stack[-1])
+        for back, place in enumerate(reversed(range(layers))):
+            # The gradient of a layer is read by the next operator: two of them are alive, one above the other in turns.
+            put(turn + 1 + back, turn + 3 + back, sizes[place], stack[-1] + (back % 2) * int(kinds.max()))
+    return rows, addresses

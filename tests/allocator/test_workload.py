@@ -1,0 +1,46 @@
+"""How requests are read out of a trace: continuous allocations that an older pool wrote as one size are cut again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.allocator.workload import Recorded, Request, _cut
+
+Block = list[int]  # the sizes of its parts; one part is an ordinary allocation
+
+
+def written(blocks: list[Block]) -> tuple[list[Request], list[Recorded]]:
+    """What the older pool writes: the first row of a continuous allocation has the size of the whole."""
+    requests, recorded = [], []
+    address = used = 0
+    for tick, parts in enumerate(blocks):
+        used += sum(parts)
+        for part, size in enumerate(parts):
+            requests.append(Request(size if part else sum(parts), tick, None))
+            recorded.append(Recorded(address, used, None))
+            address += size
+        address += 512  # another hole
+    return requests, recorded
+
+
+def test_a_continuous_allocation_has_the_sizes_of_its_rows_again() -> None:
+    for parts in ([512, 1024], [512, 1024, 1536], [512, 1024, 1536, 2048], [512] * 5):
+        requests, recorded = written([[4096], parts, [512]])
+        assert [request.size for request in _cut(tuple(requests), recorded)] == [4096, *parts, 512]
+
+
+@given(st.lists(st.lists(st.integers(1, 9).map(lambda size: 512 * size), min_size=1, max_size=5), max_size=6))
+def test_every_row_has_its_own_size(blocks: list[Block]) -> None:
+    requests, recorded = written(blocks)
+    assert [request.size for request in _cut(tuple(requests), recorded)] == [size for parts in blocks for size in parts]
+
+
+def test_what_ends_elsewhere_is_no_continuous_allocation() -> None:
+    requests, recorded = written([[512, 1024, 1536]])
+    short = (requests[0]._replace(size=requests[0].size - 512), *requests[1:])
+    assert _cut(short, recorded) == short
+    gap = [recorded[0], recorded[1], recorded[2]._replace(address=recorded[2].address + 512)]
+    assert _cut(tuple(requests), gap) == tuple(requests)
+    later = [recorded[0], recorded[1]._replace(used=recorded[0].used + 512 if recorded[0].used else 0), recorded[2]]
+    assert _cut(tuple(requests), later) == tuple(requests)
