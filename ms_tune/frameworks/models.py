@@ -13,13 +13,15 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ms_tune.frameworks.data import ABSENT, all_at, at, load
+from ms_tune.frameworks.data import ABSENT, all_at, at, load, order
 from ms_tune.frameworks.dialect import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 UNKNOWN = ABSENT  # in place of a value
+_FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
+_EQUAL = (2, 0)  # since then two names for one field may have one value
 _SCORES = {True: "sigmoid", False: "softmax"}
 _DROPS = {True: "position", False: "probs"}
 
@@ -71,6 +73,8 @@ class Facts:
         modes: ``static``, ``dynamic``: the modes in which it trains.
         latent: Whether its attention has latent queries, keys and values.
         ignored: Keys that the class throws away.
+        around: Keys that are no fields and let through.
+        twice: Keys that are read twice, which is refused as if they were two.
         renamed: Keys that the class writes to another one.
         fills: Settings that another one stands in for when they are null, or their own default.
         derived: Settings that follow from others.
@@ -86,6 +90,8 @@ class Facts:
     modes: tuple[str, ...] = ()
     latent: bool = False
     ignored: frozenset[str] = frozenset()
+    around: frozenset[str] = frozenset()
+    twice: frozenset[str] = frozenset()
     renamed: Mapping[str, str] = field(default_factory=dict)
     fills: Mapping[str, str] = field(default_factory=dict)
     derived: Mapping[str, list[str]] = field(default_factory=dict)
@@ -100,6 +106,12 @@ class Facts:
         if name not in self.aliases and not (self.listed and name in self.fields):
             keys.append(name)
         return tuple(sorted(keys, key=lambda key: (key not in self.defaults, key != name)))
+
+    def knows(self, key: str) -> bool:
+        """Whether a key of the model's section has a meaning."""
+        field = self.aliases[key][0] if key in self.aliases else None
+        named = field in self.fields or key in self.around or key in self.ignored or key in self.renamed
+        return named or (key in self.fields and not self.listed)
 
     def canonical(self, name: str) -> str:
         """The field that a key stands for."""
@@ -139,6 +151,24 @@ class Model:
             for key in facts.names(name)
             if key in self._values and key not in facts.ignored
         )
+
+    def clashes(self) -> Iterator[tuple[str, Field]]:
+        """What is written for a field that has a value under another name, with that name: the framework refuses it.
+
+        The other name may be written, too, or be one that the model's class has a value for in any case. A key that is
+        read twice comes with a name that is not.
+        """
+        facts = self.facts
+        for name in dict.fromkeys(map(facts.canonical, self._values)):
+            names = [key for key in facts.names(name) if key not in facts.ignored and name in facts.fields]
+            first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
+            found = {one.path: one for one in self.written(name)}
+            for key in others:
+                same = order(self.release) >= _EQUAL and self._turned(key) == self._turned(first)
+                if key in self._values and not same:
+                    yield first, found[self._values[key][1]]
+            if first in self._values and first in facts.twice:
+                yield next(key for key in names if key not in facts.twice), found[self._values[first][1]]
 
     def field(self, name: str) -> Field:
         """The value of a field (any name of it will do) as the framework's class gets it."""
@@ -220,7 +250,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
         sealed = bool(named) and beside is None
     kind, architecture = _text(values, "model_type"), _text(values, "architectures")
     facts = facts_of(release, kind=kind, architecture=None if kind else architecture)
-    values |= {other: values[key] for key, other in facts.renamed.items() if key in values}
+    values |= {other: values.pop(key) for key, other in facts.renamed.items() if key in values}
     known = facts.architectures[0] if facts.architectures else None
     return Model(facts, kind or facts.kind, architecture or known, release, values, sealed)
 
@@ -251,7 +281,7 @@ def _text(values: Mapping[str, tuple[Any, Any]], key: str) -> str | None:
 def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> Facts:
     """What a release of MindFormers knows of the models of a ``model_type``, or of a network (not a legacy one)."""
     data = load("models")
-    general = all_at(data["aliases"], release)
+    general, around = all_at(data["aliases"], release), frozenset(all_at(data["white"], release))
     for name, one in data["classes"].items():
         names, networks = at(one["names"], release), at(one["architectures"], release)
         if one["legacy"] or names is ABSENT or not (kind in names or architecture in networks):
@@ -266,6 +296,8 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             tuple(at(one["modes"], release)),
             latent,
             frozenset(at(one["ignored"], release)),
+            around,
+            frozenset(at(one["twice"], release)),
             at(one["renamed"], release),
             at(one["fills"], release),
             at(one["derived"], release),
@@ -274,7 +306,14 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             fields,
             listed=not aliases,
         )
-    return Facts(None, None, aliases=general, fields=all_at(data["fields"], release))
+    listed = order(release) < _FREE
+    return Facts(None, None, around=around, aliases=general, fields=all_at(data["fields"], release), listed=listed)
+
+
+def known_since(key: str, release: str) -> str | None:
+    """The release that brought a key of ``model.model_config`` that an earlier one does not know, if any did."""
+    later = (one for one in load("models")["releases"] if order(one) > order(release))
+    return None if facts_of(release).knows(key) else next((one for one in later if facts_of(one).knows(key)), None)
 
 
 @cache

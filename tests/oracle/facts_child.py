@@ -1,7 +1,7 @@
 """What one release of MindFormers knows of models, read from its real classes in a process of its own.
 
 Run as a module with the wheel's path; writes one JSON text. With a second argument it then reads model sections, one a
-line, and answers each with the fields that ``TransformerConfig`` is given for it, or null where it is refused. The modules that hold the classes of models' settings, their
+line, and answers each with the fields that ``TransformerConfig`` is given for it, or why it is refused. The modules that hold the classes of models' settings, their
 conversion and ``TransformerConfig`` are MindFormers' own, imported straight out of the wheel; everything else is a
 stand-in (:mod:`tests.oracle.framework_child_stand_ins`), so no MindSpore is needed.
 """
@@ -227,6 +227,9 @@ def models(wheel: str) -> dict[str, Any]:
     white = {*common.DEFAULT_WHITE_KEY}
     mapping = scattered(common.COMMON_CONFIG_MAPPING)
     elsewhere = {mapping[key][0] for key in common.PARALLEL_CONFIG_KEY if key in mapping}
+    transformer: Any = importlib.import_module("mindformers.modules.transformer.transformer")
+    recompute = transformer.default_transformer_config.to_dict()["recompute"]
+    elsewhere |= {mapping[key][0] for key in recompute if key in mapping}
     base = {key: rule for key, rule in mapping.items() if key not in white and rule[0] not in elsewhere}
     classes = {}
     folders = networks(wheel)
@@ -241,7 +244,12 @@ def models(wheel: str) -> dict[str, Any]:
             final = converters[0]._get_final_mapping(log, about["latent"])
             # 1.9 has lists of rules here; where there are several, the first is the one that renames.
             rules = scattered({key: rule[0] if isinstance(rule, list) else rule for key, rule in final.items()})
+            several = {key: rule for key, rule in final.items() if isinstance(rule, list) and len(rule) > 1}
+            about["twice"] = sorted(
+                key for key, rule in several.items() if rule[0] == rule[1] and rule[0] not in elsewhere
+            )
             about["aliases"] = {key: rule for key, rule in rules.items() if rule != [key] and rule[0] not in elsewhere}
+        about.setdefault("twice", [])
         classes[found.names[0] if not found.legacy else found.kind.__name__] = about
     return {
         "fields": dense,
@@ -254,8 +262,8 @@ def models(wheel: str) -> dict[str, Any]:
     }
 
 
-def answer(section: dict[str, Any], common: Any) -> dict[str, Any] | None:
-    """What ``TransformerConfig`` is given for a section."""
+def answer(section: dict[str, Any], common: Any) -> dict[str, Any]:
+    """What ``TransformerConfig`` is given for a section, or why it is refused."""
     (kind,) = (one.kind for one in Recorder.found if not one.legacy and section["model_type"] in one.names)
     latent = "is_mla_model=True" in "".join(_sources[kind.__module__.split(".")[2]])
     try:
@@ -266,8 +274,8 @@ def answer(section: dict[str, Any], common: Any) -> dict[str, Any] | None:
             core = model.convert_to_transformer_config(is_mla_model=latent)
         else:
             core = common.convert_to_transformer_config(model, is_mla_model=latent)
-    except Exception:  # noqa: BLE001 - whatever it is
-        return None
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return {"refused": str(error)}
     values = {field.name: getattr(core, field.name) for field in dataclasses.fields(core)}
     return {name: value for name, value in values.items() if plain(value)}
 

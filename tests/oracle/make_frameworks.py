@@ -69,7 +69,17 @@ def models() -> dict[str, Any]:
             "legacy": known[-1]["legacy"],
             **{
                 part: history({release: one[part] if one else GONE for release, one in about.items()})
-                for part in ("names", "architectures", "modes", "latent", "ignored", "renamed", "fills", "derived")
+                for part in (
+                    "names",
+                    "architectures",
+                    "modes",
+                    "latent",
+                    "ignored",
+                    "twice",
+                    "renamed",
+                    "fills",
+                    "derived",
+                )
             },
             **{
                 part: histories({release: one.get(part, {}) if one else {} for release, one in about.items()})
