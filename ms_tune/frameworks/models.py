@@ -318,12 +318,12 @@ def known_since(key: str, release: str) -> str | None:
 
 @cache
 def _legacy_facts(release: str, kind: str | None) -> Facts:
-    """What a release knows of a legacy class; of one that is not known, what ``moe_config`` is filled up with."""
+    """What a release knows of a legacy class; of one that is not known, what names mean and what fills up ``moe_config``."""
     data = load("models")
     experts = all_at(data["experts"], release)
     one = data["classes"].get(kind)
     if one is None or not one["legacy"] or at(one["names"], release) is ABSENT:
-        return Facts(None, None, defaults=experts)
+        return Facts(None, None, aliases=all_at(data["aliases"], release), defaults=experts)
     defaults = experts | all_at(one["defaults"], release)
     return Facts(
         kind,

@@ -6,7 +6,7 @@ without experts comes first. The data are in :mod:`ms_tune.frameworks.tree_data`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from ms_tune.frameworks.tree_data import DYNAMIC_MODELS, MODELS, PARTS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+_INSIDE = "transformer_layer"  # the layer inside a layer that predicts further tokens
 _AHEAD = "mtp"  # marks the layers that predict further tokens, beside each variant
 
 
@@ -43,21 +44,21 @@ class LayerModel:
         kinds: The layer without experts and the one with them, as this config builds them; or the only one there is.
             Empty when the config's settings are unlike any variant.
         every: The layers of all variants.
-        dense: How many layers have no experts, if some have.
+        experts: Which layers have experts; those beyond are of the last kind.
         ahead: The layer that predicts further tokens, if it is known.
     """
 
     name: str
     kinds: tuple[Tree, ...]
     every: tuple[Tree, ...]
-    dense: int = 0
+    experts: tuple[bool, ...] = ()
     ahead: Tree | None = None
 
     def tree(self, layer: int) -> Tree | None:
         """The tree of one layer."""
         if not self.kinds:
             return None
-        return self.kinds[0] if layer < self.dense else self.kinds[-1]
+        return self.kinds[-1 if layer >= len(self.experts) or self.experts[layer] else 0]
 
 
 @cache
@@ -73,14 +74,34 @@ def read_tree(number: int) -> Tree:
     return tree
 
 
-def layer_model(name: str, release: str, variant: str = "", dense: int = 0) -> LayerModel | None:
+def expert_layers(layers: int, dense: object, frequency: object) -> tuple[bool, ...] | None:
+    """Which layers have experts (``get_gpt_decoder_block_spec``, in ``gpt_layer_specs.py`` of both graphs).
+
+    Args:
+        layers: The number of layers.
+        dense: ``first_k_dense_replace``.
+        frequency: ``moe_layer_freq``.
+
+    Returns:
+        None for values that the framework refuses.
+    """
+    if isinstance(dense, int) and dense:
+        return (False,) * dense + (True,) * (layers - dense)
+    if isinstance(frequency, int) and frequency:
+        return tuple(layer % frequency == 0 for layer in range(layers))
+    if isinstance(frequency, list) and len(frequency) == layers:
+        return tuple(map(bool, frequency))
+    return None
+
+
+def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool, ...] | None = ()) -> LayerModel | None:
     """A model of the static graph.
 
     Args:
         name: ``model_type``, or ``arch.type`` of a legacy model.
         release: One of :data:`~ms_tune.layers.mindformers.versions.VERSIONS`.
         variant: The variant that the config's settings make; one that is not known leaves only what all may have.
-        dense: How many layers have no experts.
+        experts: Which layers have experts, see :func:`expert_layers`; None if that is not known.
 
     Returns:
         None if the layers of this model are not known for this release.
@@ -89,14 +110,17 @@ def layer_model(name: str, release: str, variant: str = "", dense: int = 0) -> L
     if not known:
         return None
     numbers = sorted({number for kinds in known.values() for number in kinds})
+    kinds = () if experts is None else tuple(map(read_tree, known.get(variant, ())))
     ahead = known.get(f"{variant} {_AHEAD}".strip())
-    return LayerModel(
-        name=name,
-        kinds=tuple(map(read_tree, known.get(variant, ()))),
-        every=tuple(map(read_tree, numbers)),
-        dense=dense,
-        ahead=read_tree(ahead[0]) if ahead else None,
-    )
+    found = LayerModel(name, kinds, tuple(map(read_tree, numbers)), experts or ())
+    return _predicting(found, read_tree(ahead[0])) if ahead and kinds else found
+
+
+def _predicting(model: LayerModel, ahead: Tree) -> LayerModel:
+    """The model with the layer that predicts, inside which there is one of the kind that the model's last layer is."""
+    inside = model.tree(len(model.experts) - 1) if model.experts else model.kinds[-1]
+    cells = [(name, inside if name == _INSIDE and inside else cell) for name, cell in ahead.cells]
+    return replace(model, ahead=Tree(ahead.operators, cells))
 
 
 def bare_model(name: str) -> LayerModel:
@@ -104,10 +128,15 @@ def bare_model(name: str) -> LayerModel:
     return LayerModel(name, (Tree(),), (), ahead=Tree())
 
 
-def dynamic_layers(name: str, release: str) -> Sequence[Tree] | None:
-    """The kinds of layers of a model of the dynamic graph; the one that predicts further tokens comes last, if there is one."""
+def dynamic_model(name: str, release: str, experts: tuple[bool, ...] = ()) -> LayerModel | None:
+    """A model of the dynamic graph, None if its layers are not known; ``experts`` tells which layers have them."""
     known = _of_release(DYNAMIC_MODELS.get(name, {}), release)
-    return tuple(map(read_tree, known[""])) if known else None
+    if not known:
+        return None
+    trees = tuple(map(read_tree, known[""]))
+    kinds = tuple(tree for tree in trees if _INSIDE not in dict(tree.cells))
+    found = LayerModel(name, kinds, trees, experts)
+    return _predicting(found, trees[-1]) if len(kinds) < len(trees) else found
 
 
 def _of_release(variants: Mapping[str, Mapping[str, Sequence[int]]], release: str) -> dict[str, Sequence[int]]:

@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.config.source import MISSING
 from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.installed import installed_version
+from ms_tune.frameworks.keys import by_section
+from ms_tune.frameworks.models import UNKNOWN, Origin, model_of
 from ms_tune.frameworks.releases import DEFAULT_VERSION, VERSIONS, served_version
 from ms_tune.layers import KEYS, Problem, RecomputeInputs, RecomputeValues, Severity, SwapValues, normalize
 from ms_tune.layers.plans import from_recompute_plan
@@ -21,38 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.frameworks.models import Field, Model
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.tree import LayerModel
     from ms_tune.texts import Message
 
 _MODEL = ("model", "model_config")
-_ARCH = ("model", "arch")
 _PARALLEL = ("parallel_config",)
 _PIPELINE = ("parallel", "pipeline_config")
 _RECOMPUTE = ("recompute_config",)
 _SWAP = ("swap_config",)
 
-_LAYER_KEYS = ("num_layers", "num_hidden_layers", "n_layer")
-_MTP_KEYS = ("mtp_depth", "num_nextn_predict_layers", "mtp_num_layers")
-_CHUNK_KEYS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
 _FLAGS = ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
 _SWAP_KEYS = ("swap", "layer_swap", "op_swap", "default_prefetch")
-# Swap of models that are not legacy ones, in their own section (1.7 to 2.1).
-_CORE_SWAP_KEYS = {
-    "swap": ("swap", "cpu_offloading"),
-    "layer_swap": ("layer_swap", "cpu_offloading_num_layers"),
-    "op_swap": ("op_swap",),
-}
+# Swap of models that are not legacy ones, by the fields of their own section (1.7 to 2.1).
+_CORE_SWAP = {"swap": "cpu_offloading", "layer_swap": "cpu_offloading_num_layers", "op_swap": "op_swap"}
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
+_SPLITTING = (1, "SEMI_AUTO_PARALLEL", 2, "AUTO_PARALLEL")
 _SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
-# Models that are not legacy ones, by the class that their config names.
-_ARCHITECTURES = {
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen3MoeForCausalLM": "qwen3_moe",
-    "DeepseekV3ForCausalLM": "deepseek_v3",
-    "TeleChat3ForCausalLM": "telechat3",
-    "TeleChat3MoeForCausalLM": "telechat3_moe",
-}
 
 
 def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
@@ -71,11 +61,13 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     plan = normalize(inputs)
     model = _layer_model(source, inputs)
     shared = from_recompute_plan(plan, inputs.version)
-    if any(_asked(inputs)):
+    if any(_asked(inputs)) or inputs.mtp_layers:  # those layers have the lists logged once more
         from ms_tune.layers.mindformers.trees import seen_in  # noqa: PLC0415 - start-up time
 
         shared = seen_in(inputs, plan, shared, model)
-    return replace(shared, problems=(*shared.problems, *_dropped_by_core(source, inputs)))
+    return replace(
+        shared, problems=(*shared.problems, *_dropped_by_core(source, inputs), *_not_written(source, inputs))
+    )
 
 
 def default_version() -> str:
@@ -104,34 +96,46 @@ def read_recompute(
     if "base_config" in source.data:
         raise UnsupportedError(msg("normalize.base-config"), msg("normalize.base-config.hint"))
     reader = _Reader(source)
-    legacy = reader.flag(("use_legacy",), default=True)
-    mtp = reader.whole(_MODEL, _MTP_KEYS, default=0, minimum=0)
+    legacy = reader.flag(("use_legacy",))
+    facts = model_of(source, Dialect.MINDFORMERS, release)
+    # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
+    mtp = 0 if legacy and facts.known else reader.field(facts, "mtp_num_layers", minimum=0)
     interleave, scheduler = _pipeline_config(reader)
     recompute = _recompute_section(reader)
     swap = _swap_section(reader)
-    model = reader.section(_MODEL)
+    reader.section(_MODEL)
     # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
     heard = KEYS[:1] if release == "1.6" and not legacy else KEYS
     return RecomputeInputs(
         # The legacy DeepSeek models hand their prediction layers over with the others.
-        layers=_layer_count(reader, layers, fewest) + (mtp if legacy else 0),
-        stages=reader.whole(_PARALLEL, ("pipeline_stage",), default=1, minimum=0) or 1,
-        offset=model.get("offset", 0),
+        layers=_layer_count(reader, facts, layers, fewest) + (mtp if legacy else 0),
+        stages=(reader.whole(_PARALLEL, "pipeline_stage", minimum=0) or 1) if splits(source) else 1,
+        offset=_known(facts, "offset", 0),
         interleave=interleave,
-        interleave_num=_chunks(reader, legacy=legacy),
+        interleave_num=_chunks(reader, facts, legacy=legacy),
         scheduler=scheduler,
         legacy=legacy,
-        stage_num=reader.whole(_MODEL, ("stage_num",), default=0, minimum=0) if legacy else 0,
-        start_stage=reader.whole(_MODEL, ("start_stage",), default=0, minimum=0) if legacy else 0,
+        stage_num=reader.field(facts, "stage_num", minimum=0) if legacy else 0,
+        start_stage=reader.field(facts, "start_stage", minimum=0) if legacy else 0,
         mtp_layers=mtp,
-        micro_batches=reader.whole(_PARALLEL, ("micro_batch_num",), default=1, minimum=1),
-        sequence_splits=reader.whole(_PARALLEL, ("seq_split_num",), default=1, minimum=1),
-        slice_activation=recompute.get("recompute_slice_activation", False),
-        values=RecomputeValues(**{key: recompute.get(key, False) for key in heard}),
+        micro_batches=reader.whole(_PARALLEL, "micro_batch_num", minimum=1),
+        sequence_splits=reader.whole(_PARALLEL, "seq_split_num", minimum=1),
+        slice_activation=reader.flag((*_RECOMPUTE, "recompute_slice_activation")),
+        values=RecomputeValues(**{key: recompute.get(key, _default(*_RECOMPUTE, key)) for key in heard}),
         swap=SwapValues(**swap),
-        core_swap=SwapValues() if legacy else _core_swap(reader),
+        core_swap=SwapValues() if legacy else _core_swap(reader, facts),
         version=release,
     )
+
+
+def splits(source: SourceFile) -> bool:
+    """Whether MindSpore splits the network. If not, all parallel sizes are set back to 1.
+
+    ``BaseTrainer._check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py``; the modes are those of
+    ``PARALLEL_MODE`` in ``tools/utils.py``.
+    """
+    mode = source.get((*_PIPELINE[:1], "parallel_mode"))
+    return mode is None or mode in _SPLITTING
 
 
 def swap_is_dropped(source: SourceFile) -> bool:
@@ -157,50 +161,61 @@ def _asked(inputs: RecomputeInputs) -> Iterator[object]:
     yield inputs.swaps.swap
 
 
+def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Problem]:
+    """What decides about all layers and is not what the config seems to say."""
+    written = source.get((*_PARALLEL, "pipeline_stage"), 1)
+    if written != inputs.stages and not splits(source):
+        mode = source.get((*_PIPELINE[:1], "parallel_mode"))
+        yield Problem("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
+    field = model_of(source, Dialect.MINDFORMERS, inputs.version).field("num_layers")
+    if field.origin is Origin.CLASS_DEFAULT and field.value == inputs.layers:
+        yield Problem("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
+
+
 def _layer_model(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
     """The layers of the config's model, if it is one whose layers are known."""
     if not any(_asked(inputs)):
         return None  # nothing that a pattern could be about
-    from ms_tune.layers.tree import bare_model, layer_model  # noqa: PLC0415 - start-up time
+    from ms_tune.layers.tree import bare_model, expert_layers, layer_model  # noqa: PLC0415 - start-up time
 
+    facts = model_of(source, Dialect.MINDFORMERS, inputs.version)
     if inputs.legacy:
-        return _legacy_model(source, inputs.version)
+        return _legacy_model(facts, inputs.layers)
     if inputs.reduced:
         return bare_model("")  # it hears of whole layers only
-    named = source.get((*_MODEL, "architectures"))
-    first = named[0] if isinstance(named, list) and named else named
-    kind = source.get((*_MODEL, "model_type")) or _ARCHITECTURES.get(str(first))
-    dense = source.get((*_MODEL, "first_k_dense_replace"), 0)
-    known = isinstance(dense, int) and not source.get((*_MODEL, "moe_layer_freq"))
-    activation = str(source.get((*_MODEL, "hidden_act"), "silu"))
-    variant = activation if known else "?"
-    return layer_model(str(kind), inputs.version, variant, dense if isinstance(dense, int) else 0)
+    experts = expert_layers(inputs.layers, facts.value("first_k_dense_replace"), facts.value("moe_layer_freq"))
+    return layer_model(str(facts.facts.kind), inputs.version, str(facts.value("hidden_act")), experts)
 
 
-def _legacy_model(source: SourceFile, release: str) -> LayerModel | None:
-    from ms_tune.layers.tree import layer_model  # noqa: PLC0415 - start-up time
+def _legacy_model(facts: Model, layers: int) -> LayerModel | None:
+    from ms_tune.layers.tree import expert_layers, layer_model  # noqa: PLC0415 - start-up time
 
-    kind = str(source.get((*_ARCH, "type")))
-    experts = source.get(("moe_config", "expert_num"), 1)
-    flash = source.get((*_MODEL, "use_flash_attention")) is True
+    kind, experts = str(facts.architecture), facts.number("expert_num")
+    flash, joined = (facts.value(name) is True for name in ("use_flash_attention", "qkv_concat"))
     if kind == "DeepseekV3ForCausalLM":
-        dense = source.get(("moe_config", "first_k_dense_replace"), 0)
-        shared = source.get(("moe_config", "shared_expert_num"), 0)
-        known = (
-            isinstance(dense, int) and isinstance(experts, int) and experts > 1 and isinstance(shared, int) and shared
-        )
-        variant = "" if flash else "no-flash"
-        return layer_model(kind, release, variant if known else "?", dense if isinstance(dense, int) else 0)
+        known = (experts or 0) > 1 and facts.number("shared_expert_num")
+        dense = expert_layers(layers, facts.value("first_k_dense_replace"), 1)
+        return layer_model(kind, facts.release, "" if flash else "no-flash", dense if known else None)
     if experts not in (0, 1, None):
         return None
-    joined = source.get((*_MODEL, "qkv_concat")) is True
     if kind == "ChatGLM2ForConditionalGeneration" or (flash and not joined):
         variant = ""
     elif flash or joined:
         variant = "qkv_concat" if flash else "?"
     else:
         variant = "no-flash"
-    return layer_model(kind, release, variant)
+    return layer_model(kind, facts.release, variant)
+
+
+def _default(*path: str) -> Any:  # noqa: ANN401 - settings are of all types
+    """What the framework takes where a setting is not written."""
+    return by_section(Dialect.MINDFORMERS)[path[:-1]][path[-1]].default
+
+
+def _known(facts: Model, name: str, otherwise: object) -> Any:  # noqa: ANN401 - as above
+    """A field of the model, or something else if nothing is known of its class."""
+    value = facts.value(name)
+    return otherwise if value is UNKNOWN else value
 
 
 class _Reader:
@@ -224,50 +239,64 @@ class _Reader:
             self.fail(path, msg("normalize.not-a-section", name=".".join(map(str, path))))
         return value
 
-    def flag(self, path: KeyPath, *, default: bool) -> bool:
+    def flag(self, path: KeyPath) -> bool:
         """True or false."""
-        value = self._source.get(path, default)
+        value = self._source.get(path, MISSING)
+        if value is MISSING:
+            value = _default(*map(str, path))
         if not isinstance(value, bool):
             self.fail(path, msg("normalize.not-a-flag", name=path[-1], value=value))
         return value
 
-    def first(self, path: KeyPath, names: tuple[str, ...]) -> tuple[str, Any] | None:
-        """The one of several names for a setting that a section uses, and its value."""
-        section = self.section(path)
-        found = [(name, section[name]) for name in names if section.get(name) is not None]
-        for name, value in found[1:]:
-            if value != found[0][1]:
-                self.fail((*path, name), msg("normalize.two-names", first=found[0][0], second=name))
+    def whole(self, path: KeyPath, name: str, *, minimum: int) -> int:
+        """A whole number; null stands for the default."""
+        value = self.section(path).get(name)
+        if value is None:
+            value = _default(*map(str, path), name)
+        return self._counted((*path, name), value, minimum)
+
+    def written(self, model: Model, name: str) -> Field | None:
+        """A field of the model where it is written: under one name, or under several with the same value."""
+        found = [field for field in model.written(name) if field.value is not None]
+        for field in found[1:]:
+            if field.value != found[0].value:
+                first, second = ((one.path or ("",))[-1] for one in (found[0], field))
+                self.fail(field.path or _MODEL, msg("normalize.two-names", first=first, second=second))
         return found[0] if found else None
 
-    def whole(self, path: KeyPath, names: tuple[str, ...], *, default: Any, minimum: int) -> Any:  # noqa: ANN401 - int, or the default
-        """A whole number."""
-        found = self.first(path, names)
-        if found is None:
-            return default
-        name, value = found
+    def field(self, model: Model, name: str, *, minimum: int, otherwise: int = 0) -> int:
+        """A whole number of the model; ``otherwise`` if there is none."""
+        field = self.written(model, name) or model.field(name)
+        if field.value in (None, UNKNOWN):
+            return otherwise
+        return self._counted(field.path or (*_MODEL, name), field.value, minimum)
+
+    def _counted(self, path: KeyPath, value: object, minimum: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _MOST:
             limits = {"minimum": minimum, "maximum": _MOST}
-            self.fail((*path, name), msg("normalize.not-a-count", name=name, value=value, **limits))
+            self.fail(path, msg("normalize.not-a-count", name=path[-1], value=value, **limits))
         return value
 
 
-def _layer_count(reader: _Reader, given: int | None, fewest: int) -> int:
-    """The number of layers: what the config says, or what the user adds to a config that does not."""
-    layers: int | None = reader.whole(_MODEL, _LAYER_KEYS, default=given, minimum=fewest)
-    if layers is None:
+def _layer_count(reader: _Reader, model: Model, given: int | None, fewest: int) -> int:
+    """The number of layers: what the config says, what the user adds, or what the model's class has."""
+    if given is not None and reader.written(model, "num_layers") is None:
+        return given
+    if reader.field(model, "num_layers", minimum=fewest, otherwise=-1) < 0:
         reader.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
-    return layers
+    return reader.field(model, "num_layers", minimum=fewest)
 
 
-def _chunks(reader: _Reader, *, legacy: bool) -> int | None:
+def _chunks(reader: _Reader, model: Model, *, legacy: bool) -> int | None:
     """``pp_interleave_num``: legacy models have 1 where it is missing, the others None. Any whole number goes."""
-    found = reader.first(_MODEL, _CHUNK_KEYS)
-    if found is None:
-        return 1 if legacy and "pp_interleave_num" not in reader.section(_MODEL) else None
-    name, value = found
-    if isinstance(value, bool) or not isinstance(value, int) or value > _MOST:
-        reader.fail((*_MODEL, name), msg("normalize.not-a-count", name=name, value=value, minimum=1, maximum=_MOST))
+    name = "pp_interleave_num" if legacy else "virtual_pipeline_model_parallel_size"
+    field = reader.written(model, name) or model.field(name)
+    value = field.value
+    if value is UNKNOWN:
+        return 1 if legacy else None
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value > _MOST):
+        path = field.path or (*_MODEL, name)
+        reader.fail(path, msg("normalize.not-a-count", name=path[-1], value=value, minimum=1, maximum=_MOST))
     return value
 
 
@@ -283,7 +312,7 @@ def _pipeline_config(reader: _Reader) -> tuple[bool, str]:
     if scheduler not in _SCHEDULERS:
         known = ", ".join(_SCHEDULERS)
         reader.fail((*_PIPELINE, "pipeline_scheduler"), msg("normalize.scheduler", value=scheduler, known=known))
-    return reader.flag((*_PIPELINE, "pipeline_interleave"), default=False), scheduler
+    return reader.flag((*_PIPELINE, "pipeline_interleave")), scheduler
 
 
 def _recompute_section(reader: _Reader) -> dict[str, Any]:
@@ -292,7 +321,7 @@ def _recompute_section(reader: _Reader) -> dict[str, Any]:
         if key not in {*KEYS, *_FLAGS}:
             reader.fail((*_RECOMPUTE, key), msg("normalize.unknown-key", section="recompute_config", key=key))
     for name in _FLAGS:
-        reader.flag((*_RECOMPUTE, name), default=False)
+        reader.flag((*_RECOMPUTE, name))
     return recompute
 
 
@@ -305,6 +334,6 @@ def _swap_section(reader: _Reader) -> dict[str, Any]:
     return swap
 
 
-def _core_swap(reader: _Reader) -> SwapValues:
-    found = {key: reader.first(_MODEL, names) for key, names in _CORE_SWAP_KEYS.items()}
-    return SwapValues(**{key: value[1] for key, value in found.items() if value is not None})
+def _core_swap(reader: _Reader, model: Model) -> SwapValues:
+    written = {key: reader.written(model, name) for key, name in _CORE_SWAP.items()}
+    return SwapValues(**{key: field.value for key, field in written.items() if field is not None})

@@ -7,73 +7,59 @@ does not have, then its types are checked. Settings that say nothing about layer
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import by_section
+from ms_tune.frameworks.models import UNKNOWN, Origin, model_of
 from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
 from ms_tune.layers.pynative.inputs import PynativeInputs
 from ms_tune.layers.pynative.plan import FRAMEWORK, normalize_pynative
-from ms_tune.layers.result import FrameworkStop, stop
+from ms_tune.layers.result import FrameworkStop, Problem, Severity, stop
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.config.source import SourceFile
+    from ms_tune.frameworks.keys import Key
+    from ms_tune.frameworks.models import Model
     from ms_tune.layers.pynative.modules import Modules
 
 VERSIONS = ("2.0", "2.1")
 DEFAULT_VERSION = "2.1"
 
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
-_LAYER_KEYS = ("num_layers", "num_hidden_layers", "n_layer")
-_MTP_KEYS = ("mtp_depth", "num_nextn_predict_layers", "mtp_num_layers")
 _MODES = ("None", "full", "select")
 _STAGE_TYPE = "typing.Union[typing.List[typing.List[int]], typing.List[str], str, NoneType]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """A key of a section: the field of the inputs it goes to, its default, and the type that is insisted on."""
-
-    field: str
-    default: Any
-    kind: type | None = None
-
-
-# The sections and their keys, in the order in which their types are checked.
-_SECTIONS: dict[str, tuple[str, dict[str, _Key]]] = {
+_TYPES = {"int": int, "str": str, "bool": bool}
+# The sections, and of their keys those about layers with the field of the inputs that each goes to, in the order in which
+# their types are checked.
+_SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
     "parallelism": (
         "ParallelismConfig",
         {
-            "pipeline_parallel": _Key("stages", 1, int),
-            "pipeline_parallel_layers_per_stage": _Key("layers_per_stage", "auto"),
-            "pipeline_parallel_schedule": _Key("schedule", "1f1b", str),
-            "pipeline_parallel_interleave_num": _Key("chunks", 1, int),
+            "pipeline_parallel": "stages",
+            "pipeline_parallel_layers_per_stage": "layers_per_stage",
+            "pipeline_parallel_schedule": "schedule",
+            "pipeline_parallel_interleave_num": "chunks",
         },
     ),
     "recompute": (
         "RecomputeConfig",
         {
-            "mode": _Key("mode", "None", str),
-            "full_recompute_layer": _Key("full_layers", None),
-            "select_module": _Key("select_module", None),
-            "exclude_op": _Key("exclude_op", None),
+            "mode": "mode",
+            "full_recompute_layer": "full_layers",
+            "select_module": "select_module",
+            "exclude_op": "exclude_op",
         },
     ),
-    "recompute_comm": (
-        "RecomputeCommConfig",
-        {"enable": _Key("comm", default=False, kind=bool), "select_module": _Key("comm_module", None)},
-    ),
+    "recompute_comm": ("RecomputeCommConfig", {"enable": "comm", "select_module": "comm_module"}),
     "swap": (
         "SwapConfig",
-        {
-            "enable": _Key("swap", default=False, kind=bool),
-            "default_prefetch": _Key("prefetch", 1, int),
-            "layer_swap": _Key("layer_swap", None),
-            "op_swap": _Key("op_swap", None),
-        },
+        {"enable": "swap", "default_prefetch": "prefetch", "layer_swap": "layer_swap", "op_swap": "op_swap"},
     ),
 }
 
@@ -84,14 +70,19 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     Args:
         source: The config.
         version: The MindFormers release, 2.0 or 2.1.
-        layers: The number of layers, for a config that leaves it to the model's own ``config.json``.
+        layers: The number of layers, for a config that leaves it to the model's own ``config.json``; without it, a
+            count that is not written is that of the model's class.
 
     Raises:
         ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
         UnsupportedError: Another version.
     """
     release = _release(version)
-    counts = _layer_counts(source, layers)
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    counts = (
+        layers if layers is not None else _count(source, model, "num_layers", 1),
+        _count(source, model, "mtp_num_layers", 0),
+    )
     try:
         values = _load(source.data)
     except FrameworkStop as error:
@@ -104,7 +95,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         layers=counts[0],
         mtp_layers=counts[1],
         version=release,
-        modules=_modules(source, release, *counts),
+        modules=_modules(source, model, *counts),
         comm_known=False,
         **values,
     )
@@ -113,29 +104,28 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         # With so many ways to split the job, it runs on more than one device for sure.
         kept = tuple(problem for problem in plan.problems if problem.id != "one-card")
         plan = replace(plan, problems=kept)
+    count = model.field("num_layers")
+    if layers is None and count.origin is Origin.CLASS_DEFAULT:
+        message = msg("plans.layers-of-class", layers=count.value)
+        plan = replace(plan, problems=(*plan.problems, Problem("layers-of-class", Severity.INFO, message)))
     return plan
 
 
-def _modules(source: SourceFile, release: str, layers: int, mtp_layers: int) -> Modules | None:
+def _modules(source: SourceFile, model: Model, layers: int, mtp_layers: int) -> Modules | None:
     """The modules inside each layer, if the config's model is one whose layers are known and something names modules."""
     named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
     named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
     if not any(named):
         return None
-    from ms_tune.layers.tree import dynamic_layers  # noqa: PLC0415 - start-up time
+    from ms_tune.layers.tree import dynamic_model, expert_layers  # noqa: PLC0415 - start-up time
 
-    kinds = dynamic_layers(str(source.get(("model", "model_type"))), release)
-    dense = source.get(("model", "first_k_dense_replace"), 0)
-    if kinds is None or not isinstance(dense, int) or source.get(("model", "moe_layer_freq")):
+    experts = expert_layers(layers, model.value("first_k_dense_replace"), model.value("moe_layer_freq"))
+    known = dynamic_model(str(model.facts.kind), model.release, experts or ())
+    if known is None or experts is None or (mtp_layers and known.ahead is None):
         return None
-    paths = [list(kind.paths()) for kind in kinds]
-    ahead = paths[-1] if len(paths) > 2 else None  # noqa: PLR2004 - dense, with experts, and the one that predicts
-    if mtp_layers and ahead is None:
-        return None
-    usual = paths[:2]
-    return {layer: usual[0] if layer < dense else usual[-1] for layer in range(layers)} | {
-        layer: ahead or [] for layer in range(layers, layers + mtp_layers)
-    }
+    paths = {tree: list(tree.paths()) for tree in (*known.kinds, known.ahead) if tree is not None}
+    trees = [known.tree(layer) for layer in range(layers)] + [known.ahead] * mtp_layers
+    return {layer: paths[tree] for layer, tree in enumerate(trees) if tree is not None}
 
 
 def _release(version: str | None) -> str:
@@ -154,28 +144,22 @@ def _more_than_one_device(data: Mapping[Any, Any]) -> bool:
     return any(isinstance(size, int) and size > 1 for size in (*sizes, shards))
 
 
-def _layer_counts(source: SourceFile, layers: int | None) -> tuple[int, int]:
-    """Layers of the model, and those of multi-token prediction."""
-    model = source.data.get("model")
-    if not isinstance(model, dict):
-        model = {}
-    found = layers if layers is not None else _count(source, model, _LAYER_KEYS)
-    if found is None:
-        _refuse(source, ("model",), "plans.no-layer-count", key="model.num_hidden_layers")
-    return found, _count(source, model, _MTP_KEYS) or 0
-
-
-def _count(source: SourceFile, model: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    given = {key: model[key] for key in keys if model.get(key) is not None}
-    if len(set(map(repr, given.values()))) > 1:
-        first, second, *_ = given
+def _count(source: SourceFile, model: Model, name: str, least: int) -> int:
+    """Layers of the model, or those of multi-token prediction: written, or as the model's class has them."""
+    written = [field for field in model.written(name) if field.value is not None]
+    if len({repr(field.value) for field in written}) > 1:
+        first, second, *_ = (str((field.path or ("",))[-1]) for field in written)
         _refuse(source, ("model", second), "plans.two-names", first=first, second=second)
-    least = 0 if keys is _MTP_KEYS else 1
-    for key, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            _refuse(source, ("model", key), "plans.not-a-count", name=key, value=value, minimum=least, maximum=_MOST)
-        return value
-    return None
+    field = written[0] if written else model.field(name)
+    value = field.value
+    if value in (None, UNKNOWN) and not least:
+        return 0
+    if value in (None, UNKNOWN):
+        _refuse(source, ("model",), "plans.no-layer-count", key="model.num_hidden_layers")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+        path = field.path or ("model",)
+        _refuse(source, path, "plans.not-a-count", name=path[-1], value=value, minimum=least, maximum=_MOST)
+    return value
 
 
 def _refuse(source: SourceFile, path: tuple[str, ...], text: str, **params: object) -> NoReturn:
@@ -186,7 +170,7 @@ def _refuse(source: SourceFile, path: tuple[str, ...], text: str, **params: obje
 
 def _load(data: Mapping[Any, Any]) -> dict[str, Any]:
     """The settings as the framework has them once it has loaded the config."""
-    values = {key.field: key.default for _, keys in _SECTIONS.values() for key in keys.values()}
+    values = {field: _key(name, key).default for name, (_, keys) in _SECTIONS.items() for key, field in keys.items()}
     for name, section in data.items():
         if name in _SECTIONS and isinstance(section, dict):
             values |= _load_section(name, section)
@@ -210,12 +194,17 @@ def _load_section(name: str, section: Mapping[Any, Any]) -> dict[str, Any]:
         stop("ValueError", f"Unknown configuration keys for {kind}: {unknown}")
     values = {}
     for key, field in keys.items():
-        value = section.get(key, field.default)
-        _check_type(value, field.kind, f"{kind}.{key}")
-        if field.field == "layers_per_stage":
+        known = _key(name, key)
+        value = section.get(key, known.default)
+        _check_type(value, _TYPES.get("|".join(known.types)), f"{kind}.{key}")
+        if field == "layers_per_stage":
             _check_stage_texts(value, f"{kind}.{key}")
-        values[field.field] = value
+        values[field] = value
     return values
+
+
+def _key(section: str, name: str) -> Key:
+    return by_section(Dialect.MINDFORMERS_PYNATIVE)[section,][name]
 
 
 def _check_type(value: object, kind: type | None, name: str) -> None:

@@ -116,6 +116,10 @@ TEXTS = {
         "此时 MindFormers 会从模型自带的 config.json 中读取；请用 --layers 给出，或在 model.model_config 下写明 num_layers（或 "
         "num_hidden_layers）",
     ),
+    "normalize.not-split": Text(
+        "parallel.parallel_mode {mode} does not split the network: MindFormers sets pipeline_stage {stages} back to 1",
+        "parallel.parallel_mode 为 {mode} 时不切分网络：MindFormers 会把 pipeline_stage {stages} 重置为 1",
+    ),
     "normalize.not-a-section": Text("{name} must be a mapping (key: value)", "{name} 必须是映射（key: value）"),
     "normalize.not-a-flag": Text(
         "{name} must be True or False, not {value!r}; MindFormers stops with a TypeError",

@@ -49,6 +49,10 @@ TEXTS = {
         "the config does not say how many layers the model has; write {key}",
         "配置中没有给出模型的层数；请写明 {key}",
     ),
+    "plans.layers-of-class": Text(
+        "the config does not say how many layers the model has: its class has {layers}",
+        "配置中没有给出模型的层数：按模型类的默认值 {layers} 层处理",
+    ),
     "plans.not-a-count": Text(
         "{name} must be a whole number from {minimum} to {maximum}, not {value!r}",
         "{name} 必须是 {minimum} 到 {maximum} 之间的整数，不能是 {value!r}",

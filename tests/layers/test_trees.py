@@ -12,14 +12,14 @@ from ms_tune.frameworks.tree_data import MODELS
 from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
 from ms_tune.layers.mindformers.trees import ahead_lines, find, find_unmatched, layer_lines, narrowed
 from ms_tune.layers.patterns import full_match, is_risky
-from ms_tune.layers.tree import LayerModel, Tree, layer_model
+from ms_tune.layers.tree import LayerModel, Tree, expert_layers, layer_model
 
 _W1 = Tree(["matmul"], [("activation", Tree(["silu"]))])
 TREE = Tree(["add"], [("norm", Tree(["norm"])), ("mlp", Tree(["mul"], [("w1", _W1), ("w3", Tree(["matmul"]))]))])
 
 
 def model(name: str, variant: str = "", dense: int = 0, release: str = "1.9") -> LayerModel:
-    found = layer_model(name, release, variant, dense)
+    found = layer_model(name, release, variant, (*(False,) * dense, True))
     assert found is not None
     return found
 
@@ -132,7 +132,7 @@ def test_prediction_layers_log_everything_once_more() -> None:
     values = RecomputeValues(recompute=[1], select_recompute=[r"mlp\..*func\.silu", r".*\.mlp\.activation_func\.silu"])
     inputs = RecomputeInputs(layers=2, mtp_layers=1, legacy=False, values=values)
     plan = normalize(inputs)
-    found = model("deepseek_v3", "silu", dense=2)
+    found = model("deepseek_v3", "silu", dense=1)
     assert ahead_lines(inputs, plan, found) == list(plan.log)  # an expert's activation lies deeper still
     assert found.ahead is not None
     assert "transformer_layer.mlp.shared_experts.activation_func.silu" in set(found.ahead.paths())
@@ -142,3 +142,27 @@ def test_prediction_layers_log_everything_once_more() -> None:
     plan = normalize(listed)
     assert ahead_lines(listed, plan, found) == [*plan.log, "Set full recompute at layer 1"]
     assert ahead_lines(replace(listed, mtp_layers=0), plan, found) == []
+
+
+def test_the_layer_that_predicts_is_of_the_last_layers_kind() -> None:
+    ahead = layer_model("deepseek_v3", "2.1", "silu", expert_layers(2, 2, 1))
+    assert ahead is not None
+    assert ahead.ahead is not None
+    paths = set(ahead.ahead.paths())
+    assert "transformer_layer.mlp.activation_func.silu" in paths
+    assert "transformer_layer.mlp.shared_experts" not in paths
+
+
+@pytest.mark.parametrize(
+    ("dense", "frequency", "experts"),
+    [(0, 1, "1111"), (1, 1, "0111"), (None, 2, "1010"), (-1, 1, "1111"), (0, [1, 0, 0, 1], "1001"), (4, 1, "0000")],
+)
+def test_which_layers_have_experts(dense: object, frequency: object, experts: str) -> None:
+    found = expert_layers(4, dense, frequency)
+    assert found is not None
+    assert "".join("01"[one] for one in found[:4]) == experts
+
+
+@pytest.mark.parametrize(("dense", "frequency"), [(0, 0), (None, None), (0, [1]), (0, "1"), ("2", 1.0)])
+def test_what_the_framework_refuses_tells_nothing_of_experts(dense: object, frequency: object) -> None:
+    assert expert_layers(4, dense, frequency) is None

@@ -152,7 +152,7 @@ def _random_case(random: Random, version: str) -> RecomputeInputs:
     return RecomputeInputs(
         layers=layers,
         stages=stages,
-        offset=_offset(random, layers, stages, real_chunks, sound=sound),
+        offset=random_offset(random, layers, stages, real_chunks, sound=sound),
         interleave=interleave,
         interleave_num=chunks,
         scheduler=scheduler,
@@ -229,7 +229,7 @@ def _entry(random: Random, layers: int, key: str, *, sound: bool) -> dict[str, A
     return entry
 
 
-def _offset(random: Random, layers: int, stages: int, chunks: int, *, sound: bool) -> Any:  # noqa: ANN401 - sound or not
+def random_offset(random: Random, layers: int, stages: int, chunks: int, *, sound: bool) -> Any:  # noqa: ANN401 - sound or not
     chance = 1 if sound else random.random()
     if chance < 0.05:
         return random.choice(_OFFSETS)

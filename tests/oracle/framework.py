@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.oracle import wheels
 
@@ -42,11 +42,11 @@ class Framework:
     Args:
         version: The release, as in :data:`tests.oracle.wheels.RELEASES`.
         folder: Where the process may write.
+        child: The program: one that tells what was raised, or one (``static_child``) that tells what layers do, too.
     """
 
-    def __init__(self, version: str, folder: Path) -> None:
-        child = ("-m", "tests.oracle.framework_child")
-        command = [sys.executable, *child, str(wheels.wheel(version)), version, str(folder)]
+    def __init__(self, version: str, folder: Path, child: str = "framework_child") -> None:
+        command = [sys.executable, "-m", f"tests.oracle.{child}", str(wheels.wheel(version)), version, str(folder)]
         self.version = version
         self._process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -64,11 +64,15 @@ class Framework:
 
     def refusal(self, text: str) -> Refusal | None:
         """What went wrong when the config was used, or None if it starts."""
+        answer = self.ask(text)
+        return None if answer is None else Refusal(**answer)
+
+    def ask(self, text: str) -> Any:  # noqa: ANN401 - whatever the program answers
+        """What the program answers to a config."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(text) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the framework's process ended"
-        answer = json.loads(line)
-        return None if answer is None else Refusal(**answer)
+        return json.loads(line)

@@ -57,11 +57,7 @@ class Framework:
         self.core_setting = layers.LayerSetting
         self.reduced = version == "1.6"  # where Mcore models have a class of their own, without swap and exclusions
         self.legacy_setting = old.LayerSetting if version == "1.6" else layers.LayerSetting
-        for kind in (self.core_setting, self.legacy_setting):
-            kind.set_pattern_recompute = staticmethod(lambda layer, segments, *_, **__: find(layer, segments, version))
-            kind.set_pattern_swap = staticmethod(
-                lambda _, segments, *__, **___: find(Cell(), [segments[0], ""], version)
-            )
+        self.stand_in_for_patterns(version)
         llama: Any = load("mindformers.models.llama.llama")
         glm: Any = load("mindformers.models.glm2.glm2")
         self.networks = {"LlamaConfig": llama.LlamaModel, "ChatGLM2Config": glm.ChatGLM2Model}
@@ -69,6 +65,14 @@ class Framework:
         llama.LayerSetting = layers_of_glm.LayerSetting = lambda *_: self.keep  # set_layers asks how layers are set
         self.layer: Any = None
         self.step = ""
+
+    def stand_in_for_patterns(self, version: str) -> None:
+        """The operators inside a layer are stand-ins, so patterns are only tried on names that every layer has."""
+        for kind in (self.core_setting, self.legacy_setting):
+            kind.set_pattern_recompute = staticmethod(lambda layer, segments, *_, **__: find(layer, segments, version))
+            kind.set_pattern_swap = staticmethod(
+                lambda _, segments, *__, **___: find(Cell(), [segments[0], ""], version)
+            )
 
     def start(self, path: str) -> None:
         """What ``run_mindformer.py`` and ``Trainer.train`` do until the network is wrapped.

@@ -138,8 +138,8 @@ _SECTIONS = (
 )
 
 
-def random_config(random: Random, version: str) -> dict[str, Any]:
-    """One config; about half of them start."""
+def random_config(random: Random, version: str, spoilt: float = 0.4) -> dict[str, Any]:
+    """One config; about half of them start, more if fewer have something wrong in them."""
     inputs = random_case(random, version)
     config: dict[str, Any] = {
         "run_mode": random.choice(("train", "train", "finetune")),
@@ -165,7 +165,7 @@ def random_config(random: Random, version: str) -> dict[str, Any]:
     _add_swap(config, inputs)
     if inputs.legacy and random.random() < 0.3:
         config["moe_config"] = some(random, LEGACY_EXPERTS, 0.3)
-    if random.random() < 0.4:
+    if random.random() < spoilt:
         for _ in range(random.choice((1, 1, 2))):
             _spoil(random, config)
     return config

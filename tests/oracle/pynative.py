@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 from tests.oracle import wheels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from ms_tune.layers.tree import Tree
 
 _CONFIG = "mindformers/pynative/config/config.py"
 _TYPES = "mindformers/pynative/config/utils.py"
@@ -141,6 +144,11 @@ def layer() -> Cell:
     return Cell({"input_layernorm": Cell({}), "self_attention": attention, "mlp": mlp}, ("cast",))
 
 
+def cell_of(tree: Tree) -> Cell:
+    """A module with the children and operators of a tree."""
+    return Cell({name: cell_of(child) for name, child in tree.cells}, tuple(tree.operators))
+
+
 class Oracle:
     """The framework's code of one release, ready to be asked."""
 
@@ -186,12 +194,19 @@ class Oracle:
         self._recompute["_get_single_layer_whitelist"](layer(), paths)
         return paths
 
-    def ask(self, config: dict[str, Any], layers: int, mtp: int) -> Outcome:
-        """Load the settings, place the layers, set every part of the model."""
+    def ask(self, config: dict[str, Any], layers: int, mtp: int, make: Callable[[int], Cell] | None = None) -> Outcome:
+        """Load the settings, place the layers, set every part of the model.
+
+        Args:
+            config: The config.
+            layers: Its layers.
+            mtp: Its layers that predict further tokens.
+            make: Makes a layer by its number; without it, all are alike.
+        """
         self._logger.lines = []
         outcome = Outcome()
         try:
-            self._go(config, layers, mtp, outcome)
+            self._go(config, layers, mtp, outcome, make or (lambda _: layer()))
         except Exception as error:  # noqa: BLE001 - whatever it is, ms-tune must say the same
             kind = type(error)
             outcome.exception = "regex.error" if kind.__module__.startswith("regex") else kind.__name__
@@ -200,7 +215,7 @@ class Oracle:
         self._read_log(outcome)
         return outcome
 
-    def _go(self, config: dict[str, Any], layers: int, mtp: int, outcome: Outcome) -> None:
+    def _go(self, config: dict[str, Any], layers: int, mtp: int, outcome: Outcome, make: Callable[[int], Cell]) -> None:
         found = self._load(config)
         parallel = found["parallelism"]
         pp, chunks = parallel.pipeline_parallel, parallel.pipeline_parallel_interleave_num
@@ -212,11 +227,11 @@ class Oracle:
         else:
             outcome.ranges = [(0, layers - 1)]
         model = SimpleNamespace(num_layers=layers, mtp_num_layers=mtp, seq_length=8)
-        for number, (first, last) in enumerate(outcome.ranges):
-            block = Block(first, last, model, {layer_id: layer() for layer_id in range(first, last + 1)})
+        for place, (first, last) in enumerate(outcome.ranges):
+            block = Block(first, last, model, {number: make(number) for number in range(first, last + 1)})
             # Prediction layers are built where the last layer is (``GPTModel``).
-            final = number == len(outcome.ranges) - 1 and last == layers - 1 and mtp
-            behind = Block(0, mtp - 1, model, {index: layer() for index in range(mtp)}) if final else None
+            final = place == len(outcome.ranges) - 1 and last == layers - 1 and mtp
+            behind = Block(0, mtp - 1, model, {index: make(layers + index) for index in range(mtp)}) if final else None
             self._recompute["apply_ac"](
                 block, found["recompute"], found["recompute_comm"], found["swap"], pp, mtp_block=behind
             )

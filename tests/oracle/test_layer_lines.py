@@ -32,7 +32,7 @@ def random_model(random: Random, inputs: RecomputeInputs) -> LayerModel:
         return bare_model("")
     while True:
         name, variant, dense = random.choice(_LEGACY if inputs.legacy else _CORE)
-        model = layer_model(name, inputs.version, variant, dense)
+        model = layer_model(name, inputs.version, variant, (False,) * dense)
         if model is not None and (model.ahead is not None or not inputs.mtp_layers or inputs.legacy):
             return model
 

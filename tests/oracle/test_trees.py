@@ -15,7 +15,7 @@ import pytest
 
 from ms_tune.frameworks.releases import served_version
 from ms_tune.frameworks.tree_data import MODELS
-from ms_tune.layers.tree import Tree, dynamic_layers, layer_model, read_tree
+from ms_tune.layers.tree import Tree, dynamic_model, layer_model, read_tree
 from tests.oracle import make_trees
 
 
@@ -84,5 +84,8 @@ def test_what_is_known(model: str, release: str, path: str) -> None:
 def test_releases_that_cannot_train_a_model() -> None:
     assert layer_model("qwen3", "1.6", "silu") is None
     assert layer_model("telechat3", "1.8", "silu") is None
-    assert dynamic_layers("qwen3", "1.9") is None
-    assert len(dynamic_layers("deepseek_v3", "2.1") or ()) == 3
+    assert dynamic_model("qwen3", "1.9") is None
+    found = dynamic_model("deepseek_v3", "2.1")
+    assert found is not None
+    assert len(found.kinds) == 2
+    assert found.ahead is not None

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.releases import DEFAULT_VERSION, served_version
+from ms_tune.normalize.mindformers import splits as splits_network
 
 if TYPE_CHECKING:
     from ms_tune.lint.context import Context
 
 # `PARALLEL_MODE` of tools/utils.py; the template's default is 1 (`MsParallelConfig` of register/template.py).
 _SEMI = (1, "SEMI_AUTO_PARALLEL")
-_SPLITTING = (*_SEMI, 2, "AUTO_PARALLEL")
 # Configurations that say themselves what an absent `offset` and `pp_interleave_num` are: 0 and 1.
 _DEFAULTED = ("LlamaConfig", "ChatGLM2Config")
 
@@ -49,7 +49,7 @@ def is_parallel(context: Context) -> bool:
 
 def splits(context: Context) -> bool:
     """Whether MindSpore splits the network; if not, all parallel sizes are set back to 1."""
-    return is_parallel(context) and context.get("parallel.parallel_mode", 1) in _SPLITTING
+    return is_parallel(context) and splits_network(context.source)
 
 
 def splits_by_strategy(context: Context) -> bool:

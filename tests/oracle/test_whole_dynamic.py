@@ -1,0 +1,117 @@
+"""What ms-tune says of whole configs of the dynamic graph whose keys are left out, against the real classes and functions.
+
+The text of a config goes to both sides: to ms-tune as it is, and to the code inside the wheel, where the model's own
+config class, its conversion and its network class say how many layers there are and which have experts, and ``apply_ac``
+sets them. The cells of a layer are those of our trees, which are built from real networks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.config.source import parse_source
+from ms_tune.layers.tree import Tree, dynamic_model
+from ms_tune.normalize.pynative import normalize_source
+from tests.oracle import pynative
+from tests.oracle.models import Models
+from tests.oracle.test_pynative import DUMPER, LOADER, assert_same_layers
+from tests.oracle.whole_cases import ARCHITECTURES, SEED, dynamic_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.oracle.models import Made
+
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "300"))
+_MODELS = ("qwen3", "deepseek_v3")
+_MISSING = pynative.why_missing()
+pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
+
+
+class Release:
+    """A release of the dynamic graph: its settings, its model classes, the layers of its networks."""
+
+    def __init__(self, version: str, models: Models) -> None:
+        self.version = version
+        self.oracle = pynative.Oracle(f"{version}.0")
+        self._models = models
+        found = {name: dynamic_model(name, version) for name in _MODELS}
+        self.kinds = {name: model.every for name, model in found.items() if model is not None}
+        self.patterns = {name: self._patterns(kinds) for name, kinds in self.kinds.items()}
+
+    @staticmethod
+    def _patterns(kinds: tuple[Tree, ...] | Any) -> list[str]:  # noqa: ANN401
+        paths = sorted({path for kind in kinds for path in kind.paths()})
+        near = [path for path in paths if path.count(".") < 2]
+        return [*near, "mlp..*", ".*linear_fc1", "(mlp|self_attention)", r"self_attention\..*proj.*", "nothing"]
+
+    def made(self, section: dict[str, Any]) -> Made:
+        """What the model's classes say; where they refuse for want of a key that has no part in layers, with that key."""
+        found = self._models.make(section)
+        kind = str(section.get("model_type"))
+        if found.error is None or kind not in ARCHITECTURES:
+            return found
+        return self._models.make({**section, "architectures": ARCHITECTURES[kind], "moe_grouped_gemm": True})
+
+    def layer(self, kind: str, made: Made, number: int) -> Tree:
+        """The tree of a layer."""
+        kinds = self.kinds[kind]
+        if number < made.layers:
+            return kinds[-1 if len(kinds) == 1 else int(made.experts[number])]
+        inside = self.layer(kind, made, made.layers - 1)
+        ahead = kinds[-1]
+        cells = [(name, inside if name == "transformer_layer" else cell) for name, cell in ahead.cells]
+        return Tree(ahead.operators, cells)
+
+
+@pytest.fixture(scope="module", params=["2.0", "2.1"])
+def release(request: pytest.FixtureRequest) -> Iterator[Release]:
+    try:
+        pynative.wheel(request.param)
+    except OSError as error:
+        pytest.skip(str(error))
+    with Models(request.param, 1) as models:
+        yield Release(request.param, models)
+
+
+def compare(release: Release, config: dict[str, Any]) -> str:
+    """How the two answer; they have to agree."""
+    text = yaml.dump(config, Dumper=DUMPER, sort_keys=False)
+    data = yaml.load(text, Loader=LOADER)  # noqa: S506 - one of the safe loaders
+    made = release.made(data["model"])
+    if made.error is not None:
+        return "no network"
+    kind = data["model"]["model_type"]
+    if made.mtp and kind == "qwen3":
+        return "unknown layers"  # that predict
+    outcome = release.oracle.ask(
+        data, made.layers, made.mtp, lambda number: pynative.cell_of(release.layer(kind, made, number))
+    )
+    plan = normalize_source(parse_source(text, Path("config.yaml")), release.version)
+    found = None if plan.failure is None else plan.failure.exception
+    assert found == outcome.exception, (outcome.exception, outcome.text, plan.failure, text)
+    if plan.failure is not None:
+        assert found == "regex.error" or plan.failure.text == outcome.text, (outcome.text, text)
+        return found or ""
+    try:
+        assert_same_layers(plan, outcome, made.layers, release.version, kept=False)
+    except AssertionError as error:
+        raise AssertionError(text) from error
+    return "plan"
+
+
+def test_random_configs(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: Counter[str] = Counter()
+    for number in range(CASES):
+        random = Random(f"{SEED}/{number}")  # noqa: S311 - reproducible cases
+        seen[compare(release, dynamic_config(random, release.version, release.patterns))] += 1
+    with capsys.disabled():
+        print(f"\ndynamic {release.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
+    assert seen["plan"] > CASES / 5

@@ -1,0 +1,87 @@
+"""What ms-tune says of whole configs of the static graph whose keys are left out, against the real classes and functions.
+
+The text of a config goes to both sides: to ms-tune as it is, and to a process (:mod:`tests.oracle.static_child`) in which
+the code inside the wheel reads it, builds the model's config and sets the layers, which are made of our trees.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.config.source import parse_source
+from ms_tune.errors import ConfigError
+from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.layers import Effect
+from ms_tune.normalize.mindformers import normalize_source
+from tests.oracle.framework import Framework, why_missing
+from tests.oracle.lint_cases import text_of
+from tests.oracle.whole_cases import SEED, static_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.layers.plans import NormalizedPlan
+
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "60"))  # of each release
+_OWN = ("recompute", "swap", "Illegal input list")  # what the framework's own rules say about layers
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    missing = why_missing(request.param)
+    if missing:
+        pytest.skip(missing)
+    with Framework(request.param, tmp_path_factory.mktemp("framework"), "static_child") as started:
+        yield started
+
+
+def plan_of(text: str, version: str) -> NormalizedPlan | ConfigError:
+    try:
+        return normalize_source(parse_source(text, Path("a.yaml")), version)
+    except ConfigError as error:
+        return error
+
+
+def compare(framework: Framework, text: str) -> str:
+    """How the two answer; they have to agree."""
+    answer, plan = framework.ask(text), plan_of(text, framework.version)
+    step = str(answer.get("step", "fine"))
+    if isinstance(plan, ConfigError):
+        assert "error" in answer, f"ms-tune: {plan}\n{text}"
+        return "refused while it is read"
+    failure = None if plan.failure is None else (plan.failure.exception, plan.failure.text)
+    if "error" in answer:
+        raised = (answer["error"], answer["text"])
+        stops = any(problem.id == "pattern-any" for problem in plan.problems)  # whose layers are shown all the same
+        if step == "layers" and not (stops and failure is None):
+            assert failure is not None, f"MindFormers: {raised}\n{text}"
+            assert failure[0] == raised[0], f"MindFormers: {raised}, ms-tune: {failure}\n{text}"
+            assert failure[1] in (raised[1], ""), f"MindFormers: {raised}, ms-tune: {failure}\n{text}"
+        return f"refused: {step}"
+    assert failure is None, f"ms-tune: {failure}\n{text}"
+    assert plan.placement is not None
+    counts = [list(row) for row in plan.placement]
+    assert counts == answer["counts"], f"counts: {answer['counts']}, ms-tune: {counts}\n{text}"
+    full = ["recompute" in one.get("", ()) for one in answer["asked"]]
+    assert [layer.recompute is Effect.FULL for layer in plan.layers] == full, f"full: {full}\n{text}"
+    if not answer["known"]:
+        return "fine, of unknown layers"
+    asked, told = "\n".join(answer["log"]), "\n".join(plan.log)
+    assert told == asked, f"log:\n{asked}\nms-tune:\n{told}\n{text}"
+    return "fine"
+
+
+def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: Counter[str] = Counter()
+    for number in range(CASES):
+        random = Random(f"{SEED}/{number}")  # noqa: S311 - reproducible cases
+        seen[compare(framework, text_of(static_config(random, framework.version)))] += 1
+    with capsys.disabled():
+        print(f"\nstatic {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
+    assert seen["fine"] > CASES / 10

@@ -1,0 +1,213 @@
+"""Random whole configs whose keys are left out at random, so that the framework's own defaults decide."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import model_of
+from tests.oracle import cases, lint_cases, pynative_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from random import Random
+
+DROP = float(os.environ.get("MS_TUNE_ORACLE_DROP", "0.3"))  # how often a known key is left out
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+
+# The class of the network that goes with each model.
+ARCHITECTURES = {
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "telechat3": "TeleChat3ForCausalLM",
+    "telechat3_moe": "TeleChat3MoeForCausalLM",
+}
+EXPERTS = ("deepseek_v3", "glm4_moe", "qwen3_moe", "telechat3_moe")
+# The names of fields: that of the model's own class, and others, which mostly clash with it.
+_OTHERS = {"layers": ("num_layers", "n_layer"), "mtp": ("mtp_num_layers", "mtp_depth"), "experts": ("num_moe_experts",)}
+
+
+def without_some(random: Random, section: dict[str, Any], chance: float | None = None) -> dict[str, Any]:
+    """The section with each of its keys left out with a probability."""
+    return {key: value for key, value in section.items() if random.random() >= (DROP if chance is None else chance)}
+
+
+def model_section(random: Random, kinds: Iterable[str], layers: int, mtp: int) -> dict[str, Any]:
+    """A model's section as it might be written, with all that decides about its layers."""
+    kind = random.choice(tuple(kinds))
+
+    def named(field: str, own: str) -> str:
+        return own if random.random() < 0.9 else random.choice(_OTHERS[field])
+
+    section: dict[str, Any] = {
+        "model_type": kind,
+        "architectures": random.choice(([ARCHITECTURES[kind]], ARCHITECTURES[kind])),
+        named("layers", "num_hidden_layers"): layers,
+        "hidden_size": 64,
+        "num_attention_heads": 8,
+        "seq_length": 64,
+        "vocab_size": 1024,
+        "hidden_act": random.choice(("silu", "swiglu")),
+    }
+    if kind in EXPERTS:
+        dense = random.choice((0, 0, 1, 2, 3, layers))
+        frequencies = (1, 1, 2, 3, [random.choice((0, 1)) for _ in range(layers)])
+        section |= {
+            "moe_grouped_gemm": True,
+            named("experts", "num_experts" if kind == "qwen3_moe" else "n_routed_experts"): random.choice((8, 16, 64)),
+            "first_k_dense_replace": dense,
+            "moe_layer_freq": 1 if dense and random.random() < 0.9 else random.choice(frequencies),
+            "num_experts_per_tok": random.choice((4, 8)),
+        }
+    if kind == "deepseek_v3" or random.random() < 0.03:
+        section[named("mtp", "num_nextn_predict_layers")] = min(mtp, 1)
+    # What every run needs is left out more seldom.
+    needed = ("model_type", "architectures", "moe_grouped_gemm")
+    kept = without_some(random, {key: section[key] for key in needed if key in section}, DROP / 5)
+    return {**kept, **without_some(random, {key: section[key] for key in section if key not in needed})}
+
+
+def dynamic_config(random: Random, version: str, patterns: dict[str, list[str]]) -> dict[str, Any]:
+    """A config of the dynamic graph.
+
+    Args:
+        random: Where chance comes from.
+        version: The release.
+        patterns: What may be named inside the layers of each model; patterns are taken from it.
+    """
+    config, layers, mtp = pynative_cases.random_config(random, version)
+    model = model_section(random, tuple(patterns), layers, mtp)
+    named = patterns.get(str(model.get("model_type")), ["mlp"])
+    config = {
+        name: renamed(random, without_some(random, section), named) if isinstance(section, dict) else section
+        for name, section in config.items()
+    }
+    config = without_some(random, config, DROP / 3)
+    training = without_some(random, {"global_batch_size": 64, "local_batch_size": 1, "steps": 10})
+    return {**config, "training": training, "model": model}
+
+
+def renamed(random: Random, value: Any, patterns: list[str]) -> Any:  # noqa: ANN401 - sound or not
+    """The value with its patterns replaced, most of the time."""
+    if isinstance(value, dict):
+        known = {"select_module", "exclude_op"}
+        made: dict[Any, Any] = {}
+        for key, item in value.items():
+            if key in known and isinstance(item, dict):
+                names = [random.choice(patterns) if random.random() < 0.8 else name for name in item]
+                made[key] = dict(zip(names, item.values(), strict=True))
+            elif key == "op_swap" and isinstance(item, list):
+                made[key] = [
+                    {**one, "op_name": random.choice(patterns)} if isinstance(one, dict) and "op_name" in one else one
+                    for one in item
+                ]
+            else:
+                made[key] = item
+        return made
+    return value
+
+
+# The models that each release of the static graph trains.
+STATIC = {
+    "1.6": ("deepseek_v3",),
+    **dict.fromkeys(("1.7", "1.8"), ("deepseek_v3", "qwen3", "qwen3_moe")),
+    **dict.fromkeys(("1.9", "2.0", "2.1"), ("deepseek_v3", "qwen3", "qwen3_moe", "telechat3", "telechat3_moe")),
+}
+_CORE_PATTERNS = (
+    r"mlp\.mul",
+    r"mlp\.activation_func\.silu",
+    r"mlp\.shared_experts\.mul",
+    r".*\.shared_experts\..*_func\.silu",
+    r"mlp\.(experts|linear_fc.)",
+    r"mlp\.linear_fc1\.matmul",
+    r"mlp\.router\.(mul|cast)",
+    r".*layernorm\.norm",
+    r"self_attention\..*\.matmul",
+    r".*\.core_attention\.flash_attention",
+    "mlp",
+    "mlp.mul",
+)
+_LEGACY_PATTERNS = (
+    r"feed_forward\.mul",
+    r"feed_forward\.w1\.activation\.silu",
+    r"feed_forward\.w[13]\.matmul",
+    r".*_norm\.norm",
+    r".*\.(norm|mul)",
+    r".*\.flash_attention",
+    r"attention\.w.\.(matmul|cast)",
+    "attention",
+    "feed_forward.mul",
+    r"mlp\.mul",
+)
+
+
+def static_config(random: Random, version: str) -> dict[str, Any]:
+    """A config of the static graph."""
+    config = lint_cases.random_config(random, version, 0.1)
+    config["use_parallel"] = True  # as the launcher says on the command line
+    model = config.get("model")
+    section = model.get("model_config") if isinstance(model, dict) else None
+    legacy = config.get("use_legacy") is not False
+    if isinstance(section, dict) and not legacy:
+        layers, mtp = section.get("num_hidden_layers", 4), section.get("num_nextn_predict_layers", 0)
+        kept = {
+            key: section[key]
+            for key in ("offset", "pp_interleave_num", "swap", "layer_swap", "op_swap")
+            if key in section
+        }
+        section = model_section(random, STATIC[version], layers, mtp) | without_some(random, kept)
+    elif isinstance(section, dict):
+        kept = {
+            key: section[key] for key in ("type", "num_heads", "num_attention_heads", "hidden_size") if key in section
+        }
+        section = kept | without_some(random, {key: section[key] for key in section if key not in kept})
+    patterns = _LEGACY_PATTERNS if legacy else _CORE_PATTERNS
+    for name in ("recompute_config", "swap_config", "parallel_config", "moe_config", "runner_config"):
+        if isinstance(config.get(name), dict):
+            config[name] = without_some(random, _with_patterns(random, config[name], patterns))
+    if isinstance(section, dict):
+        config["model"]["model_config"] = _with_patterns(random, section, patterns)
+        if random.random() < 0.7:
+            _place(random, config, version)
+    return config
+
+
+def _place(random: Random, config: dict[str, Any], version: str) -> None:
+    """Have the layers that there are now, few or many, placed as they can be."""
+    source = parse_source(lint_cases.text_of(config), Path("a.yaml"))
+    model = model_of(source, Dialect.MINDFORMERS, version)
+    layers, stages = model.number("num_layers"), source.get(("parallel_config", "pipeline_stage"), 1)
+    ahead = (model.number("mtp_num_layers") or 0) if version == "1.6" and not source.get(("use_legacy",), True) else 0
+    chunks = model.number("virtual_pipeline_model_parallel_size" if model.facts.latent else "pp_interleave_num") or 1
+    if source.get(("parallel", "pipeline_config", "pipeline_interleave")) is not True:
+        chunks = 1
+    if layers and isinstance(stages, int) and stages > 0 and chunks > 0:
+        section = config["model"]["model_config"]
+        section["offset"] = cases.random_offset(random, layers + ahead, stages, chunks, sound=True)
+
+
+def _with_patterns(random: Random, section: dict[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
+    """The section with patterns that mean something to the model."""
+    made: dict[str, Any] = {}
+    for key, value in section.items():
+        made[key] = value
+        if key.startswith("select") and isinstance(value, dict) and len(value) <= len(patterns):
+            made[key] = dict(zip(random.sample(patterns, len(value)), value.values(), strict=True))
+        elif (
+            key.startswith("select")
+            and isinstance(value, list)
+            and value
+            and all(isinstance(one, str) for one in value)
+        ):
+            made[key] = random.sample(patterns, min(len(value), len(patterns)))
+        elif key == "op_swap" and isinstance(value, list):
+            made[key] = [
+                {**one, "op_name": random.choice(patterns)} if isinstance(one, dict) and "op_name" in one else one
+                for one in value
+            ]
+    return made
