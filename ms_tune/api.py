@@ -239,6 +239,9 @@ def run_command(request: CommandRequest, *, observer: Observer | None = None) ->
 
         result = api.run_command(CommandRequest(("python", "train.py")))
     """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune dryrun", "dryrun", "numpy")
     from ms_tune.dryrun import command  # noqa: PLC0415 - start-up time
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
 
@@ -266,11 +269,15 @@ def compare_real(simulated: str | Path, real: str | Path) -> RealComparison:
 
     Raises:
         TraceError: One of them holds no trace, or they have no rank in common.
+        MissingExtraError: The extra ``report`` is not installed.
 
     Example::
 
         ranks = api.compare_real("ms-tune-run/", "real-run/").ranks
     """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune dryrun --compare-real", "report", "numpy")
     from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
 
     return compare.compare_real(Path(simulated), Path(real))
@@ -291,12 +298,16 @@ def memory(
 
     Raises:
         TraceError: There is no trace, or it cannot be read.
+        MissingExtraError: The extra ``report`` is not installed.
 
     Example::
 
         worst = api.memory("run/").worst
         print(worst.curve.peak_bytes, {content.value: size for content, size in worst.peak.contents.items()})
     """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory", "report", "numpy")
     from ms_tune.memory.report import analyse  # noqa: PLC0415 - start-up time
     from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
 

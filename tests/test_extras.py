@@ -220,6 +220,30 @@ def test_the_base_install_names_the_command_and_the_line(
     assert command in call(base, *arguments, cwd=tmp_path, language="zh_CN.UTF-8").stderr
 
 
+API = [
+    "memory('.')",
+    "run_command(CommandRequest(('true',)))",
+    "compare_real('.', '.')",
+    "dryrun('x.yaml')",
+    "sweep([DryrunRequest()])",
+]
+
+
+def test_the_python_api_says_the_same_as_an_error_of_its_own(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("training: {}\n", encoding="utf-8")
+    code = (
+        "from ms_tune import api\n"
+        "from ms_tune.dryrun.request import CommandRequest, DryrunRequest\n"
+        "from ms_tune.errors import MsTuneError\n"
+    ) + "".join(f"try:\n    api.{call}\nexcept MsTuneError as error:\n    print(error)\n" for call in API)
+    done = subprocess.run(
+        [str(base / "python"), "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    said = done.stdout.splitlines()
+    assert len(said) == len(API)
+    assert all(re.match("'ms-tune (memory|dryrun.*)' needs (NumPy|MindSpore), which", line) for line in said)
+
+
 def test_the_line_of_the_base_install_is_one_that_pip_takes(base: Path, tmp_path: Path) -> None:
     hint = call(base, "memory", ".", cwd=tmp_path).stderr.partition("run: ")[2].strip()
     words = shlex.split(hint)
