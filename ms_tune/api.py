@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.comparison import Comparison
     from ms_tune.memory.request import MemoryRequest
     from ms_tune.memory.result import MemoryReport
+    from ms_tune.normalize.against import Compared
     from ms_tune.normalize.explicit import Explicit
 
 
@@ -101,6 +102,33 @@ def normalize(
     from ms_tune.normalize.source import normalize_source  # noqa: PLC0415 - start-up time
 
     return normalize_source(_source(config), framework_version, layers)
+
+
+def against(
+    config: str | Path | SourceFile, *logs: str | Path, framework_version: str | None = None, layers: int | None = None
+) -> Compared:
+    """Whether a job did what a config says: its logs beside the plan, layer by layer.
+
+    Args:
+        config: The file, or its parsed text.
+        logs: Logs of its ranks (``worker_0.log``, ``info.log``), or folders of them.
+        framework_version: As for :func:`normalize`.
+        layers: As for :func:`normalize`.
+
+    Raises:
+        ConfigError: As for :func:`normalize`.
+        TraceError: A log cannot be read, or none says anything about layers.
+        UnsupportedError: The config's framework does not log what it sets.
+
+    Example::
+
+        compared = api.against("train.yaml", "output/msrun_log")
+        if compared.verdict is Verdict.DIFFERS:
+            print(compared.differences[0], *compared.why)
+    """
+    from ms_tune.normalize.against import compare  # noqa: PLC0415 - start-up time
+
+    return compare(_source(config), list(map(Path, logs)), framework_version, layers)
 
 
 def explicit(

@@ -73,7 +73,7 @@ _MAY_USE = {
     "frameworks": {"frameworks", *_FOUNDATION},
     "config": {"config", "frameworks", "resources", *_FOUNDATION},
     "layers": {"layers", "frameworks", *_FOUNDATION},
-    "normalize": {"normalize", "layers", "config", "frameworks", *_FOUNDATION},
+    "normalize": {"normalize", "layers", "trace", "config", "frameworks", *_FOUNDATION},
     "trace": {"trace", *_FOUNDATION},
     "memory": {"memory", "trace", "resources", *_FOUNDATION},  # its findings' texts are a checklist
     "native": {"native", *_FOUNDATION},

@@ -29,6 +29,7 @@ _PROGRAM = "ms-tune normalize-recompute"
 _MOST_LAYERS = 10_000
 # Each of them decides what is printed, so only one can be asked for.
 _FORMS = ("json", "as_log", "write", "diff")
+_NOT_AGAINST = ("as_log", "write", "diff", "to", "from_sapp", "stage", "layer")
 
 
 def build_parser(language: Language) -> Parser:
@@ -47,6 +48,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--diff", action="store_true", help=tr("normalize.help.diff"))
     parser.add_argument("--to", choices=[dialect.value for dialect in Dialect], help=tr("normalize.help.to"))
     parser.add_argument("--from-sapp", action="store_true", help=tr("normalize.help.from-sapp"))
+    parser.add_argument("--against", metavar="LOG", type=Path, action="append", default=[], help=tr("against.help"))
     parser.add_argument("--stage", metavar="K", type=natural, help=tr("normalize.help.stage"))
     parser.add_argument("--layer", metavar="N", type=natural, help=tr("normalize.help.layer"))
     positive = integer_argument(language, minimum=1)
@@ -69,6 +71,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         source = load_source(arguments.file)
         if arguments.write or arguments.diff:
             return _write(source, arguments, console)
+        if arguments.against:
+            return _against(source, arguments, console)
         plan = _normalize(source, arguments)
     if arguments.to:
         return _convert(plan, arguments, console)
@@ -102,11 +106,31 @@ def _check_forms(arguments: Namespace) -> None:
     if arguments.from_sapp and (arguments.write or arguments.diff):
         other = "--write" if arguments.write else "--diff"
         raise UsageError(msg("cli.usage.not-allowed", argument=other, other="--from-sapp"), usage_hint(_PROGRAM))
+    others = [
+        f"--{name.replace('_', '-')}"
+        for name in _NOT_AGAINST
+        if all(getattr(arguments, name) is not one for one in (None, False))
+    ]
+    if arguments.against and others:
+        raise UsageError(msg("cli.usage.not-allowed", argument="--against", other=others[0]), usage_hint(_PROGRAM))
     if arguments.from_sapp and None in (arguments.layers, arguments.stages):
         raise UsageError(msg("normalize.sapp-sizes"), usage_hint(_PROGRAM))
     if arguments.layers is not None and arguments.layers > _MOST_LAYERS:
         limits = {"name": "--layers", "minimum": 1, "maximum": _MOST_LAYERS, "value": arguments.layers}
         raise UsageError(msg("normalize.not-a-count", **limits))
+
+
+def _against(source: SourceFile, arguments: Namespace, console: Console) -> ExitCode:
+    """The plan beside the logs of a job."""
+    from ms_tune.render.normalize import against  # noqa: PLC0415 - start-up time
+
+    version, layers = arguments.framework_version, arguments.layers
+    result = api.against(source, *arguments.against, framework_version=version, layers=layers)
+    if arguments.json:
+        console.write_json(against.comparison_json(result, console.language))
+    else:
+        against.write_comparison(result, console)
+    return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 
 
 def _normalize(source: SourceFile, arguments: Namespace) -> NormalizedPlan:

@@ -21,13 +21,17 @@ TEXTS = {
         "  ms-tune normalize-recompute --stage 2 pretrain.yaml  the layers of one stage\n"
         "  ms-tune normalize-recompute --as-log pretrain.yaml   the lines that MindFormers will log\n"
         "  ms-tune normalize-recompute --diff pretrain.yaml     the lists, written out for every stage\n"
-        "  ms-tune normalize-recompute --json pretrain.yaml     for scripts",
+        "  ms-tune normalize-recompute --json pretrain.yaml     for scripts\n"
+        "  ms-tune normalize-recompute --against worker_0.log pretrain.yaml\n"
+        "                                                       did the job do it?",
         "示例：\n"
         "  ms-tune normalize-recompute pretrain.yaml            每一层做什么\n"
         "  ms-tune normalize-recompute --stage 2 pretrain.yaml  只看某个 stage 的层\n"
         "  ms-tune normalize-recompute --as-log pretrain.yaml   MindFormers 将输出的日志行\n"
         "  ms-tune normalize-recompute --diff pretrain.yaml     将各列表按 stage 逐一写明后的差异\n"
-        "  ms-tune normalize-recompute --json pretrain.yaml     供脚本使用",
+        "  ms-tune normalize-recompute --json pretrain.yaml     供脚本使用\n"
+        "  ms-tune normalize-recompute --against worker_0.log pretrain.yaml\n"
+        "                                                       作业是否照做",
     ),
     "normalize.help.file": Text("the training config (YAML)", "训练配置文件（YAML）"),
     "normalize.help.as-log": Text(

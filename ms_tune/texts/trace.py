@@ -8,6 +8,11 @@ TEXTS = {
         "MindSpore writes its tracker files for their owner only (mode 0600); read them as the user who ran the training",
         "MindSpore 写出的跟踪文件仅属主可读（权限 0600）；请使用运行训练的用户读取",
     ),
+    "trace.log.none": Text(
+        "no log in this folder: neither worker_*.log nor rank_*/info.log nor *.log",
+        "该目录中没有日志：未找到 worker_*.log、rank_*/info.log 或 *.log",
+    ),
+    "trace.log.too-many": Text("{count} logs are too many; at most {limit}", "日志共 {count} 个，超过上限 {limit}"),
     "trace.empty": Text("the file is empty", "文件为空"),
     "trace.not-tracker": Text(
         "this is not a memory_block.csv of MindSpore's memory tracker: the first line does not name {missing}",

@@ -18,6 +18,8 @@ from tests.oracle import layer_setting
 from tests.oracle.cases import random_case
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ms_tune.layers import RecomputeInputs
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "2500")) // 10  # of each release
@@ -123,26 +125,32 @@ def with_patterns(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
     return replace(inputs, values=values, swap=renamed_swap(inputs.swap), core_swap=renamed_swap(inputs.core_swap))
 
 
+def make_cells() -> tuple[Callable[[int], _Cell], list[tuple[LayerModel, int]]]:
+    """What makes the layers of a model; the model, and how many layers it has, are put into the list."""
+    current: list[tuple[LayerModel, int]] = []
+
+    def make_layer(layer: int) -> _Cell:
+        model, count = current[0]
+        tree = model.tree(layer) if layer < count else model.ahead
+        assert tree is not None
+        return _Cell(tree)
+
+    return make_layer, current
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_lines(version: str, capsys: pytest.CaptureFixture[str]) -> None:
     missing = layer_setting.why_missing(version)
     if missing:
         pytest.skip(missing)
-    current: list[LayerModel] = []
-    number = [0]  # of layers
-
-    def make_layer(layer: int) -> _Cell:
-        tree = current[0].tree(layer) if layer < number[0] else current[0].ahead
-        assert tree is not None
-        return _Cell(tree)
-
+    make_layer, current = make_cells()
     oracle = layer_setting.Oracle(version, make_layer)
     random = Random(SEED)  # noqa: S311 - the same cases every time
     count = lines = stops = 0
     while count < CASES:
         inputs = with_patterns(random, random_case(random, version))
         model = random_model(random, inputs)
-        current[:], number[:] = [model], [inputs.placed_layers]
+        current[:] = [(model, inputs.placed_layers)]
         plan = normalize(inputs)
         if plan.failure is not None or (inputs.reduced and inputs.mtp_layers):
             continue  # told elsewhere; the reduced class logs its lists once more between the layers

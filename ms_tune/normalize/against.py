@@ -1,0 +1,380 @@
+"""A config's plan beside the log of a job: did the job do what the config says? If not, where does it part, and why?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
+from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.layers import Effect
+from ms_tune.layers.plans import MINDFORMERS, MINDSPEED_MS
+from ms_tune.normalize.source import normalize_source
+from ms_tune.texts import msg
+from ms_tune.trace.recompute_log import PLACEMENT, LoggedRun, find_logs, read_lines, read_recompute_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.layers import LayerPlan
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.texts import Message
+    from ms_tune.trace.recompute_log import RecomputeLog
+
+_SECTIONS = ("parallel_config", "recompute_config", "swap_config")
+_ANY = object()  # something is logged that cannot be foretold: the model's modules are not known
+_WHOLE_LAYERS = {"full recompute", "layer swap"}
+_COMM = "select comm recompute"
+_Wanted = dict[tuple[str, int], list[object]]
+
+
+class Verdict(str, Enum):
+    """Whether the job did what the config says."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    UNREADABLE = "unreadable"  # what can be read agrees, but not all of it can
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that the plan and a log do not agree on.
+
+    Args:
+        log: The log.
+        line: The line, from 1; None if a line is missing.
+        what: The line's name: ``Formative select_recompute``, ``full recompute``.
+        layer: The layer, for what is set layer by layer.
+        planned: What the plan has the framework say; None for nothing, an empty text where only that it says it is known.
+        logged: What it said; None for nothing.
+    """
+
+    log: Path
+    line: int | None
+    what: str
+    layer: int | None
+    planned: str | None
+    logged: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """One layer: what was planned for it and what logs say about it; ``agrees`` is None if no log speaks of its stage."""
+
+    plan: LayerPlan
+    planned: tuple[str, ...]
+    logged: tuple[str, ...]
+    agrees: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A plan beside the logs of a job.
+
+    Args:
+        plan: The plan.
+        logs: The logs that were read.
+        verdict: Whether they agree.
+        differences: All of them, in the order in which the framework logs.
+        unreadable: Lines that are damaged, or where a log ends early: the file, and the line from 1.
+        why: What explains the first difference, as far as that can be told.
+        layers: Every layer of the plan.
+    """
+
+    plan: NormalizedPlan
+    logs: tuple[RecomputeLog, ...]
+    verdict: Verdict
+    differences: tuple[Difference, ...]
+    unreadable: tuple[tuple[Path, int], ...]
+    why: tuple[Message, ...]
+    layers: tuple[LayerState, ...]
+
+
+def compare(
+    source: SourceFile, paths: Sequence[Path], framework_version: str | None = None, layers: int | None = None
+) -> Compared:
+    """Put a config's plan beside logs, which may be folders of them.
+
+    Args:
+        source: The config.
+        paths: Logs of ranks of one job.
+        framework_version: The release whose rules hold.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: The config is wrong.
+        TraceError: A log cannot be read, or none says anything about layers.
+        UnsupportedError: The config's framework does not log what it sets.
+    """
+    plan = normalize_source(source, framework_version, layers)
+    if plan.dialect == MINDSPEED_MS:
+        raise UnsupportedError(msg("against.dialect", dialect=plan.dialect))
+    logs = tuple(read_recompute_log(path) for path in chain.from_iterable(map(find_logs, paths)))
+    result = compare_plan(plan, logs)
+    if result.verdict is Verdict.DIFFERS:
+        others = _other_releases(source, plan, layers)
+        why = tuple(_reasons(result, source, others))
+        result = Compared(plan, logs, result.verdict, result.differences, result.unreadable, why, result.layers)
+    return result
+
+
+def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared:
+    """Put a plan beside logs that were read.
+
+    Raises:
+        TraceError: No log says anything about layers, although the plan does.
+    """
+    expected = read_lines(plan.log)
+    wanted = _wanted(plan, expected)
+    if (expected.lists or wanted) and not any(log.runs for log in logs):
+        silent = [log for log in logs if expected.lists or not log.framework]
+        if silent:
+            raise TraceError(
+                msg("against.nothing"), msg("against.nothing.hint"), path=silent[0].path, line=silent[0].lines
+            )
+    found: list[Difference] = []
+    unreadable: list[tuple[Path, int]] = []
+    covered: set[int] = set()
+    for log in logs:
+        one = _OneLog(plan, expected, wanted, log)
+        covered |= one.layers
+        found += one.differences()
+        unreadable += one.unreadable
+    if not covered:
+        covered = {layer.layer for layer in plan.layers}
+        found += [Difference(logs[0].path, None, what, layer, "", None) for what, layer in wanted] if logs else []
+    verdict = Verdict.DIFFERS if found else Verdict.UNREADABLE if unreadable else Verdict.SAME
+    states = tuple(_states(plan, wanted, logs, covered, found))
+    return Compared(plan, tuple(logs), verdict, tuple(found), tuple(dict.fromkeys(unreadable)), (), states)
+
+
+def _wanted(plan: NormalizedPlan, expected: LoggedRun) -> _Wanted:
+    """What has to be logged at each layer: the lines where they follow from the config, else that there is one."""
+    wanted: _Wanted = {key: [line.value for line in lines] for key, lines in expected.layers.items()}
+    static = plan.dialect == MINDFORMERS
+    exact = {what for what, _ in wanted}
+    if plan.matches is not None or exact - _WHOLE_LAYERS:
+        return wanted  # the model's modules are known
+    known = _WHOLE_LAYERS if exact or not static else set()
+    by_flag = static and (plan.formative or {}).get("layer_recompute") is True  # with swap on, this one logs nothing
+    for layer in plan.layers:
+        for what, patterns in _settings(layer, static=static):
+            if patterns and what not in known and not (by_flag and what == "full recompute"):
+                wanted[what, layer.layer] = [patterns[0] if what == "layer swap" else _ANY if patterns[0] else ""]
+    return wanted
+
+
+def _settings(layer: LayerPlan, *, static: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """What a layer's plan has the framework log, by the name that it logs it under."""
+    full = layer.recompute is Effect.FULL
+    yield "full recompute", [""] if full else []
+    if not full or not static:
+        yield "select recompute", layer.select_patterns
+        if static:  # the dynamic graph logs it only where the model is split
+            yield _COMM, layer.comm_patterns
+    yield "select recompute exclude" if static else "exclude recompute", layer.select_excludes
+    yield f"{_COMM} exclude", layer.comm_excludes
+    yield "layer swap", [str(swap.prefetch) if static else "" for swap in layer.swap if not swap.target]
+    yield "op_swap" if static else "select swap", [swap.target for swap in layer.swap if swap.target]
+
+
+class _OneLog:
+    """A plan beside one log.
+
+    Args:
+        plan: The plan.
+        expected: What its framework logs.
+        wanted: What has to be logged at each layer.
+        log: The log.
+    """
+
+    def __init__(self, plan: NormalizedPlan, expected: LoggedRun, wanted: _Wanted, log: RecomputeLog) -> None:
+        self._plan, self._expected, self._wanted, self._log = plan, expected, wanted, log
+        self._run = log.runs[-1] if log.runs else LoggedRun()
+        self._whole = plan.dialect == MINDFORMERS  # every rank of the static graph sets up all layers
+        self.layers = self._own()
+        self.unreadable = [(log.path, number) for number in self._run.damaged]
+
+    def _own(self) -> set[int]:
+        """The layers that the rank of this log has, as far as it can be told."""
+        every = {layer.layer for layer in self._plan.layers}
+        if self._whole or not self._plan.placement or len(self._plan.placement[0]) == 1:
+            return every if self._log.runs or not self._wanted else set()
+        spoken = {layer for _, layer in self._run.layers}
+        for stage in range(len(self._plan.placement[0])):
+            own = {layer.layer for layer in self._plan.layers if layer.stage == stage}
+            if spoken and spoken <= own:
+                return own
+        return spoken
+
+    def differences(self) -> list[Difference]:
+        """In the order in which the framework logs."""
+        if not self._log.runs:
+            return []
+        found = [*self._lists(), *self._set_lines()]
+        missing = [one for one in found if one.line is None]
+        if self._log.cut_off and missing and missing == found[-len(missing) :]:
+            # The file ends here, and up to its end it agrees: what would have followed is not known.
+            self.unreadable.append((self._log.path, self._log.lines))
+            found = found[: -len(missing)]
+        if missing and self._run.damaged and len(missing) == len(found):
+            found = []  # a damaged line may be the one that is missing
+        return found
+
+    def _lists(self) -> Iterator[Difference]:
+        path = self._log.path
+        for name in dict.fromkeys((*self._expected.lists, *(self._run.lists if self._whole else ()))):
+            planned, logged = self._expected.lists.get(name, ()), self._run.lists.get(name, ())
+            values = [line.value for line in planned]
+            wrong = next((line for line in logged if not line.damaged and line.value not in values), None)
+            if wrong is not None or (planned and not logged):
+                said = None if wrong is None else str(wrong.value)
+                yield Difference(
+                    path, wrong.number if wrong else None, name, None, str(values[0]) if values else None, said
+                )
+            elif planned and all(line.value not in values for line in logged):
+                self.unreadable.append((path, logged[0].number))
+
+    def _set_lines(self) -> Iterator[Difference]:
+        last = max((key[1] for key in (*self._wanted, *self._run.layers)), default=-1)
+        names = dict.fromkeys(key[0] for key in (*self._wanted, *self._run.layers))
+        for layer in range(last + 1):
+            for what in names:
+                if layer in self.layers or (what, layer) in self._run.layers:
+                    yield from self._set_line(what, layer)
+
+    def _set_line(self, what: str, layer: int) -> Iterator[Difference]:
+        planned, lines = self._wanted.get((what, layer), []), self._run.layers.get((what, layer), ())
+        free = not self._whole and what == _COMM  # nobody can foretell it
+        if free or (_ANY in planned and lines):
+            return
+        others = [line for line in lines if line.value not in planned]
+        wrong = next((line for line in others if not line.damaged), None)
+        if wrong is None and others:
+            self.unreadable.append((self._log.path, others[0].number))
+        elif wrong is not None or any(value not in [line.value for line in lines] for value in planned):
+            said = None if wrong is None else str(wrong.value)
+            text = "" if _ANY in planned else ", ".join(map(str, planned)) if planned else None
+            yield Difference(self._log.path, wrong.number if wrong else None, what, layer, text, said)
+
+
+def _states(
+    plan: NormalizedPlan, wanted: _Wanted, logs: Sequence[RecomputeLog], covered: set[int], found: Iterable[Difference]
+) -> Iterator[LayerState]:
+    wrong = {one.layer for one in found}
+    planned: dict[int, list[str]] = {}
+    logged: dict[int, dict[str, None]] = {}
+    for (what, layer), values in wanted.items():
+        planned.setdefault(layer, []).append(_shown(what, [value for value in values if value is not _ANY]))
+    for log in logs:
+        for (what, layer), lines in (log.runs[-1].layers if log.runs else {}).items():
+            logged.setdefault(layer, {})[_shown(what, [line.value for line in lines])] = None
+    for one in plan.layers:
+        number = one.layer
+        agrees = number not in wrong if number in covered else None
+        yield LayerState(one, tuple(planned.get(number, ())), tuple(logged.get(number, ())), agrees)
+
+
+def _shown(what: str, values: Sequence[object]) -> str:
+    texts = [str(value) for value in values if value != ""]
+    return f"{what}: {' | '.join(texts)}" if texts else what
+
+
+def _other_releases(
+    source: SourceFile, plan: NormalizedPlan, layers: int | None
+) -> Iterator[tuple[str, Callable[[], NormalizedPlan | None]]]:
+    def made(version: str) -> Callable[[], NormalizedPlan | None]:
+        def make() -> NormalizedPlan | None:
+            try:
+                return normalize_source(source, version, layers)
+            except MsTuneError:
+                return None
+
+        return make
+
+    return ((version, made(version)) for version in VERSIONS if version != plan.framework_version)
+
+
+def _reasons(
+    result: Compared, source: SourceFile, others: Iterable[tuple[str, Callable[[], NormalizedPlan | None]]]
+) -> Iterator[Message]:
+    """What explains the first difference, what is most certain first."""
+    first = result.differences[0]
+    log = next(one for one in result.logs if one.path == first.log)
+    run = log.runs[-1] if log.runs else LoggedRun()
+    if result.plan.failure is not None:
+        yield msg("against.why.refused", version=result.plan.framework_version)
+    yield from _given(run, source.data)
+    yield from _placement(result.plan, run)
+    if len(run.layers.get((first.what, -1 if first.layer is None else first.layer), ())) > 1:
+        yield msg("against.why.twice", what=first.what, layer=first.layer)
+    for number, earlier in enumerate(log.runs[:-1], start=1):
+        before = type(log)(log.path, log.rank, (earlier,), log.lines, log.framework)
+        if compare_plan(result.plan, [before]).verdict is Verdict.SAME:
+            yield msg("against.why.earlier", number=number, count=len(log.runs), line=min(earlier.numbers))
+            break
+    for version, make in others:
+        other = make()
+        if other is not None and other.dialect == result.plan.dialect and _agrees(other, result.logs):
+            yield msg("against.why.release", version=version, planned=result.plan.framework_version)
+            break
+    if first.layer is not None and run.lists and first.what != "full recompute":
+        yield msg("against.why.modules")
+    if not log.runs:
+        yield msg("against.why.silent")
+
+
+def _agrees(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> bool:
+    try:
+        return compare_plan(plan, logs).verdict is Verdict.SAME
+    except TraceError:
+        return False
+
+
+def _given(run: LoggedRun, data: Mapping[object, object]) -> Iterator[Message]:
+    """Values of the config that the job had otherwise: another file, or its command line."""
+    for section in _SECTIONS:
+        line, written = run.given.get(section), data.get(section)
+        if line is None or not isinstance(line.value, dict) or not isinstance(written, dict):
+            continue
+        for key, value in written.items():
+            if key in line.value and line.value[key] != value:
+                given = line.value[key]
+                yield msg("against.why.given", key=f"{section}.{key}", given=given, written=value, line=line.number)
+
+
+def _placement(plan: NormalizedPlan, run: LoggedRun) -> Iterator[Message]:
+    lines = run.lists.get(PLACEMENT, ())
+    rows = next((line.value for line in lines if not line.damaged), None)
+    if plan.placement is None:
+        return
+    if rows is None:
+        spoken = {layer for _, layer in run.layers}
+        if spoken and max(spoken) >= len(plan.layers):
+            yield msg("against.why.layers", logged=max(spoken) + 1, planned=len(plan.layers))
+        return
+    if not _is_table(rows) or rows == [list(row) for row in plan.placement]:
+        return
+    assert isinstance(rows, list)  # noqa: S101 - just seen
+    logged, planned = sum(map(sum, rows)), sum(map(sum, plan.placement))
+    if logged != planned:
+        yield msg("against.why.layers", logged=logged, planned=planned)
+    if (len(rows), len(rows[0])) != (len(plan.placement), len(plan.placement[0])):
+        names = {"stages": len(rows[0]), "chunks": len(rows)}
+        yield msg("against.why.stages", **names, planned=len(plan.placement[0]), planned_chunks=len(plan.placement))
+    else:
+        base = logged // (len(rows) * len(rows[0]))
+        yield msg("against.why.offset", offset=[[count - base for count in row] for row in rows])
+
+
+def _is_table(rows: object) -> bool:
+    return (
+        isinstance(rows, list)
+        and bool(rows)
+        and all(isinstance(row, list) and row and all(isinstance(one, int) for one in row) for row in rows)
+        and len({len(row) for row in rows}) == 1
+    )

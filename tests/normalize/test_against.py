@@ -1,0 +1,323 @@
+"""A config beside the logs of a job: the same, different and why, or not readable."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.config.source import parse_source
+from ms_tune.errors import TraceError, UnsupportedError
+from ms_tune.normalize.against import Compared, Verdict, compare
+from ms_tune.normalize.source import normalize_source
+from ms_tune.texts import Language, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """\
+use_legacy: False
+run_mode: train
+trainer: {}
+parallel_config: {pipeline_stage: 2}
+model: {model_config: {model_type: qwen3, architectures: [Qwen3ForCausalLM], num_hidden_layers: 6, offset: 0}}
+recompute_config:
+  recompute: [1, 0]
+  select_recompute: {'mlp\\.activation_func\\.silu': [2, 2]}
+  select_comm_recompute: {'input_layernorm\\.norm': [3, 1]}
+"""
+DYNAMIC = """\
+parallelism: {pipeline_parallel: 2}
+training: {steps: 10}
+lr_scheduler: {type: ConstantWarmUpLR}
+train_dataset: {dataloader: {type: HFDataLoader}}
+model: {model_type: deepseek_v3, num_hidden_layers: 8, first_k_dense_replace: 2}
+recompute: {mode: full, full_recompute_layer: ['0-2', '6']}
+"""
+PLACE = "mindformers./output/log[mindformers/parallel_core/training_graph/transformer/utils.py:172]"
+
+
+def lines_of(config: str, version: str = "1.9") -> list[str]:
+    return list(normalize_source(parse_source(config, __import__("pathlib").Path("c.yaml")), version).log)
+
+
+def prefixed(line: str) -> str:
+    return f"2026-11-21 00:03:32,914 - {PLACE} - INFO - {line}"
+
+
+def as_log(lines: list[str], *, more: bool = True) -> str:
+    ends = [prefixed("Create loss wrapper"), "{ Epoch:[  1/  2], step:[    2/   10], loss: 10.2 }"] if more else []
+    return "\n".join([*map(prefixed, ["..........Init Config..........", *lines]), *ends, ""])
+
+
+def against(folder: Path, config: str, *logs: str, version: str = "1.9") -> Compared:
+    paths = [folder / f"worker_{number}.log" for number in range(len(logs))]
+    for path, text in zip(paths, logs, strict=True):
+        path.write_text(text)
+    return compare(parse_source(config, folder / "c.yaml"), paths, version)
+
+
+def why(result: Compared) -> str:
+    return " ".join(render(reason, Language.EN) for reason in result.why)
+
+
+def changed(config: str, old: str, new: str) -> str:
+    assert old in config
+    return config.replace(old, new)
+
+
+def test_the_same(tmp_path: Path) -> None:
+    lines = lines_of(CONFIG)
+    assert sum(line.startswith("Set ") for line in lines) == 7
+    result = against(tmp_path, CONFIG, as_log(lines), as_log(lines))
+    assert (result.verdict, result.differences, result.unreadable, result.why) == (Verdict.SAME, (), (), ())
+    assert [state.logged[0] for state in result.layers if state.logged][:2] == [
+        "full recompute",
+        "select recompute: mlp.activation_func.silu",
+    ]
+    assert all(state.agrees for state in result.layers)
+    assert [log.rank for log in result.logs] == [0, 1]
+
+
+def test_the_prefix_of_info_log_and_patterns_with_single_backslashes(tmp_path: Path) -> None:
+    text = "\n".join(
+        f"[INFO] 2026-11-21 00:03:32,914 [mindformers/x.py:1] __init__: {line}" for line in lines_of(CONFIG)
+    )
+    assert against(tmp_path, CONFIG, text.replace("\\\\", "\\") + "\n\n[INFO] end\n").verdict is Verdict.SAME
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "reason"),
+    [
+        (
+            "num_hidden_layers: 6",
+            "num_hidden_layers: 8",
+            "num_layers per stage",
+            "the job had 8 layers, the config has 6",
+        ),
+        ("pipeline_stage: 2", "pipeline_stage: 3", "num_layers per stage", "the job had 3 stages of 1 chunks"),
+        ("offset: 0", "offset: [1, -1]", "num_layers per stage", "the job's offset was [[1, -1]]"),
+        ("recompute: [1, 0]", "recompute: [1, 1]", "Formative layer_recompute", "the log does not tell"),
+        ("[2, 2]", "[2, 3]", "Formative select_recompute", "the log does not tell"),
+    ],
+)
+def test_another_config(  # noqa: PLR0913, PLR0917 - a case
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, what: str, reason: str
+) -> None:
+    log = as_log(lines_of(changed(CONFIG, old, new)))
+    result = against(tmp_path, CONFIG, log)
+    assert (result.verdict, result.differences[0].what) == (Verdict.DIFFERS, what)
+    assert (
+        result.differences[0].line
+        == log.split("\n").index(next(one for one in log.split("\n") if f"- {what}:" in one)) + 1
+    )
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    arguments = [
+        "normalize-recompute",
+        "--against",
+        str(tmp_path),
+        str(tmp_path / "c.yaml"),
+        "--framework-version",
+        "1.9",
+    ]
+    assert main(arguments) == 1
+    assert reason in capsys.readouterr().out
+
+
+def test_a_value_that_was_overruled(tmp_path: Path) -> None:
+    lines = lines_of(changed(CONFIG, "recompute: [1, 0]", "recompute: [1, 1]"))
+    given = "initial recompute_config from dict: {'recompute': [1, 1], 'select_recompute': False, 'mp_comm_recompute': True}"
+    result = against(tmp_path, CONFIG, as_log([given, *lines]))
+    assert "the job had recompute_config.recompute = [1, 1] (line 2), the file says [1, 0]" in why(result)
+
+
+def test_the_rules_of_another_release(tmp_path: Path) -> None:
+    result = against(tmp_path, CONFIG, as_log(lines_of(CONFIG, "1.6")))
+    assert result.verdict is Verdict.DIFFERS
+    assert "try --framework-version 1.6" in why(result)
+
+
+def test_several_runs_in_one_file(tmp_path: Path) -> None:
+    right, wrong = as_log(lines_of(CONFIG)), as_log(lines_of(changed(CONFIG, "[1, 0]", "[2, 0]")))
+    result = against(tmp_path, CONFIG, wrong + wrong + right)
+    assert (result.verdict, len(result.logs[0].runs)) == (Verdict.SAME, 3)
+    result = against(tmp_path, CONFIG, right + wrong)
+    assert result.verdict is Verdict.DIFFERS
+    assert "set-up 1 of 2 in this log, from line 2, is what the config says" in why(result)
+
+
+def test_a_missing_line(tmp_path: Path) -> None:
+    lines = lines_of(CONFIG)
+    without = [line for line in lines if line != "Set select recompute on at layer 3: mlp.activation_func.silu"]
+    assert len(without) == len(lines) - 1
+    result = against(tmp_path, CONFIG, as_log(without))
+    (one,) = result.differences
+    assert (one.line, one.what, one.layer, one.logged) == (None, "select recompute", 3, None)
+    assert [state.agrees for state in result.layers] == [True, True, True, False, True, True]
+
+
+def test_ranks_that_write_into_one_file(tmp_path: Path) -> None:
+    lines = list(map(prefixed, ["..........Init Config..........", *lines_of(CONFIG)]))
+    twice = [line for line in lines for _ in range(8)]
+    assert against(tmp_path, CONFIG, "\n".join([*twice, "end", ""])).verdict is Verdict.SAME
+    shifted = [*lines[:9], *lines[:5], *lines[9:14], *lines[5:], *lines[14:], "end", ""]
+    assert against(tmp_path, CONFIG, "\n".join(shifted)).verdict is Verdict.SAME
+
+
+def test_lines_that_ran_into_each_other(tmp_path: Path) -> None:
+    text = as_log(lines_of(CONFIG))
+    glued = text.replace("mlp.activation_func.silu\n", "mlp.activation_func.si", 1)
+    result = against(tmp_path, CONFIG, glued)
+    line = glued[: glued.index("func.si2026")].count("\n") + 1
+    assert (result.verdict, [number for _, number in result.unreadable]) == (Verdict.UNREADABLE, [line])
+    # The same line once more, whole: of another rank.
+    again = as_log(lines_of(CONFIG)[8:])
+    assert again.startswith("2026")
+    assert against(tmp_path, CONFIG, glued + again.split("\n", 1)[1]).verdict is not Verdict.DIFFERS
+
+
+def test_every_place_to_cut_off(tmp_path: Path) -> None:
+    """Whatever is left of a log, it never differs; what is missing is said with the line."""
+    text = as_log(lines_of(CONFIG), more=False)
+    for end in range(len(prefixed("..........Init Config..........")) + 1, len(text) - 1, 7):
+        last = text[:end].count("\n") + (text[end - 1] != "\n")
+        if "] - INFO - num_layers per stage: " not in text[:end]:
+            with pytest.raises(TraceError) as caught:
+                against(tmp_path, CONFIG, text[:end])
+            assert caught.value.line == last
+            continue
+        result = against(tmp_path, CONFIG, text[:end])
+        assert result.verdict is Verdict.UNREADABLE, (text[:end][-200:], result.differences)
+        assert last - 1 <= result.unreadable[-1][1] <= last
+
+
+def test_every_changed_number(tmp_path: Path) -> None:
+    """A digit of any line about layers that is another one makes a difference."""
+    lines = lines_of(CONFIG)
+    for number, line in enumerate(lines):
+        for place, sign in enumerate(line):
+            if sign.isdigit() and "fc" not in line[max(0, place - 2) : place]:
+                other = line[:place] + str((int(sign) + 1) % 10) + line[place + 1 :]
+                result = against(tmp_path, CONFIG, as_log([*lines[:number], other, *lines[number + 1 :]]))
+                assert result.verdict is Verdict.DIFFERS, other
+
+
+def test_ranks_that_log_their_own_layers(tmp_path: Path) -> None:
+    lines = lines_of(DYNAMIC, "2.1")
+    assert lines == [f"Set full recompute at layer {layer}" for layer in (0, 1, 2, 6)]
+    first = as_log(["Applying parallelism to model...", *lines[:3]])
+    result = against(tmp_path, DYNAMIC, first, version="2.1")
+    assert result.verdict is Verdict.SAME
+    assert [state.agrees for state in result.layers] == [True] * 4 + [None] * 4
+    second = as_log(["Applying parallelism to model...", *lines[3:]])
+    result = against(tmp_path, DYNAMIC, first, second, version="2.1")
+    assert result.verdict is Verdict.SAME
+    assert all(state.agrees for state in result.layers)
+    other = as_log(["Applying parallelism to model...", "Set full recompute at layer 7"])
+    result = against(tmp_path, DYNAMIC, first, other, version="2.1")
+    assert [(one.layer, one.logged) for one in result.differences] == [(6, None), (7, "")]
+
+
+def test_a_dynamic_job_that_recomputes_nothing(tmp_path: Path) -> None:
+    log = as_log(["Applying parallelism to model..."])
+    result = against(tmp_path, changed(DYNAMIC, "pipeline_parallel: 2", "pipeline_parallel: 1"), log, version="2.1")
+    assert [one.layer for one in result.differences] == [0, 1, 2, 6]
+    assert "the log says nothing of it" in why(result)
+
+
+def test_a_model_that_is_not_known(tmp_path: Path) -> None:
+    config = changed(CONFIG, "model_type: qwen3, architectures: [Qwen3ForCausalLM]", "model_type: mine")
+    lines = lines_of(CONFIG)
+    assert against(tmp_path, config, as_log(lines)).verdict is Verdict.SAME
+    result = against(tmp_path, config, as_log([line for line in lines if "silu" not in line or "Set" not in line]))
+    assert {(one.what, one.planned) for one in result.differences} == {("select recompute", "")}
+
+
+def test_files_that_say_nothing(tmp_path: Path) -> None:
+    for text in ("", "hello\n" * 3, as_log([])):
+        with pytest.raises(TraceError) as caught:
+            against(tmp_path, CONFIG, text)
+        assert caught.value.line == text.count("\n")
+    with pytest.raises(TraceError, match="cannot read"):
+        compare(parse_source(CONFIG, tmp_path / "c.yaml"), [tmp_path / "gone.log"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TraceError, match="no log in this folder"):
+        compare(parse_source(CONFIG, tmp_path / "c.yaml"), [tmp_path / "empty"])
+
+
+def test_another_dialect(tmp_path: Path) -> None:
+    config = (
+        "parallel_config: {pipeline_model_parallel_size: 1}\nmodel_config: {num_layers: 2}\n"
+        "training_config: {training_iters: 1}\noptimizer_config: {}\ndataset_config: {}\n"
+    )
+    with pytest.raises(UnsupportedError, match="does not log"):
+        against(tmp_path, config, "x\n", version="r0.1.0")
+
+
+def test_hostile_lines(tmp_path: Path) -> None:
+    bad = [
+        "Formative layer_recompute: " + "[" * 5000,
+        "Formative select_recompute: __import__('os').system('touch pwned')",
+        "Set full recompute at layer 999999999999999999999",
+        "Set \x00 at layer \x1b[31m",
+        "Formative layer_recompute: " + "9" * 100_000,
+    ]
+    result = against(tmp_path, CONFIG, as_log([*bad, *lines_of(CONFIG)]))
+    assert result.verdict is not Verdict.SAME
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_long_log_is_streamed(tmp_path: Path) -> None:
+    """200 MB in a few seconds and a few megabytes; a line without an end is no trouble either."""
+    file = tmp_path / "worker_0.log"
+    step = (
+        "2026-11-21 00:03:32,914 - mindformers - INFO - { Epoch:[  1/  2], step:[    2/   10], loss: 10.2 }\n" * 10_000
+    )
+    with file.open("w") as log:
+        log.write(as_log(lines_of(CONFIG)))
+        log.write("x" * 3_000_000)
+        for _ in range(190):
+            log.write(step)
+    tracemalloc.start()
+    begin = time.process_time()
+    result = compare(parse_source(CONFIG, tmp_path / "c.yaml"), [file], "1.9")
+    seconds, peak = time.process_time() - begin, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert result.verdict is Verdict.SAME
+    assert result.logs[0].lines > 1_900_000
+    assert peak < 64 * 1024**2
+    assert seconds < 20
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "worker_3.log").write_text(as_log(lines_of(changed(CONFIG, "[1, 0]", "[1, 1]"))))
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    words = [
+        "normalize-recompute",
+        "--json",
+        "--framework-version",
+        "1.9",
+        "--against",
+        str(tmp_path),
+        str(tmp_path / "c.yaml"),
+    ]
+    assert main(words) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert list(result) == [
+        "version", "verdict", "dialect", "framework_version", "logs", "differences", "why", "unreadable", "layers",
+    ]  # fmt: skip
+    assert result["logs"] == [{"file": str(tmp_path / "worker_3.log"), "rank": 3, "runs": 1, "line": 2}]
+    assert result["differences"][0] == {
+        "file": str(tmp_path / "worker_3.log"),
+        "line": 6,
+        "what": "Formative layer_recompute",
+        "layer": None,
+        "planned": "[[1, 0]]",
+        "logged": "[[1, 1]]",
+    }
+    assert [layer["agrees"] for layer in result["layers"]] == [True, True, True, False, True, True]
+    assert main([*words, "--stage", "0"]) == 2
