@@ -1,7 +1,7 @@
 """The cells and operators of the layers of the models that MindFormers trains, looked up by model and release.
 
 Which operators a layer has depends on the model's settings: a model has variants, and of several kinds of layers the one
-without experts comes first. The data are in :mod:`ms_tune.frameworks.tree_data`.
+without experts comes first. The data are in ``frameworks/data/trees.json``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.tree_data import DYNAMIC_MODELS, MODELS, PARTS
+from ms_tune.frameworks.data import all_at, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
 _INSIDE = "transformer_layer"  # the layer inside a layer that predicts further tokens
 _AHEAD = "mtp"  # marks the layers that predict further tokens, beside each variant
@@ -63,9 +63,9 @@ class LayerModel:
 
 @cache
 def read_tree(number: int) -> Tree:
-    """A cell by its number in :data:`~ms_tune.frameworks.tree_data.PARTS`: operators, then child cells as name=number."""
+    """A cell by its number in the data's ``parts``: operators, then child cells as name=number."""
     tree = Tree()
-    for word in PARTS[number].split():
+    for word in load("trees")["parts"][number].split():
         name, child, part = word.partition("=")
         if child:
             tree.cells.append((name, read_tree(int(part))))
@@ -106,7 +106,7 @@ def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool,
     Returns:
         None if the layers of this model are not known for this release.
     """
-    known = _of_release(MODELS.get(name, {}), release)
+    known = all_at(load("trees")["static"].get(name, {}), release)
     if not known:
         return None
     numbers = sorted({number for kinds in known.values() for number in kinds})
@@ -130,19 +130,10 @@ def bare_model(name: str) -> LayerModel:
 
 def dynamic_model(name: str, release: str, experts: tuple[bool, ...] = ()) -> LayerModel | None:
     """A model of the dynamic graph, None if its layers are not known; ``experts`` tells which layers have them."""
-    known = _of_release(DYNAMIC_MODELS.get(name, {}), release)
+    known = all_at(load("trees")["dynamic"].get(name, {}), release)
     if not known:
         return None
     trees = tuple(map(read_tree, known[""]))
     kinds = tuple(tree for tree in trees if _INSIDE not in dict(tree.cells))
     found = LayerModel(name, kinds, trees, experts)
     return _predicting(found, trees[-1]) if len(kinds) < len(trees) else found
-
-
-def _of_release(variants: Mapping[str, Mapping[str, Sequence[int]]], release: str) -> dict[str, Sequence[int]]:
-    return {
-        variant: kinds
-        for variant, releases in variants.items()
-        for these, kinds in releases.items()
-        if release in these.split()
-    }

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from ms_tune.frameworks.tree_data import MODELS
+from ms_tune.frameworks.data import load
 from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
 from ms_tune.layers.mindformers.trees import ahead_lines, find, find_unmatched, layer_lines, narrowed
 from ms_tune.layers.patterns import full_match, is_risky
@@ -69,7 +69,7 @@ def test_patterns_that_explode_are_not_tried() -> None:
 
 
 def test_every_model_has_a_layer_with_a_norm() -> None:
-    for name, variants in MODELS.items():
+    for name, variants in load("trees")["static"].items():
         for variant in variants:
             tree = model(name, variant).tree(0)
             assert tree is not None

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from ms_tune.frameworks.data import load
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import names
-from ms_tune.frameworks.keys.mindspore_context import DEPRECATED, NESTED, PARALLEL_DEPRECATED, REMOVED, SKIPPED
 from ms_tune.lint.checks.parallel_values import _DEMANDS  # the table itself is what is compared
 
+TOLD = load("mindspore_context")
+DEPRECATED, NESTED, REMOVED, SKIPPED = (TOLD[name] for name in ("deprecated", "nested", "removed", "skipped"))
+PARALLEL_DEPRECATED = TOLD["parallel_deprecated"]
 SITE = Path(os.environ.get("MS_TUNE_SITE_PACKAGES", sysconfig.get_path("purelib"))) / "mindspore"
 pytestmark = pytest.mark.skipif(not (SITE / "context.py").is_file(), reason="MindSpore is not installed")
 # Keys with a warning of their own in `set_context`, which stand in no table there.

@@ -35,7 +35,7 @@ parallelism: {pipeline_parallel: 2}
 training: {steps: 10}
 lr_scheduler: {type: ConstantWarmUpLR}
 train_dataset: {dataloader: {type: HFDataLoader}}
-model: {model_type: deepseek_v3, num_hidden_layers: 8, first_k_dense_replace: 2}
+model: {model_type: deepseek_v3, num_hidden_layers: 8, num_nextn_predict_layers: 0}
 recompute: {mode: full, full_recompute_layer: ['0-2', '6']}
 """
 PLACE = "mindformers./output/log[mindformers/parallel_core/training_graph/transformer/utils.py:172]"
@@ -212,7 +212,9 @@ def test_ranks_that_log_their_own_layers(tmp_path: Path) -> None:
     first = as_log(["Applying parallelism to model...", *lines[:3]])
     result = against(tmp_path, DYNAMIC, first, version="2.1")
     assert result.verdict is Verdict.SAME
-    assert [state.agrees for state in result.layers] == [True] * 4 + [None] * 4
+    assert [state.agrees for state in result.layers] == [True] * 4 + [
+        None
+    ] * 5  # the last one predicts: its class has one such layer
     second = as_log(["Applying parallelism to model...", *lines[3:]])
     result = against(tmp_path, DYNAMIC, first, second, version="2.1")
     assert result.verdict is Verdict.SAME

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.oracle import wheels
+from tests.oracle import make_trees, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,12 +42,32 @@ def histories(by_release: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
     }
 
 
+def trees() -> dict[str, Any]:
+    """The cells and operators of one layer of every model; takes a quarter of an hour, and MindSpore."""
+    parts, known = make_trees.trees({release: _wheel(release) for release in wheels.RELEASES})
+    releases = list(wheels.RELEASES)
+    return {"parts": parts} | {
+        kind: {
+            model: {
+                variant: history({release: numbers.get(release, GONE) for release in releases})
+                for variant, numbers in variants.items()
+            }
+            for model, variants in models.items()
+        }
+        for kind, models in known.items()
+    }
+
+
+def _wheel(release: str) -> Path:
+    found = wheels.wheel(release)
+    if isinstance(found, str):
+        raise SystemExit(found)
+    return found
+
+
 def ask(release: str) -> dict[str, Any]:
     """What a release says of models."""
-    wheel = wheels.wheel(release)
-    if isinstance(wheel, str):
-        raise SystemExit(wheel)
-    command = [sys.executable, "-m", "tests.oracle.facts_child", str(wheel)]
+    command = [sys.executable, "-m", "tests.oracle.facts_child", str(_wheel(release))]
     answer = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, Any] = json.loads(answer)
     return found
@@ -99,6 +119,9 @@ def models() -> dict[str, Any]:
 
 def text(value: object, depth: int = 0) -> str:
     """JSON with one fact a line: a mapping whose values are mappings of mappings is spread out, others are not."""
+    if _spread(value, depth):
+        assert isinstance(value, list)
+        return "[\n  " + ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n ]"
     inside = isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
     if not inside or value == GONE or _is_history(value):
         return json.dumps(value, ensure_ascii=False)
@@ -108,11 +131,16 @@ def text(value: object, depth: int = 0) -> str:
     return "{\n" + ",\n".join(lines) + "\n" + " " * depth + "}"
 
 
+def _spread(value: object, depth: int) -> bool:
+    """Whether a list has a line for each item."""
+    return isinstance(value, list) and depth == 1 and len(value) > 10
+
+
 def _is_history(value: object) -> bool:
     return isinstance(value, dict) and all(key[:1].isdigit() for key in value)
 
 
-MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"models": models}
+MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"models": models, "trees": trees}
 
 
 def main(names: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
-"""Writes ``ms_tune/frameworks/tree_data.py``: the cells and operators of one layer of every model that MindFormers trains.
+"""The cells and operators of one layer of every model that MindFormers trains, for ``frameworks/data/trees.json``.
 
-Run it where MindSpore is installed: ``python tests/oracle/make_trees.py``. The wheels of all releases are fetched and
+Part of :mod:`tests.oracle.make_frameworks`, to be run where MindSpore is installed. The wheels of all releases are fetched and
 unpacked, and each model of each is built on the CPU, with small sizes, in a process of its own; its layers are then
 taken from the real networks. ``hyper_parallel``, which the releases from 2.0 on import and no package index has in the
 version they need, is replaced by objects that do nothing: it takes no part in what a layer consists of.
@@ -18,7 +18,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import textwrap
 import zipfile
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -28,10 +27,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _ROOT = Path(__file__).parents[2]
-_OUTPUT = _ROOT / "ms_tune" / "layers" / "tree_data.py"
 _CONFIGS = "1.9"  # the release that has a config for every model, for those that lack one
 _SMALL: dict[str, Any] = {
     "vocab_size": 128,
@@ -332,27 +330,30 @@ class _Parts:
         return self.texts.index(text)
 
 
-Known = dict[str, dict[str, dict[str, tuple[int, ...]]]]
+Known = dict[str, dict[str, dict[str, list[int]]]]
 
 
-def main() -> None:
-    """Build every variant of every model of every release, each in a child process, and write the file."""
-    sys.path.insert(0, str(_ROOT))
-    wheels = import_module("tests.oracle.wheels")
+def trees(wheels: Mapping[str, Path]) -> tuple[list[str], dict[str, Known]]:
+    """The cells of every variant of every model of every release, each built in a child process.
+
+    Returns:
+        The cells (operators, then child cells as name=number), and by model, variant and release the numbers of its kinds of
+        layers, the one without experts first.
+    """
     parts = _Parts()
     known: dict[str, Known] = {"static": {}, "dynamic": {}}
     with tempfile.TemporaryDirectory() as folder:
-        for release in wheels.RELEASES:
-            with zipfile.ZipFile(wheels.wheel(release)) as archive:
+        for release, wheel in wheels.items():
+            with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(Path(folder, release))
-        for release in wheels.RELEASES:
+        for release in wheels:
             for task in _tasks(release):
                 kind, model = task
                 models: Known = known["dynamic" if kind == "dynamic" else "static"]
                 for variant, kinds in _ask(Path(folder), release, task).items():
-                    numbers = tuple(dict.fromkeys(map(parts.number, kinds)))
+                    numbers = list(dict.fromkeys(map(parts.number, kinds)))
                     models.setdefault(model, {}).setdefault(variant, {})[release] = numbers
-    _OUTPUT.write_text(_text(parts.texts, known))
+    return parts.texts, known
 
 
 def _ask(folder: Path, release: str, task: tuple[str, str]) -> dict[str, list[Shape]]:
@@ -374,41 +375,6 @@ def _ask(folder: Path, release: str, task: tuple[str, str]) -> dict[str, list[Sh
     return found
 
 
-def _text(parts: Sequence[str], known: dict[str, Known]) -> str:
-    lines = [
-        '"""The cells and operators of one layer of every model that MindFormers trains, release by release.',
-        "",
-        "Made by ``tests/oracle/make_trees.py``, which tells how; the notation is that of",
-        ":func:`ms_tune.layers.tree.read_tree`.",
-        '"""',
-        "",
-        "# Cells: operators, then child cells as name=number.",
-        "PARTS = (",
-    ]
-    for number, text in enumerate(parts):
-        pieces = textwrap.wrap(text, 105, break_long_words=False, break_on_hyphens=False) or [""]
-        quoted = [json.dumps(piece + " " * (piece is not pieces[-1])) for piece in pieces]
-        if len(quoted) == 1:
-            lines.append(f"    {quoted[0]},  # {number}")
-        else:
-            lines += ["    (", *(f"        {piece}" for piece in quoted), f"    ),  # {number}"]
-    lines += [")", "", "# Model, variant, releases -> its kinds of layers, the one without experts first."]
-    for name, models in known.items():
-        title = {"static": "MODELS", "dynamic": "DYNAMIC_MODELS"}[name]
-        lines.append(f"{title}: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {{")
-        for model, variants in models.items():
-            lines.append(f"    {json.dumps(model)}: {{")
-            for variant, releases in variants.items():
-                same: dict[tuple[int, ...], list[str]] = {}
-                for release, numbers in releases.items():
-                    same.setdefault(numbers, []).append(release)
-                inner = ", ".join(f'"{" ".join(them)}": {numbers!r}' for numbers, them in same.items())
-                lines.append(f"        {json.dumps(variant)}: {{{inner}}},")
-            lines.append("    },")
-        lines.append("}")
-    return "\n".join(lines) + "\n"
-
-
 def _child(kind: str, model: str, folder: str, release: str) -> dict[str, list[Shape]]:
     """The layers of every variant of a model of the release that is running."""
     sys.meta_path.insert(0, _Finder())
@@ -425,7 +391,4 @@ def _child(kind: str, model: str, folder: str, release: str) -> dict[str, list[S
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(_child(*sys.argv[1:5])))  # noqa: T201 - read by the parent process
-    else:
-        main()
+    print(json.dumps(_child(*sys.argv[1:5])))  # noqa: T201 - read by the parent process

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from ms_tune.frameworks.data import all_at, load
 from ms_tune.frameworks.releases import served_version
-from ms_tune.frameworks.tree_data import MODELS
 from ms_tune.layers.tree import Tree, dynamic_model, layer_model, read_tree
 from tests.oracle import make_trees
 
@@ -58,11 +58,11 @@ def test_real_layers(kind: str, model: str, tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(site)},
     )
     variants = json.loads(done.stdout.splitlines()[-1])
-    assert set(variants) == {name for name, known in MODELS[model].items() if any(RELEASE in key for key in known)}
+    known = all_at(load("trees")["static"][model], RELEASE)
+    assert set(variants) == set(known)
     for name, kinds in variants.items():
-        (numbers,) = (numbers for key, numbers in MODELS[model][name].items() if RELEASE in key)
         expected = list(dict.fromkeys(text(as_tree(kind)) for kind in kinds))
-        assert [text(read_tree(number)) for number in numbers] == expected
+        assert [text(read_tree(number)) for number in known[name]] == expected
 
 
 @pytest.mark.parametrize(

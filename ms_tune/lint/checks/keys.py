@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import by_section, names, tables
+from ms_tune.frameworks.keys import by_section, names, open_sections, tables
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
 
@@ -62,11 +62,10 @@ def unexpected(context: Context) -> Iterator[Violation]:
 
 def unexpected_anywhere(context: Context) -> Iterator[Violation]:
     """The same for the dynamic graph of one ``version``: every section but the open ones takes no other key."""
-    from ms_tune.frameworks.keys.pynative import OPEN  # noqa: PLC0415 - a large table, which other dialects do without
-
+    free = open_sections(Dialect.MINDFORMERS_PYNATIVE)
     for section, known in sorted(by_section(Dialect.MINDFORMERS_PYNATIVE, str(context.options["version"])).items()):
         value = context.source.get(section)
-        if section not in OPEN and isinstance(value, dict):
+        if section not in free and isinstance(value, dict):
             yield from _unexpected(section, value, frozenset(known))
 
 

@@ -142,7 +142,7 @@ def _is_off(context: Context, problem: Problem) -> bool:
 def unmatched(context: Context) -> Iterator[Violation]:
     """A pattern that finds no operator in any layer of the model, or in a cell it is for, if its layers are known.
 
-    :mod:`ms_tune.frameworks.tree_data` has the cells and operators of the layers of every model that MindFormers trains.
+    ``frameworks/data/trees.json`` has the cells and operators of the layers of every model that MindFormers trains.
     """
     named = [context.get(f"{_SECTION}.{key}") for key in KEYS[1:]] + [context.get("swap_config.op_swap")]
     if not any(named):

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.keys.mindspore_context import DEPRECATED, NESTED, PARALLEL_DEPRECATED, REMOVED, SKIPPED
+from ms_tune.frameworks.data import load
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.mint_names import counterpart, parameter_names
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Context
     from ms_tune.lint.python_code.module import Module
 
+# What MindSpore 2.9 says of the keys of its two functions: what takes the place of each, if anything does
+# (``mindspore/context.py``, ``parallel/_auto_parallel_context.py``).
+_TOLD = load("mindspore_context")
 _SET_CONTEXT = ("mindspore.set_context",)
 _SET_PARALLEL = "mindspore.set_auto_parallel_context"
 _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
@@ -90,14 +93,14 @@ def deprecated(context: Context) -> Iterator[Violation]:
     """Keys of ``set_context`` and ``set_auto_parallel_context`` that are on their way out."""
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
-        if table is PARALLEL_DEPRECATED:
+        if table is _TOLD["parallel_deprecated"]:
             function = "set_auto_parallel_context"
         elif keyword.arg in ("deterministic", "pynative_synchronize") and _constant(keyword) not in (False, "OFF"):
             continue  # found for what it does
         else:
             function = "set_context"
         instead = table.get(str(keyword.arg))
-        if instead is None or keyword.arg in NESTED:
+        if instead is None or keyword.arg in _TOLD["nested"]:
             continue  # unknown here, or refused
         params = {"function": function, "setting": str(keyword.arg), "instead": instead}
         yield Violation((), "default" if instead else "gone", params, span=module.span(keyword))
@@ -107,7 +110,7 @@ def skipped(context: Context) -> Iterator[Violation]:
     """Keys of ``set_context`` that MindSpore warns of and does not read."""
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
-        if table is DEPRECATED and keyword.arg in SKIPPED:
+        if table is _TOLD["deprecated"] and keyword.arg in _TOLD["skipped"]:
             yield Violation((), params={"setting": keyword.arg}, span=module.span(keyword))
 
 
@@ -116,11 +119,13 @@ def unknown(context: Context) -> Iterator[Violation]:
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
         key = str(keyword.arg)
-        if table is DEPRECATED and key in NESTED:
+        if table is _TOLD["deprecated"] and key in _TOLD["nested"]:
             yield Violation((), params={"setting": key}, span=module.span(keyword))
-        elif table is DEPRECATED and key in REMOVED:
-            yield Violation((), "removed", {"setting": key, "instead": REMOVED[key]}, span=module.span(keyword))
-        elif table is PARALLEL_DEPRECATED and key == "grad_accumulation_step":
+        elif table is _TOLD["deprecated"] and key in _TOLD["removed"]:
+            yield Violation(
+                (), "removed", {"setting": key, "instead": _TOLD["removed"][key]}, span=module.span(keyword)
+            )
+        elif table is _TOLD["parallel_deprecated"] and key == "grad_accumulation_step":
             steps = _constant(keyword)
             if isinstance(steps, int) and steps > 1:
                 yield Violation((), "accumulation", {"setting": key}, span=module.span(keyword))
@@ -129,7 +134,13 @@ def unknown(context: Context) -> Iterator[Violation]:
 def _settings(module: Module) -> Iterator[tuple[ast.Call, ast.keyword, Mapping[str, str]]]:
     """Every keyword of the two functions, with the table that is about it."""
     for call, name in module.calls:
-        table = DEPRECATED if name in _SET_CONTEXT else PARALLEL_DEPRECATED if name == _SET_PARALLEL else None
+        table = (
+            _TOLD["deprecated"]
+            if name in _SET_CONTEXT
+            else _TOLD["parallel_deprecated"]
+            if name == _SET_PARALLEL
+            else None
+        )
         if table is not None:
             yield from ((call, keyword, table) for keyword in call.keywords)
 

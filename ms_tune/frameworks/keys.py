@@ -1,31 +1,22 @@
-"""The keys that each dialect knows: one table for unknown-key, type and default checks, for schemas and for the docs.
-
-The tables are Python modules, because those are read several times faster than any data file; a module is only read
-for the dialect that is asked for.
-"""
+"""The keys that each dialect knows: one table for unknown-key, type and default checks, for schemas and for the docs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.data import load, order
 from ms_tune.texts import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+
+    from ms_tune.frameworks.dialect import Dialect
 
 State: TypeAlias = Literal["live", "dead", "deprecated"]
 
 REQUIRED = "**required**"  # in place of a default
-
-_MODULES = {
-    Dialect.MINDFORMERS: ("mindformers", "mindformers_model"),
-    Dialect.MINDFORMERS_PYNATIVE: ("pynative",),
-    Dialect.MINDSPEED_MS: ("mindspeed_ms", "mindspeed_ms_model"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +60,29 @@ class Key:
 @cache
 def tables(dialect: Dialect) -> tuple[Key, ...]:
     """Every key of a dialect, of all its versions."""
-    keys: tuple[Key, ...] = ()
-    for name in _MODULES[dialect]:
-        keys += import_module(f"ms_tune.frameworks.keys.{name}").KEYS
-    return keys
+    return tuple(
+        Key(
+            tuple(row["path"].split(".")),
+            tuple(row["type"].split("|")) if "type" in row else (),
+            row.get("default"),
+            tuple(row.get("choices", ())),
+            row.get("since"),
+            row.get("until"),
+            Text(row["en"], row["zh"]),
+            row.get("state", "live"),
+            row.get("strict", False),
+            row.get("above"),
+            row.get("least"),
+            row.get("most"),
+        )
+        for row in load(f"keys_{dialect.value}")["keys"]
+    )
+
+
+@cache
+def open_sections(dialect: Dialect) -> frozenset[tuple[str, ...]]:
+    """The sections that take any other key as well, which then goes to a class of the user's choice."""
+    return frozenset(map(tuple, load(f"keys_{dialect.value}").get("open", ())))
 
 
 def by_section(dialect: Dialect, version: str | None = None) -> Mapping[tuple[str, ...], Mapping[str, Key]]:
@@ -90,36 +100,9 @@ def names(dialect: Dialect, section: tuple[str, ...] = ()) -> frozenset[str]:
     return frozenset(by_section(dialect).get(section, ()))
 
 
-def key(  # noqa: PLR0913 - one for each column of the table
-    path: str,
-    types: str,
-    default: object,
-    en: str,
-    zh: str,
-    *,
-    choices: Iterable[object] = (),
-    since: str | None = None,
-    until: str | None = None,
-    state: State = "live",
-    strict: bool = False,
-    above: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
-) -> Key:
-    """A :class:`Key` in short: ``a.b`` for the path, ``int|null`` for the types."""
-    parts = tuple(path.split("."))
-    kinds = tuple(types.split("|")) if types else ()
-    return Key(parts, kinds, default, tuple(choices), since, until, Text(en, zh), state, strict, above, least, most)
-
-
 def known_in(one: Key, version: str) -> bool:
     """Whether a framework version knows a key."""
-    wanted = (*_numbers(version), 0, 0, 0)
-    since, until = _numbers(one.since or "0"), _numbers(one.until or "")
+    wanted = (*order(version), 0, 0, 0)
+    until = order(one.until) if one.until else ()
     # "until 2.0" takes in all of 2.0.x
-    return since <= wanted and (not until or wanted[: len(until)] <= until)
-
-
-@cache
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part)
+    return order(one.since or "0") <= wanted and (not until or wanted[: len(until)] <= until)
