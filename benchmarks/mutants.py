@@ -1,0 +1,284 @@
+"""How many small mistakes in the code the tests notice: random mutants of some rooms, each run against its room's tests.
+
+    python benchmarks/mutants.py [--count 60] [--seed 1] [--rooms layers trace ...] [--jobs 2]
+
+A mutant changes one thing: a comparison, an operator, a number, a condition, `and` for `or`, `continue` for `break`, or what
+is returned. The tests run in a copy of the checkout and end at the first that fails. Mutants that nobody could notice stand
+with their reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CHECKOUT = Path(__file__).parents[1]
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
+ROOMS = ("layers", "normalize", "frameworks", "trace", "allocator", "estimate")
+# The tests of a folder: its room's own first, then those that compare it with the framework or run its command.
+TESTS = {
+    "layers/pynative": ("tests/layers", "tests/oracle/test_pynative.py"),
+    "layers/mindspeed_ms": ("tests/layers", "tests/oracle/test_mindspeed_ms.py"),
+    "layers": ("tests/layers", "tests/oracle/test_layer_setting.py"),
+    "normalize": ("tests/normalize", "tests/cli/test_normalize.py"),
+    "frameworks": ("tests/frameworks", "tests/lint/test_versions.py"),
+    "trace": ("tests/trace",),
+    "allocator": ("tests/allocator",),
+    "estimate": ("tests/estimate",),
+}
+_OTHER: dict[type[ast.AST], Callable[[], ast.AST]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Add,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed module.
+
+    Attributes:
+        path: The module, from the checkout.
+        function: The function that was changed; empty at the top of a module.
+        line: Where.
+        change: The statement before and after, in one line.
+        text: The module with the change.
+    """
+
+    path: str
+    function: str
+    line: int
+    change: str
+    text: str
+
+    def __str__(self) -> str:
+        """Its place and its change."""
+        return f"{self.path}:{self.line} {self.function}: {self.change}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Something that can be changed: how, and back."""
+
+    line: int
+    statement: ast.stmt
+    function: str
+    do: Callable[[], None]
+    undo: Callable[[], None]
+
+
+def sites(tree: ast.Module) -> Iterator[Site]:
+    """Everything in a module that can be changed, but types, decorators and texts."""
+    yield from _sites(tree, "", None)
+
+
+def _sites(node: ast.AST, function: str, statement: ast.stmt | None) -> Iterator[Site]:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        function = f"{function}.{node.name}".lstrip(".")
+    if isinstance(node, ast.stmt):
+        statement = node
+    if statement is not None:
+        for do, undo in _changes(node):
+            yield Site(getattr(node, "lineno", statement.lineno), statement, function, do, undo)
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list") or _is_typing(node):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _sites(child, function, statement)
+
+
+def _is_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    if isinstance(node, ast.Compare):
+        operators: list[Any] = node.ops
+        for place, operator in enumerate(node.ops):
+            yield from _swaps(operators, place, _OTHER[type(operator)]())
+    if isinstance(node, (ast.BinOp, ast.BoolOp, ast.AugAssign)) and type(node.op) in _OTHER:
+        yield from _sets(node, "op", _OTHER[type(node.op)]())
+    if isinstance(node, (ast.If, ast.IfExp, ast.While)) and not _is_typing(node):
+        yield from _sets(node, "test", ast.UnaryOp(ast.Not(), node.test))
+    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int)):
+        yield from _sets(node, "value", not node.value if isinstance(node.value, bool) else node.value + 1)
+    if isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
+        yield from _sets(node, "value", ast.Constant(None))
+    for name in ("body", "orelse"):
+        body: list[Any] = found if isinstance(found := getattr(node, name, None), list) else []
+        for place, each in enumerate(body):
+            if isinstance(each, (ast.Break, ast.Continue)):
+                other = ast.Continue() if isinstance(each, ast.Break) else ast.Break()
+                yield from _swaps(body, place, ast.copy_location(other, each))
+
+
+def _sets(node: ast.AST, name: str, new: object) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    old = getattr(node, name)
+    yield lambda: setattr(node, name, new), lambda: setattr(node, name, old)
+
+
+def _swaps(items: list[Any], place: int, new: ast.AST) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    old = items[place]
+    yield lambda: items.__setitem__(place, new), lambda: items.__setitem__(place, old)
+
+
+def mutants(rooms: list[str], count: int, seed: int) -> list[Mutant]:
+    """So many mutants of these rooms, drawn from all their sites alike."""
+    trees = {
+        path: ast.parse(path.read_text("utf-8"))
+        for room in rooms
+        for path in sorted((CHECKOUT / "ms_tune" / room).rglob("*.py"))
+    }
+    found = [(path, site) for path, tree in trees.items() for site in sites(tree)]
+    print(f"{len(found)} places in {len(trees)} modules")
+    drawn = random.Random(seed).sample(found, min(count, len(found)))  # noqa: S311 - a sample, no secret
+    made = []
+    for path, site in drawn:
+        before = ast.unparse(site.statement).splitlines()
+        site.do()
+        after, text = ast.unparse(ast.fix_missing_locations(site.statement)).splitlines(), ast.unparse(trees[path])
+        site.undo()
+        pairs = [pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]] or [("", "")]
+        made.append(Mutant(path.relative_to(CHECKOUT).as_posix(), site.function, site.line, _change(*pairs[0]), text))
+    return made
+
+
+def _change(before: str, after: str) -> str:
+    """A line before and after: of a long one, what is around the change."""
+    pairs = enumerate(zip(before, after, strict=False))
+    at = next((place for place, pair in pairs if pair[0] != pair[1]), min(len(before), len(after)))
+    return " -> ".join(line[max(0, at - 50) : at + 50].strip() for line in (before, after))
+
+
+def copy_of_checkout(place: Path) -> Path:
+    """A copy of what git knows, without anything compiled."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, capture_output=True).stdout  # noqa: S607 - git of the developer
+    for name in filter(None, names.decode().split("\0")):
+        target = place / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (CHECKOUT / name).is_file():
+            shutil.copy(CHECKOUT / name, target)
+    return place
+
+
+def tests_of(module: str, checkout: Path) -> list[str]:
+    """The files of a module's tests, those named after it first."""
+    found = []
+    for place in next(tests for folder, tests in TESTS.items() if module.startswith(f"ms_tune/{folder}/")):
+        path = checkout / place
+        files = sorted(path.rglob("test_*.py")) if path.is_dir() else [path] * path.is_file()
+        found += sorted(files, key=lambda file: (Path(module).stem not in file.stem, file.stat().st_size))
+    return [str(file.relative_to(checkout)) for file in found]
+
+
+def is_killed(checkout: Path, tests: list[str], limit: float) -> str:
+    """How the tests end: the first failure, "too slow", or "" if they all pass."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not mindspore",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            [*command, *tests],
+            cwd=checkout,
+            env=environment,
+            timeout=limit,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "too slow"
+    if done.returncode == 0:
+        return ""
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0] if failed else f"exit code {done.returncode}"
+
+
+def main() -> None:
+    """Draw, run, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--limit", type=float, default=600, help="seconds after which a run counts as killed")
+    chosen = parser.parse_args()
+    equivalent = {
+        (each["path"], each["function"], each["change"]) for each in json.loads(EQUIVALENT.read_text("utf-8"))
+    }
+    drawn = mutants(chosen.rooms, chosen.count, chosen.seed)
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(chosen.jobs) as pool:
+        copies: Queue[Path] = Queue()
+        for number in range(chosen.jobs):
+            copies.put(copy_of_checkout(Path(place, str(number))))
+
+        def run(mutant: Mutant) -> str:
+            checkout = copies.get()
+            module = checkout / mutant.path
+            begin = time.perf_counter()
+            module.write_text(mutant.text, "utf-8")
+            try:
+                return is_killed(checkout, tests_of(mutant.path, checkout), chosen.limit)
+            finally:
+                shutil.copy(CHECKOUT / mutant.path, module)
+                copies.put(checkout)
+                print(f"{time.perf_counter() - begin:6.1f} s {mutant}", flush=True)
+
+        ends = [*zip(drawn, pool.map(run, drawn), strict=True)]
+    alive = [mutant for mutant, end in ends if not end]
+    excused = [mutant for mutant in alive if (mutant.path, mutant.function, mutant.change) in equivalent]
+    judged = len(drawn) - len(excused)
+    killed = len(drawn) - len(alive)
+    slow = sum(end == "too slow" for _, end in ends)
+    print(
+        f"killed {killed} of {judged} ({100 * killed / max(judged, 1):.0f} %), {slow} of them by the time limit; ",
+        end="",
+    )
+    print(f"{len(excused)} more are equivalent")
+    for mutant in alive:
+        print("equivalent" if mutant in excused else "SURVIVED", mutant)
+
+
+if __name__ == "__main__":
+    main()
