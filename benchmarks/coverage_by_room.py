@@ -1,0 +1,76 @@
+"""How much of each room its own tests run: lines and branches, room by room.
+
+    python benchmarks/coverage_by_room.py [ROOM ...] [--missing]
+
+What child processes run (dryrun/child, the network of reference_model, the code that a compiler makes) is not seen by the
+tracer and is left out; the tests marked `mindspore` run it. Needs the package `coverage`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).parents[1]
+ROOMS = (
+    *("config", "frameworks", "normalize", "layers", "lint", "dryrun", "trace", "memory", "allocator", "packing"),
+    *("estimate", "render", "reference_model", "cli", "native"),
+)
+IN_CHILDREN = ("ms_tune/dryrun/child/*", "ms_tune/reference_model/transformer/*", "ms_tune/reference_model/child.py")
+
+
+def measured(room: str, folder: Path) -> dict[str, Any]:
+    """The report of ``coverage json`` about a room after its own tests have run."""
+    tests = CHECKOUT / "tests" / room
+    environment = {
+        **os.environ,
+        "COVERAGE_FILE": str(folder / room),
+        "PYTHONPATH": os.environ.get("PYTHONPATH", str(CHECKOUT)),
+    }
+    run = [
+        sys.executable,
+        "-m",
+        "coverage",
+        "run",
+        "--branch",
+        f"--source=ms_tune/{room}",
+        f"--omit={','.join(IN_CHILDREN)}",
+    ]
+    run += ["-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "not mindspore", str(tests)]
+    done = subprocess.run(run, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"the tests of {room} fail:\n{done.stdout[-3000:]}")
+    report = folder / f"{room}.json"
+    run = [sys.executable, "-m", "coverage", "json", "-q", "-o", str(report)]
+    subprocess.run(run, cwd=CHECKOUT, env=environment, check=True)
+    found: dict[str, Any] = json.loads(report.read_text("utf-8"))
+    return found
+
+
+def main() -> None:
+    """Print a table, and with ``--missing`` the lines of each module that nothing runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help="default: all")
+    parser.add_argument("--missing", action="store_true")
+    chosen = parser.parse_args()
+    print("| room | statements | branches | run by its own tests |\n| --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        for room in chosen.rooms or ROOMS:
+            found = measured(room, Path(folder))
+            sums = found["totals"]
+            told = (room, sums["num_statements"], sums["num_branches"], f"{sums['percent_covered']:.1f} %")
+            print("| " + " | ".join(map(str, told)) + " |", flush=True)
+            for path, each in found["files"].items() if chosen.missing else ():
+                gaps = [*each["missing_lines"], *(f"{start}->{end}" for start, end in each["missing_branches"])]
+                if gaps:
+                    print(f"    {path} {each['summary']['percent_covered']:.0f} %: {', '.join(map(str, gaps))}")
+
+
+if __name__ == "__main__":
+    main()
