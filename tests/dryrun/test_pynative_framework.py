@@ -22,7 +22,7 @@ from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.texts import Language, Message, render
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.fuzz import VALUES, paths, replaced
-from tests.dryrun.reference_configs import CASES
+from tests.reference_model.configs import CASES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ from ms_tune.resources import data_folder
 from ms_tune.texts import Language, render
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.fuzz import VALUES, paths, replaced
-from tests.dryrun.reference_configs import CASES
+from tests.reference_model.configs import CASES
 
 TEMPLATES = [
     "mindspeed_ms/llama2_7b.yaml",

@@ -25,7 +25,7 @@ from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.reference_model.modules import module_paths
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
-from tests.dryrun.reference_configs import CASES
+from tests.reference_model.configs import CASES
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.request import PreparedRun

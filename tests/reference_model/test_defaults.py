@@ -19,8 +19,8 @@ from ms_tune.reference_model.defaults import DEFAULTS
 from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.texts import Language, render
 from tests.dryrun.configs import source_of
-from tests.dryrun.reference_configs import CASES
 from tests.oracle import wheels
+from tests.reference_model.configs import CASES
 
 SIZES = {key for sizes in DEFAULTS.values() for key in sizes}
 # What the reader of these configs takes for every class where the config does not say.

@@ -20,10 +20,10 @@ from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.reference_model.schedule import passes
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
-from tests.dryrun.reference_configs import CASES
-from tests.dryrun.test_reference_runs import MIB, environment_of
 from tests.oracle import sharding, sharding_child
 from tests.oracle.sharding import Wrapped
+from tests.reference_model.configs import CASES
+from tests.reference_model.test_runs import MIB, environment_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,7 @@
+"""What the tests of the renderers share."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import _no_framework_is_installed
+
+__all__ = ["_no_framework_is_installed"]  # a fixture that every test here uses
