@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest
     from ms_tune.dryrun.result import CommandResult, DryrunResult, RealComparison, SweepResult
     from ms_tune.dryrun.task import Observer
-    from ms_tune.frameworks.dialect import Dialect
     from ms_tune.layers.conversion.convert import Converted
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.lint.report import LintReport
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.result import MemoryReport
     from ms_tune.normalize.against import Compared
     from ms_tune.normalize.explicit import Explicit
+    from ms_tune.normalize.sapp import Merged
 
 
 def lint(*files: str | Path, request: LintRequest | None = None) -> LintReport:
@@ -171,34 +171,87 @@ def from_sapp(text: str, *, layers: int, stages: int, chunks: int = 1) -> Normal
     Example::
 
         plan = api.from_sapp(Path("sapp.txt").read_text(), layers=48, stages=4)
-        settings = api.convert(plan, Dialect.MINDSPEED_MS).values
     """
     from ms_tune.layers.conversion import sapp  # noqa: PLC0415 - start-up time
 
-    lists = sapp.parse_sapp(text)
-    tables = (lists.offset, lists.recompute, lists.select_recompute, lists.select_comm_recompute)
-    return sapp.from_sapp(*tables, layers=layers, stages=stages, chunks=chunks)
+    return sapp.plan_of(sapp.parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
 
 
-def convert(plan: NormalizedPlan, dialect: Dialect | str, *, framework_version: str | None = None) -> Converted:
-    """The settings that do the same in another dialect; what cannot be said there is among ``problems``.
+def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 1) -> Converted:
+    """The settings of a dialect that the lists printed by SAPP come to.
 
     Args:
-        plan: What the layers do.
-        dialect: The other dialect.
-        framework_version: The release that is to read the settings; None for the newest.
+        text: As for :func:`from_sapp`.
+        to: As for :func:`convert`.
+        layers: As for :func:`from_sapp`.
+        stages: As for :func:`from_sapp`.
+        chunks: As for :func:`from_sapp`.
 
     Raises:
-        ValueError: There is no such dialect.
+        UsageError: The text holds no such lists, they do not fit the sizes, or there is no such dialect or release.
 
     Example::
 
-        settings = api.convert(api.normalize("train.yaml"), "mindspeed-ms").values
+        settings = api.convert_sapp(Path("sapp.txt").read_text(), "mindspeed-ms", layers=48, stages=4).values
     """
-    from ms_tune.frameworks.dialect import Dialect  # noqa: PLC0415 - start-up time
-    from ms_tune.layers.conversion import convert as engine  # noqa: PLC0415 - as above
+    from ms_tune.layers.conversion.sapp import parse_sapp  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import sapp as engine  # noqa: PLC0415 - as above
+    from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
 
-    return engine.convert(plan, Dialect(dialect).value, version=framework_version)
+    return engine.convert_sapp(parse_sapp(text), engine.Sizes(layers, stages, chunks), target_of(to))
+
+
+def merge_sapp(
+    text: str, config: str | Path | SourceFile, *, framework_version: str | None = None, layers: int | None = None
+) -> Merged:
+    """A config with the lists printed by SAPP in it. The file stays as it is.
+
+    Args:
+        text: As for :func:`from_sapp`.
+        config: The file, or its parsed text; the sizes are its own.
+        framework_version: As for :func:`normalize`.
+        layers: As for :func:`normalize`.
+
+    Raises:
+        ConfigError: The config cannot be read, or a value stands where it cannot be changed alone.
+        UsageError: The lists do not fit the config, or the framework does not get through the result.
+
+    Example::
+
+        merged = api.merge_sapp(Path("sapp.txt").read_text(), "train.yaml")
+        Path("planned.yaml").write_text(merged.text)
+    """
+    from ms_tune.layers.conversion.sapp import parse_sapp  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import sapp as engine  # noqa: PLC0415 - as above
+
+    return engine.merge(_source(config), parse_sapp(text), framework_version, layers)
+
+
+def convert(
+    config: str | Path | SourceFile, to: str, *, framework_version: str | None = None, layers: int | None = None
+) -> Converted:
+    """The settings that do the same in another dialect; what cannot be said there is among ``problems``.
+
+    Operators get the names of the target's model, and the settings are read back by the target's own rules: where a
+    layer would not do what it does now, a problem says so.
+
+    Args:
+        config: The file, or its parsed text.
+        to: The other dialect, with ``@RELEASE`` behind it for another release than the default.
+        framework_version: As for :func:`normalize`.
+        layers: As for :func:`normalize`.
+
+    Raises:
+        ConfigError: The file cannot be read, or is of no dialect that is served.
+        UsageError: There is no such dialect, or a release is not served.
+
+    Example::
+
+        settings = api.convert("train.yaml", "mindformers-pynative@2.0").values
+    """
+    from ms_tune.normalize import convert as engine  # noqa: PLC0415 - start-up time
+
+    return engine.convert_source(_source(config), engine.target_of(to), framework_version, layers)
 
 
 def dryrun(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser, integer_argument
-from ms_tune.config.source import load_source
+from ms_tune.config.source import load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import DEFAULT_VERSION
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import SourceFile
     from ms_tune.layers import LayerPlan, Problem
+    from ms_tune.layers.conversion.convert import Converted
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
@@ -46,36 +47,46 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--as-log", action="store_true", help=tr("normalize.help.as-log"))
     parser.add_argument("--write", action="store_true", help=tr("normalize.help.write"))
     parser.add_argument("--diff", action="store_true", help=tr("normalize.help.diff"))
-    parser.add_argument("--to", choices=[dialect.value for dialect in Dialect], help=tr("normalize.help.to"))
-    parser.add_argument("--from-sapp", action="store_true", help=tr("normalize.help.from-sapp"))
+    choices = ", ".join(dialect.value for dialect in Dialect)
+    parser.add_argument("--to", metavar="DIALECT[@RELEASE]", help=tr("normalize.help.to", choices=choices))
+    parser.add_argument("--from-sapp", metavar="PLAN", nargs="?", const="", help=tr("normalize.help.from-sapp"))
     parser.add_argument("--against", metavar="LOG", type=Path, action="append", default=[], help=tr("against.help"))
     parser.add_argument("--stage", metavar="K", type=natural, help=tr("normalize.help.stage"))
     parser.add_argument("--layer", metavar="N", type=natural, help=tr("normalize.help.layer"))
     positive = integer_argument(language, minimum=1)
     parser.add_argument("--layers", metavar="N", type=positive, help=tr("normalize.help.layers"))
     parser.add_argument("--stages", metavar="N", type=positive, help=tr("normalize.help.stages"))
-    parser.add_argument("--chunks", metavar="N", type=positive, default=1, help=tr("normalize.help.chunks"))
+    parser.add_argument("--chunks", metavar="N", type=positive, help=tr("normalize.help.chunks"))
     parser.add_argument(
         "--framework-version", metavar="VERSION", help=tr("normalize.help.version", default=DEFAULT_VERSION)
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help=tr("normalize.help.file"))
+    # Missing only with --from-sapp PLAN, which argparse cannot say.
+    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help=tr("normalize.help.file"))
     return parser
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read the config, work out the plan, show it."""
     _check_forms(arguments)
-    if arguments.from_sapp:
-        plan = _read_sapp(arguments)
-    else:
-        source = load_source(arguments.file)
-        if arguments.write or arguments.diff:
-            return _write(source, arguments, console)
-        if arguments.against:
-            return _against(source, arguments, console)
-        plan = _normalize(source, arguments)
+    if arguments.from_sapp is not None:
+        return _run_sapp(arguments, console)
+    source = load_source(arguments.file)
+    if arguments.write or arguments.diff:
+        result = api.explicit(source, framework_version=arguments.framework_version, layers=arguments.layers)
+        problems = _normalize(source, arguments).problems
+        return _write(source, result.text, result.count, problems, arguments, console)
+    if arguments.against:
+        return _against(source, arguments, console)
     if arguments.to:
-        return _convert(plan, arguments, console)
+        return _convert(_converted(source, arguments), arguments, console)
+    return _show(_normalize(source, arguments), arguments, console)
+
+
+def _converted(source: SourceFile, arguments: Namespace) -> Converted:
+    return api.convert(source, arguments.to, framework_version=arguments.framework_version, layers=arguments.layers)
+
+
+def _show(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitCode:
     layers = _chosen(plan, arguments)
     if arguments.json:
         from ms_tune.render.normalize.json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
@@ -103,9 +114,6 @@ def _check_forms(arguments: Namespace) -> None:
         return
     if len(asked) > 1:
         raise UsageError(msg("cli.usage.not-allowed", argument=asked[1], other=asked[0]), usage_hint(_PROGRAM))
-    if arguments.from_sapp and (arguments.write or arguments.diff):
-        other = "--write" if arguments.write else "--diff"
-        raise UsageError(msg("cli.usage.not-allowed", argument=other, other="--from-sapp"), usage_hint(_PROGRAM))
     others = [
         f"--{name.replace('_', '-')}"
         for name in _NOT_AGAINST
@@ -113,8 +121,10 @@ def _check_forms(arguments: Namespace) -> None:
     ]
     if arguments.against and others:
         raise UsageError(msg("cli.usage.not-allowed", argument="--against", other=others[0]), usage_hint(_PROGRAM))
-    if arguments.from_sapp and None in (arguments.layers, arguments.stages):
-        raise UsageError(msg("normalize.sapp-sizes"), usage_hint(_PROGRAM))
+    if arguments.file is None and not arguments.from_sapp:
+        raise UsageError(msg("cli.usage.required", detail="FILE"), usage_hint(_PROGRAM))
+    if arguments.from_sapp is not None:
+        _check_sapp(arguments)
     if arguments.layers is not None and arguments.layers > _MOST_LAYERS:
         limits = {"name": "--layers", "minimum": 1, "maximum": _MOST_LAYERS, "value": arguments.layers}
         raise UsageError(msg("normalize.not-a-count", **limits))
@@ -137,16 +147,45 @@ def _normalize(source: SourceFile, arguments: Namespace) -> NormalizedPlan:
     return api.normalize(source, framework_version=arguments.framework_version, layers=arguments.layers)
 
 
-def _read_sapp(arguments: Namespace) -> NormalizedPlan:
-    """The plan that the lists of the pipeline tool SAPP stand for; ``-`` is standard input."""
+def _check_sapp(arguments: Namespace) -> None:
+    """SAPP's lists do not tell the sizes: they come from a config, or from the command line."""
+    merging = bool(arguments.from_sapp) and arguments.file is not None
+    if not merging and (arguments.write or arguments.diff):
+        other = "--write" if arguments.write else "--diff"
+        raise UsageError(msg("normalize.sapp-no-config", option=other), usage_hint(_PROGRAM))
+    if not merging and None in (arguments.layers, arguments.stages):
+        raise UsageError(msg("normalize.sapp-sizes"), usage_hint(_PROGRAM))
+    if merging and (arguments.stages, arguments.chunks) != (None, None):
+        other = "--stages" if arguments.stages is not None else "--chunks"
+        raise UsageError(msg("normalize.sapp-own-sizes", option=other), usage_hint(_PROGRAM))
+
+
+def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
+    """The lists of the pipeline tool SAPP: merged into a config, or by themselves."""
+    text = _read_plan(Path(arguments.from_sapp) if arguments.from_sapp else arguments.file)
+    if not arguments.from_sapp or arguments.file is None:
+        sizes = {"layers": arguments.layers, "stages": arguments.stages, "chunks": arguments.chunks or 1}
+        if arguments.to:
+            return _convert(api.convert_sapp(text, arguments.to, **sizes), arguments, console)
+        return _show(api.from_sapp(text, **sizes), arguments, console)
+    source = load_source(arguments.file)
+    merged = api.merge_sapp(text, source, framework_version=arguments.framework_version, layers=arguments.layers)
+    if arguments.write or arguments.diff:
+        return _write(source, merged.text, merged.count, merged.plan.problems, arguments, console)
+    if arguments.to:
+        return _convert(_converted(parse_source(merged.text, source.path), arguments), arguments, console)
+    return _show(merged.plan, arguments, console)
+
+
+def _read_plan(path: Path) -> str:
+    """What SAPP printed; ``-`` is standard input."""
     import sys  # noqa: PLC0415 - needed here only
 
     try:
-        text = sys.stdin.read() if str(arguments.file) == "-" else arguments.file.read_text(encoding="utf-8")
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(msg("config.unreadable", reason=reason), path=arguments.file) from error
-    return api.from_sapp(text, layers=arguments.layers, stages=arguments.stages, chunks=arguments.chunks)
+        raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
 
 
 def _chosen(plan: NormalizedPlan, arguments: Namespace) -> Sequence[LayerPlan]:
@@ -164,38 +203,44 @@ def _chosen(plan: NormalizedPlan, arguments: Namespace) -> Sequence[LayerPlan]:
     return [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
 
 
-def _write(source: SourceFile, arguments: Namespace, console: Console) -> ExitCode:
-    """The lists in their explicit form: into the file, or as a difference to it."""
-    result = api.explicit(source, framework_version=arguments.framework_version, layers=arguments.layers)
+def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
+    source: SourceFile,
+    text: str,
+    count: int,
+    problems: Sequence[Problem],
+    arguments: Namespace,
+    console: Console,
+) -> ExitCode:
+    """A changed text: into the file, or as a difference to it."""
     if arguments.diff:
         from difflib import unified_diff  # noqa: PLC0415 - start-up time
 
         name = source.path.as_posix()
-        old, new = source.text.splitlines(keepends=True), result.text.splitlines(keepends=True)
+        old, new = source.text.splitlines(keepends=True), text.splitlines(keepends=True)
         lines = [line.rstrip("\r\n") for line in unified_diff(old, new, name, name)]
         if lines:
             console.write("\n".join(lines))
-    elif result.count:
+        if count:
+            return ExitCode.FINDINGS
+    elif count:
         from ms_tune.config.write import write_back  # noqa: PLC0415 - as above
 
-        write_back(source.path, source.text, result.text)
-    if not arguments.diff or not result.count:
-        text = "normalize.written" if result.count else "normalize.already"
-        console.note(console.text(text, file=source.path, count=result.count))
-    return _exit_code(_normalize(source, arguments).problems)
+        write_back(source.path, source.text, text)
+    if not arguments.diff or not count:
+        said = "normalize.written" if count else "normalize.already"
+        console.note(console.text(said, file=source.path, count=count))
+    return _exit_code(problems)
 
 
-def _convert(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitCode:
+def _convert(converted: Converted, arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.render.normalize.convert import conversion_json, conversion_yaml  # noqa: PLC0415 - start-up time
 
-    converted = api.convert(plan, arguments.to)
-    problems = (*plan.problems, *converted.problems)
     if arguments.json:
-        console.write_json(conversion_json(arguments.to, converted.values, problems, console.language))
+        console.write_json(conversion_json(arguments.to, converted, console.language))
     else:
         console.write(conversion_yaml(converted.values))
-        _warn(filter(_matters, problems), console)
-    return _exit_code(problems)
+        _warn(filter(_matters, converted.problems), console)
+    return _exit_code(converted.problems)
 
 
 def _warn(problems: Iterable[Problem], console: Console) -> None:

@@ -57,13 +57,18 @@ class Cells:
         return Cells((row,), self.behind, self.straight)
 
 
-def cut(plan: NormalizedPlan) -> Cells:
-    """The cells of a plan that has a placement and layers."""
+def cut(plan: NormalizedPlan, ahead: int = 0) -> Cells:
+    """The cells of a plan that has a placement and layers.
+
+    Args:
+        plan: The plan.
+        ahead: How many of its last layers predict further tokens, if it is one of the static graph.
+    """
     placement = plan.placement or ((0,),)
     stages, chunks = len(placement[0]), len(placement)
     known = len(plan.layers)
-    # A static-graph plan holds no prediction layers, and its cells may have more room than there are layers.
-    placed = known if plan.dialect == MINDFORMERS else min(known, sum(map(sum, placement)))
+    # The cells of a static-graph plan may have more room than there are layers.
+    placed = known - ahead if plan.dialect == MINDFORMERS else min(known, sum(map(sum, placement)))
     rows: list[list[list[LayerPlan]]] = [[[] for _ in range(stages)] for _ in range(chunks)]
     straight = True
     for layer in plan.layers[:placed]:
@@ -82,8 +87,19 @@ def is_full(layer: LayerPlan) -> bool:
     return layer.recompute is Effect.FULL
 
 
-def run_length(cell: Sequence[LayerPlan], start: int, wanted: Callable[[LayerPlan], bool]) -> int | None:
-    """How many layers of a cell, from a place on, are wanted; None if there are others between or before them."""
+def run_length(
+    cell: Sequence[LayerPlan],
+    start: int,
+    wanted: Callable[[LayerPlan], bool],
+    idle: Callable[[LayerPlan], bool] | None = None,
+) -> int | None:
+    """How many layers of a cell, from a place on, reach the last one that is wanted.
+
+    Returns:
+        None if others lie before or between them, but for those that it makes no difference for.
+    """
     flags = [wanted(layer) for layer in cell]
-    length = sum(flags)
-    return length if flags[start : start + length] == [True] * length else None
+    length = max(len(cell) - flags[::-1].index(True) - start, 0) if any(flags) else 0
+    between = cell[start : start + length]
+    early = any(flags[:start])
+    return None if early or not all(wanted(one) or (idle is not None and idle(one)) for one in between) else length

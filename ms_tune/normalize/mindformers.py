@@ -176,6 +176,11 @@ def _layer_model(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | No
     """The layers of the config's model, if it is one whose layers are known."""
     if not any(_asked(inputs)):
         return None  # nothing that a pattern could be about
+    return known_layers(source, inputs)
+
+
+def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
+    """The layers of the config's model, if it is one whose layers are known, whatever the config does with them."""
     from ms_tune.layers.tree import bare_model, expert_layers, layer_model  # noqa: PLC0415 - start-up time
 
     facts = model_of(source, Dialect.MINDFORMERS, inputs.version)

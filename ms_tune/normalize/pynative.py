@@ -79,10 +79,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     """
     release = _release(version)
     model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
-    counts = (
-        layers if layers is not None else _count(source, model, "num_layers", 1),
-        _count(source, model, "mtp_num_layers", 0),
-    )
+    counts = layer_counts(source, model, layers)
     try:
         values = _load(source.data)
     except FrameworkStop as error:
@@ -115,8 +112,39 @@ def _modules(source: SourceFile, model: Model, layers: int, mtp_layers: int) -> 
     """The modules inside each layer, if the config's model is one whose layers are known and something names modules."""
     named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
     named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
-    if not any(named):
-        return None
+    return _known_modules(model, layers, mtp_layers) if any(named) else None
+
+
+def known_modules(source: SourceFile, release: str, layers: int | None = None) -> Modules | None:
+    """The modules inside each layer, if the config's model is one whose layers are known, whatever it does with them.
+
+    Args:
+        source: The config.
+        release: The MindFormers release.
+        layers: The number of layers, for a config that does not tell it.
+    """
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    return _known_modules(model, *layer_counts(source, model, layers))
+
+
+def layer_counts(source: SourceFile, model: Model, layers: int | None) -> tuple[int, int]:
+    """Layers of the model, and those of multi-token prediction.
+
+    Args:
+        source: The config.
+        model: Its model.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: The config does not say how many there are, or what it says is beyond all bounds.
+    """
+    return (
+        layers if layers is not None else _count(source, model, "num_layers", 1),
+        _count(source, model, "mtp_num_layers", 0),
+    )
+
+
+def _known_modules(model: Model, layers: int, mtp_layers: int) -> Modules | None:
     from ms_tune.layers.tree import dynamic_model, expert_layers  # noqa: PLC0415 - start-up time
 
     experts = expert_layers(layers, model.value("first_k_dense_replace"), model.value("moe_layer_freq"))

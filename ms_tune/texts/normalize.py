@@ -23,7 +23,11 @@ TEXTS = {
         "  ms-tune normalize-recompute --diff pretrain.yaml     the lists, written out for every stage\n"
         "  ms-tune normalize-recompute --json pretrain.yaml     for scripts\n"
         "  ms-tune normalize-recompute --against worker_0.log pretrain.yaml\n"
-        "                                                       did the job do it?",
+        "                                                       did the job do it?\n"
+        "  ms-tune normalize-recompute --to mindformers-pynative@2.0 pretrain.yaml\n"
+        "                                                       the same plan for the dynamic graph of 2.0\n"
+        "  ms-tune normalize-recompute --from-sapp plan.txt pretrain.yaml --write\n"
+        "                                                       SAPP's lists, merged into the config",
         "示例：\n"
         "  ms-tune normalize-recompute pretrain.yaml            每一层做什么\n"
         "  ms-tune normalize-recompute --stage 2 pretrain.yaml  只看某个 stage 的层\n"
@@ -31,7 +35,11 @@ TEXTS = {
         "  ms-tune normalize-recompute --diff pretrain.yaml     将各列表按 stage 逐一写明后的差异\n"
         "  ms-tune normalize-recompute --json pretrain.yaml     供脚本使用\n"
         "  ms-tune normalize-recompute --against worker_0.log pretrain.yaml\n"
-        "                                                       作业是否照做",
+        "                                                       作业是否照做\n"
+        "  ms-tune normalize-recompute --to mindformers-pynative@2.0 pretrain.yaml\n"
+        "                                                       同样的方案，用于 2.0 的动态图\n"
+        "  ms-tune normalize-recompute --from-sapp plan.txt pretrain.yaml --write\n"
+        "                                                       将 SAPP 的列表并入配置",
     ),
     "normalize.help.file": Text("the training config (YAML)", "训练配置文件（YAML）"),
     "normalize.help.as-log": Text(
@@ -54,20 +62,31 @@ TEXTS = {
     ),
     "normalize.help.diff": Text("show what --write would change", "显示 --write 将做的改动，不写文件"),
     "normalize.help.to": Text(
-        "print the same plan as settings of another dialect", "以另一种配置类型的写法输出同样的方案"
+        "print the same plan as settings of another dialect ({choices}), with @RELEASE behind it for another release than "
+        "the default, as in mindformers-pynative@2.0",
+        "以另一种配置类型（{choices}）的写法输出同样的方案；其后可用 @版本 指定版本，如 mindformers-pynative@2.0",
     ),
     "normalize.help.from-sapp": Text(
-        "FILE holds the lists that the pipeline tool SAPP prints (offset, recompute, ...), - for standard input; needs "
-        "--layers and --stages",
-        "FILE 为流水线工具 SAPP 输出的列表（offset、recompute 等），- 表示标准输入；需同时给出 --layers 和 --stages",
+        "PLAN holds the lists that the pipeline tool SAPP prints (offset, recompute, ...), - for standard input: show FILE "
+        "with them merged in, or change it with --write or --diff. Without FILE, --layers and --stages tell the sizes",
+        "PLAN 为流水线工具 SAPP 输出的列表（offset、recompute 等），- 表示标准输入：展示将其并入 FILE 后的结果，配合 --write 或 "
+        "--diff 则改写 FILE。没有 FILE 时需用 --layers 和 --stages 给出规模",
     ),
     "normalize.help.stages": Text("the number of stages, with --from-sapp", "stage 数，配合 --from-sapp 使用"),
     "normalize.help.chunks": Text(
         "the number of chunks, with --from-sapp (default: 1)", "chunk 数，配合 --from-sapp 使用（默认为 1）"
     ),
     "normalize.sapp-sizes": Text(
-        "--from-sapp needs --layers and --stages: the lists do not tell them",
-        "--from-sapp 需要 --layers 和 --stages：这些列表中没有这两个信息",
+        "--from-sapp needs a config (--from-sapp PLAN FILE), or --layers and --stages: the lists do not tell them",
+        "--from-sapp 需要配置文件（--from-sapp PLAN FILE），或 --layers 和 --stages：这些列表中没有这两个信息",
+    ),
+    "normalize.sapp-no-config": Text(
+        "{option} needs a config to change: --from-sapp PLAN FILE",
+        "{option} 需要待改写的配置文件：--from-sapp PLAN FILE",
+    ),
+    "normalize.sapp-own-sizes": Text(
+        "{option} is for lists without a config; with one the sizes are its own",
+        "{option} 仅用于没有配置文件的情况；有配置文件时以其中的规模为准",
     ),
     "normalize.no-such-stage": Text(
         "there is no stage {stage}; the stages are {first} to {last}",
@@ -75,6 +94,10 @@ TEXTS = {
     ),
     "normalize.no-such-layer": Text(
         "there is no layer {layer}; the layers are 0 to {last}", "没有第 {layer} 层；层号为 0 到 {last}"
+    ),
+    "normalize.no-such-dialect": Text(
+        "--to {value}: there is no such dialect; choose from {choices}, with @RELEASE behind it for another release",
+        "--to {value}：没有这种配置类型；可选：{choices}，其后可用 @版本 指定版本",
     ),
     # Writing
     "normalize.not-written": Text(

@@ -291,23 +291,44 @@ TEXTS = {
         "The prefetch is carried over as a number: the static graph counts in operators, the dynamic graph in layers.",
         "预取值按数值原样沿用：静态图以算子计，动态图以层计。",
     ),
-    "plans.convert.legacy-swap": Text(
-        "swap_config reaches models with use_legacy: True only, and with swap on the lists hold numbers of layers.",
-        "swap_config 仅对 use_legacy: True 的模型生效；开启 swap 后，列表中写的是层号。",
+    "plans.convert.swap-numbers": Text(
+        "With swap on, the lists of recompute hold numbers of layers.", "开启 swap 后，重计算列表中写的是层号。"
     ),
     "plans.convert.pattern": Text(
-        "{key}: '{pattern}' cannot be taken apart into the levels of a path; it is left out.",
-        "{key}：'{pattern}' 无法拆分为路径层级；已略去。",
+        "{key}: the dynamic graph takes no blank pattern ('{pattern}'); it is left out.",
+        "{key}：动态图不接受空白模式（'{pattern}'）；已略去。",
     ),
-    "plans.convert.select-operators": Text(
-        "The same layers get selective recompute, but of other operators: {patterns} are names of the framework it comes "
-        "from. Check what {to} recomputes instead.",
-        "做选择重计算的层不变，但算子不同：{patterns} 是原框架中的名称。请确认 {to} 实际重计算的算子。",
+    "plans.convert.lost": Text(
+        "{key}: {names} has no equivalent in {to}; layer {layers} loses it.",
+        "{key}：{names} 在 {to} 中没有对应的模块；层 {layers} 将失去它。",
     ),
-    "plans.convert.comm-operators": Text(
-        "The same layers repeat their communication, but {patterns} are names of the framework it comes from. Check what "
-        "{to} repeats instead.",
-        "做通信重计算的层不变，但 {patterns} 是原框架中的名称。请确认 {to} 实际重做的通信。",
+    "plans.convert.wider": Text(
+        "{key}: in {to} {names} cannot be left out of what layer {layers} asks for, and is covered as well.",
+        "{key}：在 {to} 中，层 {layers} 所选的内容无法排除 {names}，后者也会一并处理。",
+    ),
+    "plans.convert.own-operators": Text(
+        "{key}: layer {layers} stays chosen, but {to} does not recompute {names}: its operator cannot be chosen.",
+        "{key}：层 {layers} 仍被选中，但 {to} 不会重计算 {names}：其重计算的算子不可选择。",
+    ),
+    "plans.convert.stand-in": Text(
+        "The layers of the config's model are not known; its operators are taken for those of {model}.",
+        "该配置的模型的层结构未知；按 {model} 的层来理解其中的算子。",
+    ),
+    "plans.convert.counterpart": Text(
+        "The names are proved against the layers of {model} in {release}.",
+        "算子名已按 {release} 中 {model} 的层结构验证。",
+    ),
+    "plans.convert.no-trees": Text(
+        "The layers of {model} are not known in {release}: the names are translated, and not proved.",
+        "{release} 中 {model} 的层结构未知：算子名只做了翻译，未经验证。",
+    ),
+    "plans.convert.refused": Text(
+        "The target's own rules refuse these settings: {what}",
+        "目标配置类型自身的规则不接受这些设置：{what}",
+    ),
+    "plans.convert.differs": Text(
+        "Layer {layers} would not do the same. Here: {here}. There: {there}.",
+        "层 {layers} 的行为会改变。此处：{here}；目标：{there}。",
     ),
     # SAPP
     "plans.sapp.nothing": Text(
@@ -325,6 +346,21 @@ TEXTS = {
     ),
     "plans.sapp.shape": Text(
         "{key} is {size} (chunks x stages), not {wanted}", "{key} 的形状为 {size}（chunk 数 x stage 数），应为 {wanted}"
+    ),
+    "plans.sapp.other-sizes": Text(
+        "{key} has {rows} row(s) of {columns} numbers, for {rows} chunk(s) and {columns} stage(s); the config has {chunks} "
+        "chunk(s) and {stages} stage(s)",
+        "{key} 有 {rows} 行、每行 {columns} 个数，对应 {rows} 个 chunk、{columns} 个 stage；而配置中为 {chunks} 个 chunk、"
+        "{stages} 个 stage",
+    ),
+    "plans.sapp.other-sizes.hint": Text(
+        "run SAPP for the sizes of the config, or give the config those of the lists (with several chunks interleave has "
+        "to be on)",
+        "请按配置中的规模运行 SAPP，或将配置改为与列表一致（多个 chunk 时需开启 interleave）",
+    ),
+    "plans.sapp.own-value": Text(
+        "SAPP printed no {kind}, so {key} stays as it is and comes on top of SAPP's plan.",
+        "SAPP 没有输出 {kind}，因此 {key} 保持不变，并叠加在 SAPP 的方案之上。",
     ),
     "plans.sapp.offset": Text(
         "with this offset the cells hold {placed} layers, or fewer than none, and the model has {layers}",

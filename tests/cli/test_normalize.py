@@ -441,7 +441,7 @@ def test_lists_of_a_pipeline_tool(config: Path, capsys: pytest.CaptureFixture[st
     effects = [layer["recompute"] for layer in json.loads(capsys.readouterr().out)["layers"]]
     assert effects == ["full", "select", "none", "none"]
     assert main([*command, "--lang", "en"]) == 2
-    assert "--from-sapp needs --layers and --stages" in capsys.readouterr().err
+    assert "--from-sapp needs a config" in capsys.readouterr().err
 
 
 MINDSPEED = """\

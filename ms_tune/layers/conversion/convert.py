@@ -6,22 +6,22 @@ Three things differ between the dialects (their own modules name the sources):
   (``mindformers-pynative``);
 - lists: counts from the first layer of a cell on, where full recompute wins (``mindformers``), counts behind the
   layers that are recomputed in full (``mindspeed-ms``), numbers of layers (``mindformers-pynative``);
-- operators: patterns of one framework's names, or one operator that cannot be chosen (``mindspeed-ms``).
+- operators: names of one framework's modules, or one operator that cannot be chosen (``mindspeed-ms``). They are
+  translated before (:mod:`ms_tune.layers.conversion.names`).
 
 What cannot be said in the other dialect is left out of the values and named in a problem. What is in the values does
-to every layer what the plan says, which its own dialect's rules confirm in the tests.
+to every layer what the plan says, which :mod:`ms_tune.normalize.convert` proves by the other dialect's own rules.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.layers.cells import Cells, cut, is_full, run_length
-from ms_tune.layers.conversion.names import carried_patterns
-from ms_tune.layers.conversion.sapp import SappLists, from_sapp, parse_sapp
-from ms_tune.layers.conversion.swap import convert_swap
+from ms_tune.layers.conversion.names import SWAP, Choices, Side, as_written
+from ms_tune.layers.conversion.swap import swap_dynamic, swap_static
 from ms_tune.layers.patterns import drop_excluded
 from ms_tune.layers.plans import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.layers.pynative.layer_specs import write_specs
@@ -29,14 +29,19 @@ from ms_tune.layers.result import Problem, Severity
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
 
-__all__ = ["Converted", "SappLists", "convert", "from_sapp", "parse_sapp"]
-
-_SHOWN = 8  # layers in one message
+_SHOWN = 8  # layers or names in one message
+# The keys that an attribute of a layer goes to in the static graph.
+_KEYS = {
+    "select_patterns": "select_recompute",
+    "comm_patterns": "select_comm_recompute",
+    "select_excludes": "select_recompute_exclude",
+    "comm_excludes": "select_comm_recompute_exclude",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,29 @@ class Converted:
     Args:
         values: Dotted keys of the other dialect and their values.
         problems: What cannot be said there (errors: it is missing from the values), and what is not quite the same.
+        release: The release that is to read them.
     """
 
     values: Mapping[str, object]
     problems: tuple[Problem, ...]
+    release: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How a conversion names things.
+
+    Args:
+        choices: What the layers do, in the names that the settings are to hold.
+        target: The layers of the target's model, if the choices were translated into its names.
+        legacy: Whether a model of the static graph is to be a legacy one.
+        ahead: How many of the last layers of a static-graph plan predict further tokens.
+    """
+
+    choices: Choices
+    target: Side | None = None
+    legacy: bool = True
+    ahead: int = 0
 
 
 @dataclass(slots=True)
@@ -57,6 +81,8 @@ class _Draft:
     """A conversion under way."""
 
     cells: Cells
+    choices: Choices
+    target: Side | None
     values: dict[str, object] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -64,23 +90,38 @@ class _Draft:
         """Tell of something that is lost or differs."""
         self.problems.append(Problem(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params)))
 
+    def is_there(self, name: str, layer: LayerPlan) -> bool:
+        """Whether a name finds something in a layer; where it does not, a count may run over the layer."""
+        paths = self.target.paths.get(layer.layer) if self.target else None
+        return not paths or name in paths
 
-def convert(plan: NormalizedPlan, to: str, *, version: str | None = None) -> Converted:
+    def spelled(self, name: str) -> str:
+        r"""A path as a pattern of the static graph, which parts its levels with ``\.``; a pattern stays one."""
+        return name.replace(".", r"\.") if self.target else name
+
+
+def convert(
+    plan: NormalizedPlan,
+    to: str,
+    *,
+    version: str | None = None,
+    naming: Naming | None = None,
+) -> Converted:
     """The settings that do the same in another dialect.
 
     Args:
         plan: What the layers do.
         to: The other dialect: ``mindformers``, ``mindformers-pynative`` or ``mindspeed-ms``.
         version: The release that is to read the settings; only ``mindformers-pynative`` differs (2.0 and 2.1).
+        naming: The names of operators; without it those of the plan stay.
 
     Raises:
         ValueError: There is no such dialect.
     """
     if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS}:
         raise ValueError(to)
-    # What the lists say is converted, also where it finds nothing: counts have no other way to tell of a layer.
-    plan = replace(plan, layers=plan.switched_on or plan.layers)
-    draft = _Draft(cut(plan))
+    naming = naming or Naming(as_written(plan.switched_on or plan.layers))
+    draft = _Draft(cut(plan, naming.ahead), naming.choices, naming.target)
     if plan.failure is not None or not plan.layers or plan.placement is None:
         draft.say("no-plan", Severity.ERROR)
         return Converted({}, tuple(draft.problems))
@@ -94,10 +135,34 @@ def convert(plan: NormalizedPlan, to: str, *, version: str | None = None) -> Con
     if to == MINDSPEED_MS:
         _to_mindspeed_ms(plan, draft)
     elif to == MINDFORMERS:
-        _to_mindformers(plan, draft)
+        _to_mindformers(draft, legacy=naming.legacy)
     else:
         _to_pynative(plan, draft, ".".join((version or "2.1").split(".")[:2]))
+    if draft.choices.named[SWAP] and plan.dialect != to != MINDSPEED_MS:
+        draft.say("prefetch", Severity.WARNING)
+    _tell_names(draft, to)
     return Converted(draft.values, tuple(draft.problems))
+
+
+def _tell_names(draft: _Draft, to: str) -> None:
+    """Operators that have no equivalent there, with the layers that it costs; and what is recomputed besides."""
+    for kind, found in (("lost", draft.choices.lost), ("wider", draft.choices.wider)):
+        rows: dict[tuple[str, str], list[str]] = {}
+        for (attribute, path), layers in found.items():
+            rows.setdefault((_KEYS.get(attribute, "op_swap"), shown_layers(layers)), []).append(path)
+        severity = Severity.ERROR if kind == "lost" and to != MINDSPEED_MS else Severity.WARNING
+        name = "own-operators" if kind == "lost" and to == MINDSPEED_MS else kind
+        for (key, layers_text), names in rows.items():
+            draft.say(name, severity, key=key, layers=layers_text, names=_few(names), to=to)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
+
+def shown_layers(layers: Sequence[int]) -> str:
+    """Layers in a message: ranges, the first few of them."""
+    return _few(write_specs(layers))
 
 
 def _tell_prediction_layers(draft: _Draft, to: str) -> None:
@@ -109,8 +174,7 @@ def _tell_prediction_layers(draft: _Draft, to: str) -> None:
 
 
 def _shown(layers: Sequence[LayerPlan]) -> str:
-    specs = write_specs(layer.layer for layer in layers)
-    return ", ".join(specs[:_SHOWN]) + (", …" if len(specs) > _SHOWN else "")
+    return shown_layers([layer.layer for layer in layers])
 
 
 def _squeeze(cells: Cells, rows: list[list[int]]) -> list[Any]:
@@ -118,14 +182,24 @@ def _squeeze(cells: Cells, rows: list[list[int]]) -> list[Any]:
     return list(rows if cells.chunks > 1 else rows[0])
 
 
-def _runs(draft: _Draft, key: str, wanted: Callable[[LayerPlan], bool]) -> list[list[int]] | None:
-    """How many layers of each cell are wanted, counted from behind those recomputed in full; None if counts cannot say."""
+def _runs(
+    draft: _Draft, key: str, wanted: Callable[[LayerPlan], bool], start: Callable[[LayerPlan], bool], *, over: bool
+) -> list[list[int]] | None:
+    """How many layers of each cell are wanted, told as counts; None if counts cannot say it.
+
+    Args:
+        draft: The conversion.
+        key: What the counts are for.
+        wanted: Which layers are.
+        start: Which layers, at the start of a cell or anywhere, are without effect in the count.
+        over: Whether the count includes those layers, or starts behind them.
+    """
     rows, bad = [], []
     for row in draft.cells.rows:
         lengths = []
         for cell in row:
-            start = 0 if wanted is is_full else sum(map(is_full, cell))
-            length = run_length(cell, start, wanted)
+            skipped = 0 if over else sum(map(start, cell))
+            length = run_length(cell, skipped, wanted, start if over else None)
             if length is None:
                 bad += [layer for layer in cell if wanted(layer)]
             lengths.append(length or 0)
@@ -136,22 +210,25 @@ def _runs(draft: _Draft, key: str, wanted: Callable[[LayerPlan], bool]) -> list[
     return rows
 
 
+def _never(_: LayerPlan) -> bool:
+    return False
+
+
 def _to_mindspeed_ms(plan: NormalizedPlan, draft: _Draft) -> None:
     cells = draft.cells
     prefix = "parallel_config"
     columns = _mindspeed_placement(draft, prefix)
-    _tell_operators(plan, draft, MINDSPEED_MS)
     if any(layer.select_excludes or layer.comm_excludes for layer in cells.layers):
         draft.say("excludes", Severity.ERROR)
     if any(layer.swap for layer in plan.layers):
         draft.say("swap", Severity.ERROR)
-    wishes: tuple[tuple[str, Callable[[LayerPlan], bool]], ...] = (
+    requests: tuple[tuple[str, Callable[[LayerPlan], bool]], ...] = (
         ("recompute", is_full),
-        ("select_recompute", lambda layer: bool(layer.select_patterns)),
-        ("select_comm_recompute", lambda layer: bool(layer.comm_patterns)),
+        ("select_recompute", partial(_has, draft.choices.reached("select_patterns"))),
+        ("select_comm_recompute", partial(_has, draft.choices.reached("comm_patterns"))),
     )
-    for key, wanted in wishes:
-        rows = _runs(draft, key, wanted)
+    for key, wanted in requests:
+        rows = _runs(draft, key, wanted, _never if wanted is is_full else is_full, over=False)
         if rows is None or columns is None:
             continue
         if columns and any(row[-1] for row in rows):
@@ -159,6 +236,10 @@ def _to_mindspeed_ms(plan: NormalizedPlan, draft: _Draft) -> None:
             draft.say("standalone", Severity.ERROR, key=key)
             continue
         draft.values[f"{prefix}.recompute_config.{key}"] = _squeeze(cells, [row[columns:] for row in rows])
+
+
+def _has(layers: Container[int], layer: LayerPlan) -> bool:
+    return layer.layer in layers
 
 
 def _mindspeed_placement(draft: _Draft, prefix: str) -> int | None:
@@ -181,18 +262,7 @@ def _mindspeed_placement(draft: _Draft, prefix: str) -> int | None:
     return leading
 
 
-def _tell_operators(plan: NormalizedPlan, draft: _Draft, to: str) -> None:
-    """The operators that are recomputed bear other names elsewhere, and are others."""
-    if plan.dialect == to:
-        return
-    for key, name in (("select_patterns", "select"), ("comm_patterns", "comm")):
-        patterns = dict.fromkeys(pattern for layer in plan.layers for pattern in getattr(layer, key))
-        if patterns:
-            shown = ", ".join(list(patterns)[:_SHOWN])
-            draft.say(f"{name}-operators", Severity.WARNING, patterns=shown, to=to)
-
-
-def _to_mindformers(plan: NormalizedPlan, draft: _Draft) -> None:
+def _to_mindformers(draft: _Draft, *, legacy: bool) -> None:
     cells = draft.cells
     counts = cells.counts
     flat = [count for row in counts for count in row]
@@ -209,17 +279,13 @@ def _to_mindformers(plan: NormalizedPlan, draft: _Draft) -> None:
         draft.values["model.model_config.pp_interleave_num"] = cells.chunks
         draft.values["parallel.pipeline_config.pipeline_interleave"] = True
         draft.values["parallel.pipeline_config.pipeline_scheduler"] = "1f1b"
-    _tell_operators(plan, draft, MINDFORMERS)
-    swapping = convert_swap(plan, MINDFORMERS, draft.values, draft.problems)
-    full = _listed(draft, "recompute", is_full, by_id=swapping)
+    if not legacy:
+        draft.values["use_legacy"] = False
+    swapping = swap_static(draft.choices.named[SWAP], draft.values, draft.problems, draft.spelled, legacy=legacy)
+    full = _listed(draft, "recompute", is_full, _never, by_id=swapping)
     draft.values["recompute_config.recompute"] = False if full is None else full
-    for key, attribute in (
-        ("select_recompute", "select_patterns"),
-        ("select_comm_recompute", "comm_patterns"),
-        ("select_recompute_exclude", "select_excludes"),
-        ("select_comm_recompute_exclude", "comm_excludes"),
-    ):
-        value = _mindformers_patterns(plan, draft, key, attribute, by_id=swapping)
+    for attribute, key in _KEYS.items():
+        value = _mindformers_patterns(draft, key, attribute, by_id=swapping)
         chosen = draft.values.get(f"recompute_config.{key.removesuffix('_exclude')}")
         # With swap on, exclude lists have no effect; without, they take patterns away that say the same.
         if key.endswith("_exclude") and value and (swapping or _takes_away(value, chosen)):
@@ -237,52 +303,36 @@ def _takes_away(excluded: object, chosen: object) -> bool:
     return bool(dropped)
 
 
-def _mindformers_patterns(plan: NormalizedPlan, draft: _Draft, key: str, attribute: str, *, by_id: bool) -> object:
-    """A mapping of patterns, or one list for the framework's own choice of operators."""
-    patterns, refused = carried_patterns(plan, attribute, MINDFORMERS)
-    for pattern in refused:
-        draft.say("pattern", Severity.ERROR, key=key, pattern=pattern)
-    if patterns is None:
-        value = _listed(draft, key, lambda layer: bool(getattr(layer, attribute)), by_id=by_id)
-        return False if value is None else value
+def _mindformers_patterns(draft: _Draft, key: str, attribute: str, *, by_id: bool) -> object:
+    """A mapping of patterns. An exclude reaches layers that are recomputed in full as well."""
     found: dict[str, object] = {}
-    for pattern, name in patterns.items():
-        value = _listed(draft, key, partial(_has, attribute, pattern), by_id=by_id)
+    for name, layers in draft.choices.layers(attribute).items():
+        value = _listed(draft, key, partial(_has, set(layers)), partial(_without_effect, draft, key, name), by_id=by_id)
         if value is not None:
-            found[name] = value
+            found[draft.spelled(name)] = value
     return found or False
 
 
-def _has(attribute: str, pattern: str, layer: LayerPlan) -> bool:
-    return pattern in getattr(layer, attribute)
+def _without_effect(draft: _Draft, key: str, name: str, layer: LayerPlan) -> bool:
+    return (is_full(layer) and not key.endswith("_exclude")) or not draft.is_there(name, layer)
 
 
-def _listed(draft: _Draft, key: str, wanted: Callable[[LayerPlan], bool], *, by_id: bool) -> object:
+def _listed(
+    draft: _Draft,
+    key: str,
+    wanted: Callable[[LayerPlan], bool],
+    idle: Callable[[LayerPlan], bool],
+    *,
+    by_id: bool,
+) -> object:
     """The layers wanted: their numbers when swap is on, else counts from the first layer of each cell on."""
     chosen = [layer.layer for layer in draft.cells.layers if wanted(layer)]
     if not chosen:
         return None
     if by_id:
         return chosen
-    if key.endswith("_exclude"):
-        # An exclude reaches layers that are recomputed in full as well.
-        rows = _exclude_runs(draft, key, wanted)
-    else:
-        rows = _runs(draft, key, wanted)
-        if rows is not None and wanted is not is_full:
-            rows = [
-                [length + sum(map(is_full, cell)) if length else 0 for length, cell in zip(lengths, row, strict=True)]
-                for lengths, row in zip(rows, draft.cells.rows, strict=True)
-            ]
+    rows = _runs(draft, key, wanted, idle, over=True)
     return None if rows is None else _squeeze(draft.cells, rows)
-
-
-def _exclude_runs(draft: _Draft, key: str, wanted: Callable[[LayerPlan], bool]) -> list[list[int]] | None:
-    rows = [[run_length(cell, 0, wanted) for cell in row] for row in draft.cells.rows]
-    if any(length is None for row in rows for length in row):
-        draft.say("holes", Severity.ERROR, key=key, layers=_shown([x for x in draft.cells.layers if wanted(x)]))
-        return None
-    return [[length or 0 for length in row] for row in rows]
 
 
 def _to_pynative(plan: NormalizedPlan, draft: _Draft, version: str) -> None:
@@ -297,22 +347,21 @@ def _to_pynative(plan: NormalizedPlan, draft: _Draft, version: str) -> None:
     draft.values["model.num_hidden_layers"] = len(cells.layers)
     if cells.behind:
         draft.values["model.num_nextn_predict_layers"] = len(cells.behind)
-    _tell_operators(plan, draft, MINDFORMERS_PYNATIVE)
     full = write_specs(layer.layer for layer in plan.layers if is_full(layer))
-    select = _modules(plan, draft, "select_patterns")
-    comm = _modules(plan, draft, "comm_patterns")
+    found = {attribute: _modules(draft, attribute) for attribute in _KEYS}
+    select, comm = found["select_patterns"], found["comm_patterns"]
     draft.values["recompute.mode"] = "select" if select else "full" if full else "None"
     draft.values["recompute.full_recompute_layer"] = full
     draft.values["recompute.select_module"] = select or None
     draft.values["recompute_comm.enable"] = bool(comm)
     draft.values["recompute_comm.select_module"] = comm or None
-    excludes = {**_modules(plan, draft, "select_excludes"), **_modules(plan, draft, "comm_excludes")}
+    excludes = {**found["select_excludes"], **found["comm_excludes"]}
     if excludes and (full or select):
         if version == "2.0" or _is_names(plan):
             _excluded_names(plan, draft, version)
         else:
             draft.values["recompute.exclude_op"] = excludes
-    convert_swap(plan, MINDFORMERS_PYNATIVE, draft.values, draft.problems)
+    swap_dynamic(draft.choices.named[SWAP], draft.cells, draft.values, draft.problems)
 
 
 def _is_names(plan: NormalizedPlan) -> bool:
@@ -334,12 +383,12 @@ def _texts(cells: Cells) -> list[str]:
     return [",".join(write_specs(layer.layer for layer in cell)[0] for cell in column) for column in columns]
 
 
-def _modules(plan: NormalizedPlan, draft: _Draft, attribute: str) -> dict[str, list[str]]:
-    """Layers by module."""
-    patterns, refused = carried_patterns(plan, attribute, MINDFORMERS_PYNATIVE)
-    for pattern in refused:
-        draft.say("pattern", Severity.ERROR, key=attribute, pattern=pattern)
-    return {
-        name: write_specs(layer.layer for layer in plan.layers if pattern in getattr(layer, attribute))
-        for pattern, name in (patterns or {}).items()
-    }
+def _modules(draft: _Draft, attribute: str) -> dict[str, list[str]]:
+    """Layers by module. The dynamic graph takes no blank pattern."""
+    found = {}
+    for name, layers in draft.choices.layers(attribute).items():
+        if name.strip():
+            found[name] = write_specs(layers)
+        else:
+            draft.say("pattern", Severity.ERROR, key=_KEYS[attribute], pattern=name)
+    return found

@@ -1,85 +1,187 @@
-r"""Names of operators on their way from one dialect to another.
+r"""Operators of a layer on their way from one family of models to another, proved against the trees of both.
 
-The static graph of MindFormers parts the levels of a path with ``\.``; its dynamic graph matches the whole path; and
-MindSpeed-Core-MS has one operator that it recomputes, which cannot be chosen. Frameworks name their modules
-differently, so a name that is carried over has to be looked at.
+A plan names operators by patterns. What a pattern finds in a layer of the source is looked up in the table of names
+(:mod:`ms_tune.frameworks.names`), and what comes of it has to be there in the same layer of the target. What has no
+equivalent, and what is recomputed beyond what was asked for because the target has one part where the source has
+several, is kept by layer.
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.layers.patterns import compile_segment
-from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, MINDSPEED_MS
-from ms_tune.layers.pynative.modules import is_plain
+from ms_tune.frameworks.names import rows
 
 if TYPE_CHECKING:
-    from ms_tune.layers.plans import NormalizedPlan
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-# What MindSpeed-Core-MS r0.1.0 recomputes, by the names of MindFormers' dynamic graph (TransformerLayer, MLP).
-_MINDSPEED_NAMES = {
-    "attention.core_attention": "self_attention.core_attention",
-    "mlp.act_func": "mlp.activation_func",
-    "ColumnParallelLinear.all_gather": "self_attention.linear_qkv.all_gather",
-}
-_TOKEN = re.compile(r"\\.|\[[^\]]*\]|\.")
-_ANY_IN_LEVEL = "[^.]"
-# What matches a dot as well, and so the border between two levels.
-_CROSSES = re.compile(r"\[\^|\\[WDS]")
+    from ms_tune.layers.result import LayerPlan
+
+# The attributes of a layer's plan that name operators, and whether a module is as good as an operator there.
+ATTRIBUTES = {"select_patterns": True, "comm_patterns": False, "select_excludes": False, "comm_excludes": False}
+SWAP = "swap"
+
+# A name, and for a swap how soon it is fetched back -> the layers.
+ByName: TypeAlias = "dict[tuple[str, object], list[int]]"
 
 
-def carried_patterns(plan: NormalizedPlan, attribute: str, to: str) -> tuple[dict[str, str] | None, list[str]]:
-    """The patterns of a plan and what they are called in another dialect.
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The layers of the model on one side of a conversion.
 
     Args:
-        plan: The plan.
-        attribute: The attribute of its layers that holds the patterns.
-        to: The other dialect, not ``mindspeed-ms``.
-
-    Returns:
-        The names by pattern, or None where the other framework's own choice of operators has to do; and the patterns
-        that cannot be carried over.
+        family: Whose names its parts bear.
+        model: Its name.
+        paths: The dotted paths of everything inside each layer; empty when that is not known.
+        find: What a pattern finds in a layer: layer, pattern, whether modules count -> paths.
+        ahead: How many of the last layers predict further tokens.
     """
-    found = dict.fromkeys(pattern for layer in plan.layers for pattern in getattr(layer, attribute))
-    if plan.dialect == to:
-        return {pattern: pattern for pattern in found}, []
-    if to == MINDFORMERS_PYNATIVE:
-        if plan.dialect == MINDSPEED_MS:
-            return {pattern: _MINDSPEED_NAMES[pattern] for pattern in found}, []
-        # The dynamic graph takes no blank pattern, and reads the whole of one, not level by level as far as it gets.
-        carried = {
-            pattern: dynamic_pattern(pattern) for pattern in found if pattern.strip() and _is_expression(pattern)
-        }
-        return carried, [pattern for pattern in found if pattern not in carried]
-    if plan.dialect == MINDSPEED_MS:
-        return None, []
-    names = {pattern: static_pattern(pattern) for pattern in found}
-    carried = {pattern: name for pattern, name in names.items() if name is not None}
-    return carried, [pattern for pattern, name in names.items() if name is None]
+
+    family: str
+    model: str
+    paths: Mapping[int, frozenset[str]]
+    find: Callable[[int, str, bool], Iterable[str]]
+    ahead: int = 0
 
 
-def dynamic_pattern(pattern: str) -> str:
-    """A pattern of the static graph for the dynamic one.
+@dataclass(slots=True)
+class Choices:
+    """What the layers do, in the names of the target.
 
-    In the static graph a dot without a backslash stays inside one level; in the dynamic graph it has to be told to.
+    Args:
+        named: For each of :data:`ATTRIBUTES` and :data:`SWAP` the names and their layers. A swap of a whole layer has
+            the empty name.
+        lost: Operators without an equivalent, by attribute and name, with the layers that it costs.
+        wider: Parts that the target cannot leave out, likewise.
     """
-    return _TOKEN.sub(lambda token: _ANY_IN_LEVEL if token[0] == "." else token[0], pattern)
+
+    named: dict[str, ByName] = field(default_factory=lambda: {name: {} for name in (*ATTRIBUTES, SWAP)})
+    lost: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    wider: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def layers(self, attribute: str) -> dict[str, list[int]]:
+        """The names of one attribute with their layers."""
+        return {name: layers for (name, _), layers in self.named[attribute].items()}
+
+    def reached(self, attribute: str) -> set[int]:
+        """The layers that have something of it, with an equivalent in the target or without."""
+        named = list(self.named[attribute].values())
+        lost = [layers for (name, _), layers in self.lost.items() if name == attribute]
+        return {layer for layers in (*named, *lost) for layer in layers}
 
 
-def static_pattern(pattern: str) -> str | None:
-    r"""A pattern of the dynamic graph, taken apart into levels; None if it may match paths of several depths."""
-    if is_plain(pattern):
-        return pattern.replace(".", r"\.")
-    levels = pattern.replace(_ANY_IN_LEVEL, "\0").split(r"\.")
-    if any("." in level or _CROSSES.search(level) or not _is_expression(level) for level in levels):
-        return None
-    return r"\.".join(levels).replace("\0", ".")
+class Translator:
+    """Translates paths between two sides; what it has found once for a kind of layer it keeps."""
+
+    def __init__(self, source: Side, target: Side) -> None:
+        self._source = source
+        self._target = target
+        self._rows = rows(source.family, target.family)
+        self._images: dict[tuple[str, int, int], tuple[str, ...]] = {}
+        self._kept: dict[tuple[object, ...], tuple[list[str], list[str], list[str]]] = {}
+
+    def add(
+        self, choices: Choices, attribute: str, layer: int, chosen: frozenset[str], prefetch: object = None
+    ) -> None:
+        """Enter what a layer does with some of its parts."""
+        key = (chosen, id(self._source.paths.get(layer)), id(self._target.paths.get(layer)))
+        if key not in self._kept:
+            self._kept[key] = self.translate(layer, chosen)
+        names, lost, wider = self._kept[key]
+        for name in names:
+            choices.named[attribute].setdefault((name, prefetch), []).append(layer)
+        for kind, paths in ((choices.lost, lost), (choices.wider, wider)):
+            for path in paths:
+                kind.setdefault((attribute, path), []).append(layer)
+
+    def translate(self, layer: int, chosen: AbstractSet[str]) -> tuple[list[str], list[str], list[str]]:
+        """What some parts of a layer are called in the target.
+
+        Returns:
+            The names; the parts without an equivalent; and the parts that come along though nobody asked for them.
+        """
+        ours = self._source.paths.get(layer, frozenset())
+        theirs = self._target.paths.get(layer, frozenset())
+        found = {path: self._whole(path, ours, theirs) for path in sorted(chosen)}
+        names = topmost(name for image in found.values() for name in image)
+        covered = set(names)
+        wider = []
+        for path in sorted(ours - chosen):
+            image = self._image(path, ours, theirs)
+            if image and all(_inside(name, covered) for name in image) and not _inside(path, chosen):
+                wider.append(path)
+        return names, [path for path, image in found.items() if not image], topmost(wider)
+
+    def _whole(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> list[str]:
+        """The names for a part and for what is inside of it, where that lies elsewhere in the target."""
+        names = list(self._image(path, ours, theirs))
+        for child in sorted(child for child in ours if child.startswith(f"{path}.")):
+            names += [name for name in self._image(child, ours, theirs) if not _inside(name, set(names))]
+        return names
+
+    def _image(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> tuple[str, ...]:
+        key = (path, id(ours), id(theirs))
+        if key not in self._images:
+            self._images[key] = self._look_up(path, theirs)
+        return self._images[key]
+
+    def _look_up(self, path: str, theirs: frozenset[str]) -> tuple[str, ...]:
+        """By the longest part of the path that the table has a row for; a name that both families share is its own."""
+        parts = path.split(".")
+        for length in range(len(parts), 0, -1):
+            head, rest = ".".join(parts[:length]), parts[length:]
+            for here, there in self._rows:
+                names = tuple(".".join((name, *rest)) for name in there)
+                if head in here and (not theirs or theirs.issuperset(names)):
+                    return names
+        return (path,) if path in theirs else ()
 
 
-def _is_expression(level: str) -> bool:
-    try:
-        compile_segment(level.replace("\0", "."))
-    except re.error:
-        return False
-    return True
+def topmost(paths: Iterable[str]) -> list[str]:
+    """The paths that lie in none of the others."""
+    chosen: set[str] = set()
+    for path in sorted(set(paths), key=lambda path: (path.count("."), path)):
+        if not _inside(path, chosen):
+            chosen.add(path)
+    return sorted(chosen)
+
+
+def _inside(path: str, chosen: AbstractSet[str]) -> bool:
+    parts = path.split(".")
+    return any(".".join(parts[:length]) in chosen for length in range(1, len(parts) + 1))
+
+
+def translate(layers: Sequence[LayerPlan], source: Side, target: Side) -> Choices:
+    """What the layers do, in the names of the target."""
+    choices = Choices()
+    translator = Translator(source, target)
+    for layer in layers:
+        for attribute, modules in ATTRIBUTES.items():
+            patterns = getattr(layer, attribute)
+            chosen = _found(source, layer.layer, patterns, modules=modules) if patterns else frozenset()
+            translator.add(choices, attribute, layer.layer, chosen)
+        for swap in layer.swap:
+            if not swap.target:
+                choices.named[SWAP].setdefault(("", swap.prefetch), []).append(layer.layer)
+                continue
+            chosen = _found(source, layer.layer, (swap.target,), modules=True)
+            translator.add(choices, SWAP, layer.layer, chosen, swap.prefetch)
+    return choices
+
+
+def _found(source: Side, layer: int, patterns: Iterable[str], *, modules: bool) -> frozenset[str]:
+    return frozenset(path for pattern in patterns for path in source.find(layer, pattern, modules))
+
+
+def as_written(layers: Sequence[LayerPlan]) -> Choices:
+    """What the layers do in the names that they have already: source and target are one dialect."""
+    choices = Choices()
+    for layer in layers:
+        for attribute in ATTRIBUTES:
+            for pattern in getattr(layer, attribute):
+                choices.named[attribute].setdefault((pattern, None), []).append(layer.layer)
+        for swap in layer.swap:
+            choices.named[SWAP].setdefault((swap.target, swap.prefetch), []).append(layer.layer)
+    return choices

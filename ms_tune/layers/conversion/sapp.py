@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
 
 _LONGEST = 200_000  # characters of a pasted text
-_MOST = 10_000  # of anything
+MOST = 10_000  # of anything
 _LINE = re.compile(rf"^[^\S\n]*(?:-[^\S\n]*)?[\"']?({'|'.join(KEYS)})[\"']?[^\S\n]*[:=]", re.MULTILINE)
 _LIST = re.compile(r"[\[\]\s,\d-]*")
 
@@ -91,50 +91,41 @@ def _closing(text: str) -> int | None:
 
 def _table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the parser found
     rows = value if value and all(isinstance(row, list) for row in value) else [value]
-    if not all(row and all(type(item) is int and abs(item) <= _MOST for item in row) for row in rows):
+    if not all(row and all(type(item) is int and abs(item) <= MOST for item in row) for row in rows):
         raise UsageError(msg("plans.sapp.not-a-table", key=key))
     if len({len(row) for row in rows}) > 1:
         raise UsageError(msg("plans.sapp.not-a-table", key=key))
     return list(rows)
 
 
-def from_sapp(  # noqa: PLR0913 - four lists and three sizes
-    offset: object,
-    recompute: object,
-    select_recompute: object = None,
-    select_comm_recompute: object = None,
-    *,
-    layers: int,
-    stages: int,
-    chunks: int = 1,
-) -> NormalizedPlan:
+def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, legacy: bool = True) -> NormalizedPlan:
     """The plan that SAPP's lists stand for, as a plan of a ``mindformers`` config.
 
     Args:
-        offset: Layers of each cell beyond ``layers // (stages * chunks)``; 0 or None for none.
-        recompute: Layers recomputed in full, chunks x stages.
-        select_recompute: Those and the layers with selective recompute; nothing if the kind was not asked for.
-        select_comm_recompute: Those and the layers that repeat their communication; likewise.
+        lists: The lists. Offsets are the layers of each cell beyond ``layers // (stages * chunks)``.
         layers: Layers of the model.
         stages: Pipeline stages.
         chunks: Chunks of each stage.
+        legacy: Whether the operators are those that the framework chooses for a legacy model, or those for the others.
 
     Raises:
         UsageError: The lists do not fit the sizes or each other, or do not count from the first layer on.
     """
-    if not (1 <= layers <= _MOST and 1 <= stages <= _MOST and 1 <= chunks <= _MOST // stages):
-        raise UsageError(msg("plans.sapp.sizes", layers=layers, stages=stages, chunks=chunks, limit=_MOST))
-    given = dict(zip(KEYS, (offset, recompute, select_recompute, select_comm_recompute), strict=True))
-    tables = {key: _shaped(key, value, stages, chunks) for key, value in given.items()}
+    if not (1 <= layers <= MOST and 1 <= stages <= MOST and 1 <= chunks <= MOST // stages):
+        raise UsageError(msg("plans.sapp.sizes", layers=layers, stages=stages, chunks=chunks, limit=MOST))
+    tables: dict[str, Table | None] = {key: getattr(lists, key) for key in KEYS}
+    for key, table in tables.items():
+        if table is not None and (len(table), len(table[0])) != (chunks, stages):
+            size = f"{len(table)} x {len(table[0])}"
+            raise UsageError(msg("plans.sapp.shape", key=key, size=size, wanted=f"{chunks} x {stages}"))
     base = layers // (stages * chunks)
     counts = [[base + extra for extra in row] for row in tables["offset"] or _zeros(stages, chunks)]
     if any(count < 0 for row in counts for count in row) or sum(map(sum, counts)) != layers:
         raise UsageError(msg("plans.sapp.offset", layers=layers, placed=sum(map(sum, counts))))
     full = tables["recompute"] or _zeros(stages, chunks)
-    # A kind that was not asked for has no list: it reaches the layers that are recomputed in full, and so none.
-    cumulative = {key: tables[key] or [list(row) for row in full] for key in KEYS[2:]}
-    _check(counts, {"recompute": full, **cumulative})
-    values = RecomputeValues(full, cumulative[KEYS[2]], cumulative[KEYS[3]])
+    _check(counts, {"recompute": full, **{key: table for key in KEYS[2:] if (table := tables[key])}})
+    # A kind that was not asked for has no list; one that reaches the layers recomputed in full only comes to nothing.
+    values = RecomputeValues(full, *(False if tables[key] in (None, full) else tables[key] for key in KEYS[2:]))
     inputs = RecomputeInputs(
         layers=layers,
         stages=stages,
@@ -142,24 +133,13 @@ def from_sapp(  # noqa: PLR0913 - four lists and three sizes
         interleave=True,
         interleave_num=chunks,
         values=values,
+        legacy=legacy,
     )
     return from_recompute_plan(normalize(inputs), inputs.version)
 
 
 def _zeros(stages: int, chunks: int) -> Table:
     return [[0] * stages for _ in range(chunks)]
-
-
-def _shaped(key: str, value: object, stages: int, chunks: int) -> Table | None:
-    if value is None or value is False or value == 0:
-        return None
-    if not isinstance(value, list):
-        raise UsageError(msg("plans.sapp.not-a-table", key=key))
-    table = _table(key, value)
-    if len(table) != chunks or len(table[0]) != stages:
-        size = f"{len(table)} x {len(table[0])}"
-        raise UsageError(msg("plans.sapp.shape", key=key, size=size, wanted=f"{chunks} x {stages}"))
-    return table
 
 
 def _check(counts: Table, tables: Mapping[str, Table]) -> None:

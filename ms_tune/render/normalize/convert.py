@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING
 from ms_tune.render.normalize.json import problems_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from ms_tune.layers import Problem
+    from ms_tune.layers.conversion.convert import Converted
     from ms_tune.texts import Language
 
 _VERSION = 1
 
 
-def conversion_json(
-    dialect: str, values: Mapping[str, object], problems: Sequence[Problem], language: Language
-) -> dict[str, object]:
+def conversion_json(dialect: str, converted: Converted, language: Language) -> dict[str, object]:
     """The conversion's JSON form; its keys are documented in ``docs/normalize-recompute.md``."""
     return {
         "version": _VERSION,
-        "dialect": dialect,
-        "settings": dict(values),
-        "problems": problems_json(problems, language),
+        "dialect": dialect.partition("@")[0],
+        "framework_version": converted.release,
+        "settings": dict(converted.values),
+        "problems": problems_json(converted.problems, language),
     }
 
 

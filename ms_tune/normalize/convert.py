@@ -1,0 +1,293 @@
+"""A config in another dialect: its operators in the names of the target, and the result read back by the target's rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from ms_tune.config.source import parse_source
+from ms_tune.errors import UsageError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import model_of
+from ms_tune.frameworks.names import counterpart, family_of, models
+from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.layers.conversion.convert import Converted, Naming, convert
+from ms_tune.layers.conversion.names import ATTRIBUTES, SWAP, Side, as_written, translate
+from ms_tune.layers.mindformers.trees import find
+from ms_tune.layers.mindspeed_ms.plan import VERSION as MINDSPEED_RELEASE
+from ms_tune.layers.patterns import full_match
+from ms_tune.layers.result import Problem, Severity
+from ms_tune.layers.tree import dynamic_model, layer_model
+from ms_tune.normalize import mindformers, pynative
+from ms_tune.normalize.read_back import Target, note, proved, with_experts
+from ms_tune.normalize.source import dialect_of, normalize_source
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan
+    from ms_tune.layers.tree import LayerModel, Tree
+
+_RELEASES = {
+    Dialect.MINDFORMERS: VERSIONS,
+    Dialect.MINDFORMERS_PYNATIVE: pynative.VERSIONS,
+    Dialect.MINDSPEED_MS: (MINDSPEED_RELEASE,),
+}
+
+
+def target_of(text: str) -> Target:
+    """The dialect and the release in ``DIALECT`` or ``DIALECT@RELEASE``; the newest release but for the static graph's.
+
+    Raises:
+        UsageError: There is no such dialect, or the release is not served.
+    """
+    name, at, version = text.partition("@")
+    if name not in {dialect.value for dialect in Dialect}:
+        choices = ", ".join(dialect.value for dialect in Dialect)
+        raise UsageError(msg("normalize.no-such-dialect", value=name, choices=choices))
+    dialect = Dialect(name)
+    return Target(dialect, release_of(dialect, version if at else None))
+
+
+def release_of(dialect: Dialect, version: str | None = None) -> str:
+    """The release of a dialect that a version belongs to; without one the newest, but for the static graph's default.
+
+    Raises:
+        UsageError: It is not served.
+    """
+    releases = _RELEASES[dialect]
+    if version is None:
+        return mindformers.default_version() if dialect is Dialect.MINDFORMERS else releases[-1]
+    short = version if dialect is Dialect.MINDSPEED_MS else ".".join(version.split(".")[:2])
+    if short not in releases:
+        raise UsageError(msg("plans.version", version=version, dialect=dialect.value, versions=", ".join(releases)))
+    return short
+
+
+def convert_source(
+    source: SourceFile, target: Target, version: str | None = None, layers: int | None = None
+) -> Converted:
+    """The settings that do in another dialect what a config does, with the config's own problems before the others.
+
+    Every operator that a pattern finds in a layer is looked up in the layers of the target's model, and what the
+    settings do there is compared layer by layer.
+
+    Args:
+        source: The config.
+        target: The other dialect and its release.
+        version: The release that the config is for.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: The config cannot be read.
+        UsageError: A release is not served.
+    """
+    dialect = dialect_of(source)
+    plan = normalize_source(source, version, layers)
+    if plan.failure is not None or not plan.layers or dialect is target.dialect:
+        choices = as_written(plan.switched_on or plan.layers)
+        if plan.layers and plan.framework_version != target.release:
+            choices.lost.update(_gone(side_in(source, plan, layers, []), plan, target))
+        naming = Naming(choices, legacy=source.get(("use_legacy",)) is not False)
+        converted = convert(plan, target.dialect.value, version=target.release, naming=naming)
+        return _with(plan.problems, proved(plan, converted, target, choices, None), target)
+    problems = list(plan.problems)
+    if dialect is Dialect.MINDFORMERS and target.dialect is Dialect.MINDFORMERS_PYNATIVE:
+        plan = _with_prediction(source, plan, layers)
+    return convert_named(plan, side_in(source, plan, layers, problems), target, problems)
+
+
+def _gone(here: Side, plan: NormalizedPlan, target: Target) -> dict[tuple[str, str], list[int]]:
+    """Operators that the same model has no longer, or not yet, in another release."""
+    if here.family not in {"core", "dynamic"}:
+        return {}  # legacy models are the same in all releases
+    there = side_of(here.family, here.model, target.release, plan.layers, with_experts(here), here.ahead)
+    return translate(plan.layers, here, there).lost if there.paths else {}
+
+
+def _with_prediction(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> NormalizedPlan:
+    """The plan with its prediction layers, which the dynamic graph numbers: each is set as the last layer is."""
+    inputs = mindformers.read_recompute(source, plan.framework_version, layers)
+    if inputs.legacy or inputs.reduced:
+        return plan
+    last = (plan.switched_on or plan.layers)[-1]
+    behind = [replace(last, layer=last.layer + 1 + index) for index in range(inputs.mtp_layers)]
+    return replace(plan, layers=(*plan.layers, *behind), switched_on=())
+
+
+def convert_named(
+    plan: NormalizedPlan, here: Side, target: Target, problems: list[Problem], there: Side | None = None
+) -> Converted:
+    """The settings that do in another dialect what a plan does.
+
+    Args:
+        plan: The plan.
+        here: The layers that its patterns are for.
+        target: The other dialect and its release.
+        problems: What was said before.
+        there: The layers of the target's model, if they are known already.
+    """
+    there = there or _target_side(here, target, plan, problems)
+    choices = translate(plan.layers, here, there)
+    naming = Naming(choices, there, legacy=False, ahead=there.ahead)
+    converted = convert(plan, target.dialect.value, version=target.release, naming=naming)
+    key, usual = _prediction_key(there, target)
+    if usual or there.ahead:
+        converted = replace(converted, values={**converted.values, key: there.ahead})
+    return _with(problems, proved(plan, converted, target, choices, there), target)
+
+
+def _with(problems: Iterable[Problem], converted: Converted, target: Target) -> Converted:
+    return replace(converted, problems=(*problems, *converted.problems), release=target.release)
+
+
+def _prediction_key(side: Side, target: Target) -> tuple[str, int]:
+    """The key for the number of prediction layers, and how many the target's model has where nothing is written."""
+    if target.dialect is Dialect.MINDSPEED_MS:
+        return "", 0
+    data: dict[str, object] = {"model_type": side.model}
+    section = "model"
+    if target.dialect is Dialect.MINDFORMERS:
+        data, section = {"model_config": data}, "model.model_config"
+    source = parse_source(yaml.safe_dump({"use_legacy": False, "model": data}), Path("converted.yaml"))
+    usual = model_of(source, target.dialect, target.release).number("mtp_num_layers")
+    return f"{section}.num_nextn_predict_layers", usual or 0
+
+
+def side_in(source: SourceFile, plan: NormalizedPlan, layers: int | None, problems: list[Problem]) -> Side:
+    """The layers of the config's own model, or of one with the same names where it is not known."""
+    dialect = dialect_of(source)
+    if dialect is Dialect.MINDSPEED_MS:
+        return _unknown("mindspeed", "")
+    if dialect is Dialect.MINDFORMERS_PYNATIVE:
+        paths = pynative.known_modules(source, plan.framework_version, layers)
+        if paths is None:
+            name = models("dynamic")[0]
+            _tell_stand_in(plan, name, problems)
+            return _or_itself(side_of("dynamic", name, plan.framework_version, plan.layers, (), _ahead(plan)))
+        named = model_of(source, dialect, plan.framework_version).facts.kind
+        return _by_paths(str(named), {layer: frozenset(found) for layer, found in paths.items()}, _ahead(plan))
+    inputs = mindformers.read_recompute(source, plan.framework_version, layers)
+    model = mindformers.known_layers(source, inputs)
+    if model is None or not model.kinds:
+        family = family_of(model.name) if model and model.name else "legacy" if inputs.legacy else "core"
+        known = (
+            layer_model(name, plan.framework_version, variant) for name in models(family) for variant in ("", "silu")
+        )
+        model = next((one for one in known if one is not None and one.kinds), None)
+        if model is None:
+            return _unknown(family, "")
+        _tell_stand_in(plan, model.name, problems)
+        return _or_itself(_static_side(model, plan.layers))
+    return _static_side(model, plan.layers, len(plan.layers) - inputs.layers if not inputs.legacy else 0)
+
+
+def _or_itself(side: Side) -> Side:
+    """The side, where a pattern that finds nothing stands for itself: the model is another one, so it may find something."""
+
+    def look(layer: int, pattern: str, modules: bool) -> Sequence[str]:  # noqa: FBT001 - a callback
+        try:
+            return tuple(side.find(layer, pattern, modules)) or (pattern,)
+        except re.error:
+            return (pattern,)
+
+    return replace(side, find=look)
+
+
+def _tell_stand_in(plan: NormalizedPlan, name: str, problems: list[Problem]) -> None:
+    if _names_operators(plan):
+        note(problems, "stand-in", Severity.WARNING, model=name)
+
+
+def _static_side(model: LayerModel, layers: Sequence[LayerPlan], ahead: int = 0) -> Side:
+    usual = len(layers) - ahead
+    trees = {layer.layer: model.tree(layer.layer) if layer.layer < usual else model.ahead for layer in layers}
+
+    @cache
+    def paths(tree: Tree) -> frozenset[str]:
+        return frozenset(tree.paths())
+
+    def look(layer: int, pattern: str, modules: bool) -> Iterator[str]:  # noqa: FBT001 - a callback
+        tree = trees.get(layer)
+        if tree is not None:
+            found = find(tree, pattern, takes_cells=modules)
+            yield from found.operators
+            yield from found.cells if modules else ()
+
+    known = {layer: paths(tree) for layer, tree in trees.items() if tree is not None}
+    return Side(family_of(model.name), model.name, known, look, ahead)
+
+
+def _by_paths(name: str, paths: Mapping[int, frozenset[str]], ahead: int) -> Side:
+    def look(layer: int, pattern: str, modules: bool) -> Sequence[str]:  # noqa: FBT001 - a callback
+        found = [path for path in paths.get(layer, ()) if full_match(pattern, path)]
+        # Communication operators are there only once the model is split.
+        return found or ([] if modules else [pattern])
+
+    shared = {found: found for found in paths.values()}  # one object for each kind of layer
+    return Side("dynamic", name, {layer: shared[found] for layer, found in paths.items()}, look, ahead)
+
+
+def _target_side(here: Side, target: Target, plan: NormalizedPlan, problems: list[Problem]) -> Side:
+    """The layers of the model that has the same ones in the target."""
+    if target.dialect is Dialect.MINDSPEED_MS:
+        return _unknown("mindspeed", "")
+    family = "core" if target.dialect is Dialect.MINDFORMERS else "dynamic"
+    name = counterpart(here.model, family)
+    side = side_of(family, name, target.release, plan.layers, with_experts(here), here.ahead)
+    if _names_operators(plan):
+        if not side.paths:
+            note(problems, "no-trees", Severity.WARNING, model=name, release=target.release)
+        elif name != here.model:
+            note(problems, "counterpart", Severity.INFO, model=name, release=target.release)
+    return side
+
+
+def _unknown(family: str, name: str) -> Side:
+    return Side(family, name, {}, lambda _layer, pattern, _modules: (pattern,))
+
+
+def _names_operators(plan: NormalizedPlan) -> bool:
+    return any(getattr(layer, key) for layer in plan.layers for key in (*ATTRIBUTES, SWAP))
+
+
+def side_of(  # noqa: PLR0913, PLR0917 - a model by all that makes it
+    family: str, name: str, release: str, layers: Sequence[LayerPlan], experts: Container[int], ahead: int
+) -> Side:
+    """The layers of a model by its name.
+
+    Args:
+        family: ``core`` or ``dynamic``.
+        name: The model.
+        release: The release of MindFormers.
+        layers: The layers there are.
+        experts: Those with experts.
+        ahead: How many of the last ones predict further tokens.
+    """
+    usual = len(layers) - ahead
+    kinds = tuple(layer in experts for layer in range(usual))
+    if family == "core":
+        model = layer_model(name, release, "silu", kinds)
+        if model is not None and model.kinds:
+            return _static_side(model, layers, ahead)
+    else:
+        model = dynamic_model(name, release, kinds)
+        if model is not None:
+            paths = {tree: frozenset(tree.paths()) for tree in (*model.kinds, model.ahead) if tree is not None}
+            trees = [model.tree(layer) if layer < usual else model.ahead for layer in range(len(layers))]
+            known = {layer: paths[tree] for layer, tree in enumerate(trees) if tree is not None}
+            return _by_paths(name, known, ahead)
+    return replace(_unknown(family, name), ahead=ahead)
+
+
+def _ahead(plan: NormalizedPlan) -> int:
+    """The layers of a plan of the dynamic graph that predict further tokens: no cell counts them."""
+    return max(len(plan.layers) - sum(map(sum, plan.placement or ())), 0)

@@ -1,0 +1,358 @@
+"""The lists of the pipeline tool SAPP, merged into a config: only the values meant are touched.
+
+SAPP prints MindFormers' own lists (:mod:`ms_tune.layers.conversion.sapp`), so in the static graph they stay lists and
+the framework chooses the operators of the config's model, unless the config names patterns: then those stay, and get
+the counts. The other dialects get the same plan in their own form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.config.edits import refuse_shared, with_values
+from ms_tune.config.source import parse_source
+from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, same_data, spell
+from ms_tune.errors import ConfigError, UsageError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import model_of
+from ms_tune.frameworks.names import counterpart, models
+from ms_tune.frameworks.releases import DEFAULT_VERSION
+from ms_tune.layers.conversion.convert import Converted, convert
+from ms_tune.layers.conversion.sapp import KEYS, MOST, SappLists, plan_of
+from ms_tune.layers.mindformers.recompute import is_patterns
+from ms_tune.layers.pynative.layer_specs import write_specs
+from ms_tune.layers.result import Problem, Severity
+from ms_tune.normalize import mindformers, pynative
+from ms_tune.normalize.convert import convert_named, release_of, side_in, side_of
+from ms_tune.normalize.read_back import Target, with_experts
+from ms_tune.normalize.source import dialect_of, normalize_source
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.layers.conversion.sapp import Table
+    from ms_tune.layers.plans import NormalizedPlan
+
+_OFFSET: KeyPath = ("model", "model_config", "offset")
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A config with SAPP's lists in it.
+
+    Args:
+        text: The whole text.
+        count: How many values were changed or added.
+        plan: What its layers do then, with the problems of the plan and of the merge.
+    """
+
+    text: str
+    count: int
+    plan: NormalizedPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the lists have to agree with."""
+
+    layers: int
+    stages: int
+    chunks: int
+
+
+def convert_sapp(lists: SappLists, sizes: Sizes, target: Target) -> Converted:
+    """The settings of a dialect that SAPP's lists come to, without a config.
+
+    Raises:
+        UsageError: The lists do not fit the sizes.
+    """
+    plan = plan_of(lists, **asdict(sizes), legacy=False)
+    if target.dialect is Dialect.MINDFORMERS_PYNATIVE:
+        # The operators that the framework chooses for a model whose name SAPP does not tell.
+        name = models("core")[0]
+        problems = [Problem("convert-stand-in", Severity.WARNING, msg("plans.convert.stand-in", model=name))]
+        here = side_of("core", name, plan.framework_version, plan.layers, (), 0)
+        return convert_named(plan, here, target, problems)
+    converted = convert(plan, target.dialect.value, version=target.release)
+    if target.dialect is Dialect.MINDSPEED_MS:
+        return replace(converted, release=target.release)
+    # The lists as they are: the framework chooses the operators of the model.
+    values = dict(converted.values)
+    for kind in KEYS[2:]:
+        table = _beyond(lists, kind)
+        values[f"recompute_config.{kind}"] = _shaped(table) if table else False
+    return Converted(values, converted.problems, target.release)
+
+
+def _beyond(lists: SappLists, kind: str) -> Table | None:
+    """A list that reaches more than the layers recomputed in full."""
+    table: Table | None = getattr(lists, kind)
+    full = lists.recompute or [[0] * len(row) for row in table or ()]
+    return None if table == full else table
+
+
+def _shaped(table: Table) -> list[Any]:
+    """One chunk is a flat list."""
+    return [list(row) for row in table] if len(table) > 1 else list(table[0])
+
+
+def merge(source: SourceFile, lists: SappLists, version: str | None = None, layers: int | None = None) -> Merged:
+    """A config with SAPP's lists in it.
+
+    Args:
+        source: The config.
+        lists: The lists.
+        version: The framework's release, as the dialect's ``normalize_source`` takes it.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: The config cannot be read, or a value stands where it cannot be changed alone.
+        UsageError: The lists do not fit the config's sizes, or the framework does not get through the result.
+    """
+    dialect = dialect_of(source)
+    if dialect is Dialect.MINDFORMERS:
+        inputs = mindformers.read_recompute(source, version, layers)
+        chunks = (inputs.interleave_num or 1) if inputs.interleave else 1
+        sizes = Sizes(inputs.layers, inputs.placed_stages, chunks)
+    else:
+        sizes = _sizes(source, dialect, version, layers)
+    _check_sizes(lists, sizes)
+    problems: list[Problem] = []
+    plan = plan_of(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
+    plan = replace(plan, framework_version=release_of(dialect, version))
+    if dialect is Dialect.MINDFORMERS:
+        wanted = dict(_static(source, lists, plan, by_id=inputs.swaps.swap is True))
+    else:
+        wanted = dict(_others(source, lists, plan, layers, problems))
+    text, count = with_settings(source, wanted)
+    result = normalize_source(parse_source(text, source.path), version, layers)
+    if result.failure is not None:
+        raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
+    problems += _own_values(source, dialect, lists)
+    return Merged(text, count, replace(result, problems=(*result.problems, *problems)))
+
+
+def _sizes(source: SourceFile, dialect: Dialect, version: str | None, layers: int | None) -> Sizes:
+    """The sizes of a config of the dynamic graph."""
+    if dialect is Dialect.MINDSPEED_MS:
+        sections = (("model_config", "num_layers"), ("parallel_config", "pipeline_model_parallel_size"))
+        chunks = source.get(("parallel_config", "virtual_pipeline_model_parallel_size"))
+    else:
+        sections = (("model", "num_layers"), ("parallelism", "pipeline_parallel"))
+        chunks = source.get(("parallelism", "pipeline_parallel_interleave_num"))
+    found = source.get(sections[0])
+    if dialect is Dialect.MINDFORMERS_PYNATIVE:
+        found, _ = pynative.layer_counts(source, model_of(source, dialect, release_of(dialect, version)), layers)
+    sizes = (found, source.get(sections[1], 1), 1 if chunks is None else chunks)
+    for key, size in zip((*sections[0][1:], *sections[1][1:], "chunks"), sizes, strict=True):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigError(
+                msg("normalize.not-a-count", name=key, value=size, minimum=1, maximum=MOST), path=source.path
+            )
+    return Sizes(*sizes)  # type: ignore[arg-type] # the loop has looked
+
+
+def _check_sizes(lists: SappLists, sizes: Sizes) -> None:
+    """The lists must be for as many layers, stages and chunks as the config has.
+
+    Raises:
+        UsageError: They are not; both are named.
+    """
+    for key in KEYS:
+        table = getattr(lists, key)
+        if table is not None and (len(table), len(table[0])) != (sizes.chunks, sizes.stages):
+            raise UsageError(
+                msg(
+                    "plans.sapp.other-sizes",
+                    key=key,
+                    rows=len(table),
+                    columns=len(table[0]),
+                    chunks=sizes.chunks,
+                    stages=sizes.stages,
+                ),
+                msg("plans.sapp.other-sizes.hint"),
+            )
+
+
+def _static(
+    source: SourceFile, lists: SappLists, plan: NormalizedPlan, *, by_id: bool
+) -> Iterator[tuple[KeyPath, object]]:
+    """The values of the static graph: lists stay lists; with swap on they name layers."""
+    if lists.offset is not None:
+        old = source.get(_OFFSET, 0)
+        if any(map(any, lists.offset)) or isinstance(old, list):
+            yield _OFFSET, _like(old, lists.offset)
+    for kind in KEYS[1:]:
+        table = getattr(lists, kind)
+        if table is not None:
+            path: KeyPath = ("recompute_config", kind)
+            idle = _beyond(lists, kind) is None if kind != "recompute" else not any(map(any, table))
+            yield from _counts(
+                path, source.get(path, False), table, _numbers(plan, table) if by_id else None, idle=idle
+            )
+
+
+def _counts(
+    path: KeyPath, old: object, table: Table, numbers: list[int] | None, *, idle: bool
+) -> Iterator[tuple[KeyPath, object]]:
+    """One kind of recompute in the place of what stands there, whose patterns stay."""
+    empty = [[0] * len(row) for row in table]
+
+    def form(like: object) -> object:
+        if numbers is not None:
+            return [] if idle else numbers
+        return _like(like, empty if idle else table)
+
+    if isinstance(old, dict):
+        for pattern, value in old.items():
+            if value is not False:
+                yield (*path, pattern), form(value)
+    elif isinstance(old, list) and old and is_patterns(old):
+        yield path, False if idle else {pattern: form(None) for pattern in old}
+    elif not idle or isinstance(old, list):
+        yield path, form(old)
+    elif old:
+        yield path, False
+
+
+def _like(old: object, table: Any) -> object:  # noqa: ANN401 - a table, or what stands for none
+    """In rows if there are several, or if what stands there has rows."""
+    rows = isinstance(old, list) and bool(old) and all(isinstance(row, list) for row in old)
+    return [list(row) for row in table] if rows else _shaped(table)
+
+
+def _numbers(plan: NormalizedPlan, table: Table) -> list[int]:
+    """The layers that a table of counts reaches."""
+    met: dict[tuple[int, int], int] = {}
+    found = []
+    for layer in plan.layers:
+        cell = (layer.chunk, layer.stage)
+        if met.setdefault(cell, 0) < table[layer.chunk][layer.stage]:
+            found.append(layer.layer)
+        met[cell] += 1
+    return found
+
+
+def _own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Iterator[Problem]:
+    """Kinds of recompute that SAPP was not asked for, and the config has."""
+    for kind in KEYS[1:]:
+        path = _PLACES[dialect][kind]
+        if getattr(lists, kind) is None and source.get(path) not in (None, False, [], {}, 0):
+            message = msg("plans.sapp.own-value", key=".".join(map(str, path)), kind=kind)
+            yield Problem("sapp-own-value", Severity.WARNING, message)
+
+
+def _others(
+    source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Problem]
+) -> Iterator[tuple[KeyPath, object]]:
+    """The values of the dynamic graphs."""
+    dialect = dialect_of(source)
+    if dialect is Dialect.MINDSPEED_MS:
+        converted = convert(plan, dialect.value)
+        for key, value in converted.values.items():
+            *_, kind = path = tuple(key.split("."))
+            if kind == "num_layer_list" and lists.offset is not None:
+                yield path, value
+            elif kind in KEYS and getattr(lists, kind) is not None:
+                beside = ("parallel_config", kind)
+                text = isinstance(source.get(beside), str)
+                # A text beside the section wins over the list inside.
+                yield (beside, str(value)) if text else (path, value)
+        return
+    yield from _dynamic(source, lists, plan, layers, problems)
+
+
+def _dynamic(
+    source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Problem]
+) -> Iterator[tuple[KeyPath, object]]:
+    target = Target(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
+    there = side_in(source, plan, layers, problems)
+    core = counterpart(there.model, "core")
+    here = side_of("core", core, DEFAULT_VERSION, plan.layers, with_experts(there), 0)
+    converted = convert_named(plan, here, target, [], there)
+    if not any(source.get(_PLACES[target.dialect][kind]) for kind in KEYS[2:]):
+        problems += converted.problems
+    for key, value in converted.values.items():
+        section, name = path = tuple(key.split(".", 1))
+        if name == "pipeline_parallel_layers_per_stage":
+            if lists.offset is not None and value != "auto":
+                yield path, value
+            continue
+        if section not in ("recompute", "recompute_comm"):
+            continue
+        old = source.get(path)
+        if name == "select_module" and isinstance(old, dict) and old:
+            reached = "select_patterns" if section == "recompute" else "comm_patterns"
+            specs = write_specs(layer.layer for layer in plan.layers if getattr(layer, reached))
+            for pattern in old if specs else ():
+                yield (*path, pattern), specs
+        elif old != value and not (old is None and value in (None, False, [], "None")):
+            yield path, value
+
+
+_PLACES: Mapping[Dialect, Mapping[str, KeyPath]] = {
+    Dialect.MINDFORMERS: {kind: ("recompute_config", kind) for kind in KEYS[1:]},
+    Dialect.MINDSPEED_MS: {kind: ("parallel_config", "recompute_config", kind) for kind in KEYS[1:]},
+    Dialect.MINDFORMERS_PYNATIVE: {
+        "recompute": ("recompute", "full_recompute_layer"),
+        "select_recompute": ("recompute", "select_module"),
+        "select_comm_recompute": ("recompute_comm", "select_module"),
+    },
+}
+
+
+def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple[str, int]:
+    """The config's text with these values, and how many are new.
+
+    A value that is there is replaced, as little of it as can be; one that is not is added behind the others of its
+    section, and the section with it where there is none.
+
+    Raises:
+        ConfigError: A value stands where it cannot be changed alone.
+    """
+    changed = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
+    there = {path: value for path, value in changed.items() if source.position(path) is not None}
+    added: dict[KeyPath, object] = {}
+    for path in [path for path in changed if path not in there]:
+        _nest(source, path, changed[path], added)
+    path = next(iter(changed), ())
+    expected: object = source.data
+    changes = [Change(ChangeKind.SET_VALUE, path, value) for path, value in there.items()]
+    try:
+        text = with_values(source, there)
+        for place, value in added.items():
+            kind = ChangeKind.SET_VALUE if source.position(place) is not None else ChangeKind.ADD_KEY
+            current = parse_source(text, source.path)
+            change = Change(kind, place, value, spell(value) if kind is ChangeKind.SET_VALUE else None)
+            text = apply_edits(text, change.edits(current))
+            changes.append(change)
+        for change in changes:
+            expected = change.applied(expected)
+    except EditRefusedError:
+        refuse_shared(source, path)
+    if not same_data(parse_source(text, source.path).data, expected):
+        refuse_shared(source, next((path for path in there if _shows_elsewhere(source, path, there[path])), path))
+    return text, len(changed)
+
+
+def _shows_elsewhere(source: SourceFile, path: KeyPath, value: object) -> bool:
+    """Whether a value that is changed alone changes more than itself."""
+    result = parse_source(with_values(source, {path: value}), source.path)
+    return not same_data(result.data, Change(ChangeKind.SET_VALUE, path, value).applied(source.data))
+
+
+def _nest(source: SourceFile, path: KeyPath, value: object, added: dict[KeyPath, object]) -> None:
+    """Enter a value that is to be added: into its section, or with the sections that there are not yet."""
+    length = next(size for size in range(1, len(path) + 1) if not isinstance(source.get(path[:size]), dict))
+    head, rest = path[:length], path[length:]
+    if not rest:
+        added[head] = value
+        return
+    section: Any = added.setdefault(head, {})
+    for part in rest[:-1]:
+        section = section.setdefault(part, {})
+    section[rest[-1]] = value

@@ -1,0 +1,234 @@
+"""SAPP's lists in a config: lists stay lists, patterns stay patterns, and nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from ms_tune import api
+from ms_tune.config.source import SourceFile, parse_source
+from ms_tune.errors import ConfigError, UsageError
+from ms_tune.texts import Language, render
+
+OFFSET = [[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
+FULL = [[2, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
+SELECT = [[4, 5, 2, 0, 0], [1, 3, 0, 0, 0]]
+PLAN = f"To put in yaml configuration:\n\toffset: {OFFSET}\n\trecompute: {FULL}\n\tselect_recompute: {SELECT}\n"
+SIZES = {"layers": 48, "stages": 5, "chunks": 2}
+
+STATIC = """\
+use_legacy: False   # Mcore
+parallel:
+  pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}
+parallel_config:
+  pipeline_stage: 5  # stages
+model:
+  model_config:
+    model_type: qwen3
+    num_layers: 48
+    pp_interleave_num: 2
+    offset: [[0,0,0,0,4],   # by hand
+             [0,0,0,0,4]]
+recompute_config:
+  recompute: True # all
+  select_comm_recompute: False
+"""
+MERGED = """\
+use_legacy: False   # Mcore
+parallel:
+  pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}
+parallel_config:
+  pipeline_stage: 5  # stages
+model:
+  model_config:
+    model_type: qwen3
+    num_layers: 48
+    pp_interleave_num: 2
+    offset: [[0,1,1,1,1],   # by hand
+             [1,1,1,1,0]]
+recompute_config:
+  recompute: [[2, 1, 0, 0, 0], [1, 0, 0, 0, 0]] # all
+  select_comm_recompute: False
+  select_recompute: [[4, 5, 2, 0, 0], [1, 3, 0, 0, 0]]
+"""
+DYNAMIC = """\
+parallelism: {pipeline_parallel: 5, pipeline_parallel_interleave_num: 2, data_parallel_shard: 2}
+training: {steps: 10}
+model: {model_type: qwen3, num_hidden_layers: 48}  # the model
+recompute: {mode: None}
+"""
+MINDSPEED = """\
+training_config: {}
+model_config: {num_layers: 48, use_flash_attention: True}
+parallel_config:
+  pipeline_model_parallel_size: 5
+  virtual_pipeline_model_parallel_size: 2
+"""
+
+
+def source(text: str) -> SourceFile:
+    return parse_source(text, Path("config.yaml"))
+
+
+def essence(plan: Any) -> list[tuple[int, int, str]]:  # noqa: ANN401 - plans of all kinds
+    return [(layer.stage, layer.chunk, layer.recompute.value) for layer in plan.layers]
+
+
+def with_value(key: str, value: str) -> str:
+    return STATIC.replace("  select_comm_recompute: False\n", f"  {key}: {value}\n")
+
+
+def test_only_the_lines_meant_change() -> None:
+    merged = api.merge_sapp(PLAN, source(STATIC))
+    assert merged.text == MERGED
+    assert merged.count == 3
+    assert [problem.id for problem in merged.plan.problems] == []
+    again = api.merge_sapp(PLAN, source(MERGED))
+    assert (again.text, again.count) == (MERGED, 0)
+
+
+def test_the_operators_are_those_of_the_model() -> None:
+    plan = api.merge_sapp(PLAN, source(STATIC)).plan
+    chosen = {pattern for layer in plan.layers for pattern in layer.select_patterns}
+    assert chosen == {r"mlp\.mul", r"mlp\.activation_func\.silu"}
+    legacy = STATIC.replace("use_legacy: False", "use_legacy: True").replace("model_type: qwen3", "seq_length: 8")
+    plan = api.merge_sapp(PLAN, source(legacy)).plan
+    chosen = {pattern for layer in plan.layers for pattern in layer.select_patterns}
+    assert chosen == {r"feed_forward\.mul", r"feed_forward\.w1\.activation\.silu"}
+
+
+@pytest.mark.parametrize("text", [STATIC, DYNAMIC, MINDSPEED])
+def test_every_dialect_does_what_sapp_planned(text: str) -> None:
+    merged = api.merge_sapp(PLAN, source(text))
+    wanted = api.from_sapp(PLAN, **SIZES)
+    assert essence(merged.plan) == essence(wanted)
+    assert all(problem.severity.value == "info" for problem in merged.plan.problems)
+    assert api.merge_sapp(PLAN, source(merged.text)).count == 0
+    assert "# the model" in merged.text or text != DYNAMIC
+
+
+def test_dynamic_modules_are_those_of_the_model() -> None:
+    data = yaml.safe_load(api.merge_sapp(PLAN, source(DYNAMIC)).text)
+    layers = ["2-3", "5-10", "29-31"]
+    assert data["recompute"]["select_module"] == {"mlp.activation_func.silu": layers, "mlp.mul": layers}
+    own = DYNAMIC.replace("{mode: None}", "{mode: select, select_module: {mlp.linear_fc1: ['0']}}")
+    data = yaml.safe_load(api.merge_sapp(PLAN, source(own)).text)
+    assert data["recompute"] == {
+        "mode": "select",
+        "select_module": {"mlp.linear_fc1": layers},
+        "full_recompute_layer": ["0-1", "4", "24"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (r"{'mlp\.mul': True, 'mlp\.linear_fc1': False}", {r"mlp\.mul": SELECT, r"mlp\.linear_fc1": False}),
+        (r"['mlp\.mul', 'mlp\.split']", {r"mlp\.mul": SELECT, r"mlp\.split": SELECT}),
+        ("True", SELECT),
+        ("[1, 1, 1, 1, 1]", SELECT),
+    ],
+)
+def test_patterns_stay_and_get_the_counts(value: str, wanted: object) -> None:
+    data = yaml.safe_load(api.merge_sapp(PLAN, source(with_value("select_recompute", value))).text)
+    assert data["recompute_config"]["select_recompute"] == wanted
+
+
+@pytest.mark.parametrize("value", ["True", "False", "[0, 0, 0, 0, 1]", r"{'mlp\.mul': True}"])
+def test_full_recompute_only_is_no_cause_for_complaint(value: str) -> None:
+    lists = f"offset: {OFFSET}\nrecompute: {FULL}\nselect_recompute: {FULL}\nselect_comm_recompute: {FULL}"
+    merged = api.merge_sapp(lists, source(with_value("select_recompute", value)))
+    assert not merged.plan.problems
+    assert {layer.recompute.value for layer in merged.plan.layers} == {"full", "none"}
+    assert not api.normalize(source(merged.text)).problems
+    for text in (lists, f"offset: {OFFSET}\nrecompute: {FULL}"):
+        assert not api.from_sapp(text, **SIZES).problems
+        assert not api.convert_sapp(text, "mindformers", **SIZES).problems
+
+
+def test_lists_without_a_config_stay_lists() -> None:
+    for release in ("", "@1.7", "@2.1.0"):
+        values = api.convert_sapp(PLAN, f"mindformers{release}", **SIZES).values
+        assert values["recompute_config.recompute"] == FULL
+        assert values["recompute_config.select_recompute"] == SELECT
+        assert values["recompute_config.select_comm_recompute"] is False
+        assert values["model.model_config.offset"] == OFFSET
+    assert api.convert_sapp(PLAN, "mindformers@1.7", **SIZES).release == "1.7"
+
+
+def test_with_swap_on_the_lists_name_layers() -> None:
+    text = STATIC.replace("use_legacy: False", "use_legacy: True").replace("model_type: qwen3", "seq_length: 8")
+    text = text.replace("recompute: True # all", "recompute: [0]") + "swap_config: {swap: True, layer_swap: []}\n"
+    merged = api.merge_sapp(PLAN, source(text))
+    assert yaml.safe_load(merged.text)["recompute_config"]["recompute"] == [0, 1, 4, 24]
+    assert essence(merged.plan) == essence(api.from_sapp(PLAN, **SIZES))
+
+
+def test_a_section_that_is_not_there_is_added() -> None:
+    text = STATIC[: STATIC.index("recompute_config")]
+    merged = api.merge_sapp(PLAN, source(text))
+    assert yaml.safe_load(merged.text)["recompute_config"] == {"recompute": FULL, "select_recompute": SELECT}
+    assert essence(merged.plan) == essence(api.from_sapp(PLAN, **SIZES))
+
+
+def test_kinds_that_sapp_was_not_asked_for_are_told() -> None:
+    merged = api.merge_sapp(PLAN, source(with_value("select_comm_recompute", "True")))
+    assert [problem.id for problem in merged.plan.problems] == ["sapp-own-value"]
+    assert yaml.safe_load(merged.text)["recompute_config"]["select_comm_recompute"] is True
+    assert all(render(merged.plan.problems[0].message, language) for language in Language)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "pipeline_stage: 5",
+            "pipeline_stage: 4",
+            "2 chunk(s) and 5 stage(s); the config has 2 chunk(s) and 4 stage(s)",
+        ),
+        ("pipeline_interleave: True", "pipeline_interleave: False", "the config has 1 chunk(s) and 5 stage(s)"),
+        ("num_layers: 48", "num_layers: 49", "hold 48 layers, or fewer than none, and the model has 49"),
+    ],
+)
+def test_sizes_that_do_not_agree_are_both_named(old: str, new: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        api.merge_sapp(PLAN, source(STATIC.replace(old, new)))
+    assert words in render(caught.value.message, Language.EN)
+    assert render(caught.value.message, Language.ZH)
+
+
+def test_a_value_behind_an_alias_is_left_alone() -> None:
+    text = STATIC.replace("recompute: True # all", "recompute: &all [1, 1, 1, 1, 1]") + "other: *all\n"
+    with pytest.raises(ConfigError):
+        api.merge_sapp(PLAN, source(text))
+
+
+def test_random_lists_come_to_what_sapp_means() -> None:
+    random = Random(11)  # noqa: S311 - reproducible
+    for _ in range(60):
+        stages, chunks = random.randrange(1, 5), random.randrange(1, 4)
+        counts = [[random.randrange(1, 5) for _ in range(stages)] for _ in range(chunks)]
+        layers = sum(map(sum, counts))
+        offset = [[count - layers // (stages * chunks) for count in row] for row in counts]
+        full = [[random.randrange(count + 1) for count in row] for row in counts]
+        more = [
+            [random.randrange(low, count + 1) for low, count in zip(lows, row, strict=True)]
+            for lows, row in zip(full, counts, strict=True)
+        ]
+        text = f"offset: {offset}\nrecompute: {full}\nselect_recompute: {more}\nselect_comm_recompute: {more}\n"
+        wanted = essence(api.from_sapp(text, layers=layers, stages=stages, chunks=chunks))
+        pipeline = f"{{pipeline_interleave: {chunks > 1}, pipeline_scheduler: 1f1b}}"
+        config = (
+            f"use_legacy: {random.random() < 0.5}\nparallel: {{pipeline_config: {pipeline}}}\n"
+            f"parallel_config: {{pipeline_stage: {stages}}}\n"
+            f"model: {{model_config: {{num_layers: {layers}, pp_interleave_num: {chunks}}}}}\n"
+        )
+        merged = api.merge_sapp(text, source(config))
+        assert essence(merged.plan) == wanted
+        data = yaml.safe_load(merged.text).get("recompute_config", {})
+        if any(map(any, full)):
+            assert data["recompute"] == (full if chunks > 1 else full[0])
