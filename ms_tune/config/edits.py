@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TO_NEXT_LINE = re.compile(
     r"[ \t]*:(?=[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))(?P<rest>(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*)[ \t]*"
 )
-_ON_LINE = re.compile(r"[ \t]*:[ \t]+(?:&[^\s,\[\]{}]+[ \t]+)?")
+_ON_LINE = re.compile(r"[ \t]*:[ \t]+(?:&[^\s,\[\]{}]+[ \t]+)?(?P<tag>![^\s,\[\]{}]*[ \t]+)?")
 _COMMENT = re.compile(r"(?:^|\s)#")
 _QUOTE = re.compile(r"['\"]")
 _END_OF_LINE = re.compile(r"[ \t]*(?:\r\n|\r|\n|\Z)")
@@ -32,6 +32,15 @@ def with_values(source: SourceFile, wanted: Mapping[KeyPath, object]) -> str:
     """
     edits = [edit for path, value in wanted.items() for edit in _edits(source, path, source.get(path), value)]
     return apply_edits(source.text, edits)
+
+
+def loses_comments(source: SourceFile, path: KeyPath, value: object) -> bool:
+    """Whether a value cannot be changed because there are comments inside the old one."""
+    try:
+        list(_edits(source, path, source.get(path), value))
+    except ConfigError as error:
+        return error.message.id == "normalize.write-comment"
+    return False
 
 
 def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[Edit]:
@@ -49,8 +58,11 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
         _refuse(source, path, "comment")
     quotes = _QUOTE.search(source.text, span.start, span.end)
     text = spell_value(new, quotes[0] if quotes else "")
-    if position.key is None or _ON_LINE.fullmatch(source.text, position.key.end, span.start):
-        yield Edit(span.start, span.end, text)
+    beside = _ON_LINE.fullmatch(source.text, position.key.end, span.start) if position.key else None
+    if position.key is None or beside:
+        # A tag (`!!bool`) is for the old value only.
+        start = beside.start("tag") if beside and beside["tag"] else span.start
+        yield Edit(start, span.end, text)
         return
     yield from _pull_up(source, path, position, text)
 

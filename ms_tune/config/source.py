@@ -7,6 +7,7 @@ A config is data: nothing in it is ever executed, and a file that would blow up 
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from dataclasses import dataclass, field
@@ -177,6 +178,8 @@ def decode(content: bytes, path: Path) -> str:
     """
     if len(content) > MAX_BYTES:
         raise ConfigError(msg("config.too-big", limit=MAX_BYTES // 1024**2), path=path)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError(msg("config.utf16"), msg("config.not-utf8.hint"), path=path)
     if b"\0" in content:
         raise ConfigError(msg("config.binary"), path=path)
     try:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ms_tune.texts import Message
 
@@ -108,6 +108,19 @@ Rows = list[list[int]]
 
 # Which layers, when swap is on: True for all of them, or their numbers.
 LayerIds: TypeAlias = "bool | list[int]"
+
+
+class LayerList(list[int]):
+    """A list of layer numbers that is asked for each layer whether it has it: 10,000 numbers are asked 10,000 times."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        super().__init__(numbers)
+        self._numbers = frozenset(self)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
 
 
 class Warned(str):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.config.recognise import recognise
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.layers.result import Problem, Severity
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -27,13 +29,31 @@ def dialect_of(source: SourceFile) -> Dialect:
 
 
 def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
-    """The plan of a config; the dialects' own modules say what they raise.
+    """The plan of a config, and which keys of it stand twice; the dialects' own modules say what they raise.
 
     Args:
         source: The config.
         version: The framework's release; None for the default.
         layers: The number of layers, for a config that does not tell it.
     """
+    plan = _plan(source, version, layers)
+    if not source.duplicates:
+        return plan
+    twice = [
+        Problem(
+            "duplicate-key",
+            Severity.WARNING,
+            msg(
+                "normalize.duplicate-key", key=".".join(map(str, one.path)), first=one.first.line, again=one.again.line
+            ),
+        )
+        for one in source.duplicates
+    ]
+    at = 1 if plan.failure else 0
+    return replace(plan, problems=(*plan.problems[:at], *twice, *plan.problems[at:]))
+
+
+def _plan(source: SourceFile, version: str | None, layers: int | None) -> NormalizedPlan:
     dialect = dialect_of(source)
     if dialect is Dialect.MINDSPEED_MS:
         from ms_tune.normalize import mindspeed_ms  # noqa: PLC0415 - start-up time: one dialect is needed, not all

@@ -10,6 +10,7 @@ TEXTS = {
         "is larger than {limit} MiB; a training config is not", "文件超过 {limit} MiB，不像训练配置"
     ),
     "config.binary": Text("is a binary file, not a text", "这是二进制文件，不是文本文件"),
+    "config.utf16": Text("is UTF-16, not UTF-8", "是 UTF-16 编码，不是 UTF-8 编码"),
     "config.not-utf8": Text("is not UTF-8 from here on", "从此处起不是 UTF-8 编码"),
     "config.not-utf8.hint": Text(
         "save the file as UTF-8; MindFormers reads its configs as UTF-8 only",

@@ -124,6 +124,12 @@ TEXTS = {
         "what is meant?",
         "{name} 中有重复的数字（{layers}）。开启 swap 后，该列表表示层号而非层数，请确认是否符合本意。",
     ),
+    "layers.prefetch-flag": Text(
+        "the prefetch of '{pattern}' in op_swap (backward_prefetch or default_prefetch) is True: MindSpore stops with a TypeError "
+        "at the first operator that it matches; write a whole number.",
+        "op_swap 中 '{pattern}' 的预取值（backward_prefetch 或 default_prefetch）为 True：一旦匹配到算子，MindSpore 即抛出 TypeError 退出；"
+        "请写整数。",
+    ),
     "layers.swap-shadowed": Text(
         "{name}: layer(s) {layers} are in several entries with different backward_prefetch; the first one counts.",
         "{name}：第 {layers} 层出现在 backward_prefetch 不同的多个条目中；以第一个为准。",

@@ -228,6 +228,10 @@ TEXTS = {
     "normalize.severity.error": Text("error", "错误"),
     "normalize.severity.warning": Text("warning", "警告"),
     "normalize.severity.info": Text("note", "说明"),
+    "normalize.duplicate-key": Text(
+        "{key} stands twice (lines {first} and {again}); YAML keeps the second, and nothing of the first is read.",
+        "{key} 重复出现（第 {first} 行与第 {again} 行）；YAML 以后者为准，前者的内容完全不会被读取。",
+    ),
     "normalize.no-plan": Text(
         "There is no plan: the framework does not get through this config.", "无法给出方案：框架无法处理该配置。"
     ),

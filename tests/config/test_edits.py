@@ -94,8 +94,6 @@ def test_layer_numbers_when_swap_is_on() -> None:
         ("  recompute: [[&n 9, 0], [0, *n]]\n", "behind an alias"),
         ("  recompute: *r\n", "behind an alias"),
         ("  <<: *s\n", "behind an alias"),
-        ("  recompute:\n    - 1  # one\n    - 0\n", "there are comments inside"),
-        ("  recompute: [1, # one\n   0]\n", "there are comments inside"),
         ("  recompute: [-1, 0]\n", "nothing is written"),
     ],
 )
@@ -118,3 +116,18 @@ def test_random_forms() -> None:
         value = random.choice((rows, flat, True, {"a": rows, "b": flat, "c": random.random() < 0.5}, ["a", "b"]))
         key = "recompute" if value in (rows, flat, True) and random.random() < 0.5 else "select_comm_recompute"
         written(f"  {key}: {value}\n")
+
+
+@pytest.mark.parametrize("listed", ["\n    - 1  # one\n    - 0\n", " [1, # one\n   0]\n"])
+def test_a_list_with_comments_stays_alone(listed: str) -> None:
+    """The list beside it is written all the same."""
+    body = f"  recompute:{listed}  select_recompute: [9, 0]\n"
+    source = parse_source(HEAD + body, Path("c.yaml"))
+    result = explicit(source, Dialect.MINDFORMERS, "1.9")
+    assert result.text == HEAD + body.replace("[9, 0]", "[[2, 0], [2, 0]]")
+    assert (result.count, result.left) == (1, (("recompute_config", "recompute"),))
+
+
+def test_a_tag_goes_with_the_value() -> None:
+    assert "True" not in written("  recompute: !!bool True\n")
+    assert "!!bool" not in written("  recompute: !!bool True\n")

@@ -250,6 +250,9 @@ def test_unreadable_files(tmp_path: Path) -> None:
     assert refused(file) == "/a.yaml:1:4: is not UTF-8 from here on"
     file.write_bytes(b"\x7fELF\0\0")
     assert "binary" in refused(file)
+    for encoding in ("utf-16", "utf-16-be"):
+        file.write_bytes("\ufeff".encode("utf-16-be") * (encoding != "utf-16") + "a: 1\n".encode(encoding))
+        assert "is UTF-16, not UTF-8" in refused(file)
     file.write_bytes(b"a: b\n" + b"#" * MAX_BYTES)
     assert "larger than 4 MiB" in refused(file)
     assert "cannot be read" in refused(file / "b")

@@ -186,3 +186,9 @@ def test_stages_are_not_set_before_1_8() -> None:
     inputs = RecomputeInputs(layers=4, stages=2, version="1.7")
     assert "swap-no-stage" in ids(swapped(inputs))
     assert "swap-no-stage" not in ids(swapped(replace(inputs, version="1.8")))
+
+
+def test_a_prefetch_that_is_a_flag() -> None:
+    assert "prefetch-flag" in ids(swapped(default_prefetch=True))
+    assert "prefetch-flag" in ids(swapped(op_swap=[{**OPERATORS[0], "backward_prefetch": True}]))
+    assert "prefetch-flag" not in ids(swapped(op_swap=OPERATORS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -354,3 +355,51 @@ def test_layers_without_the_operator_select_nothing(
     assert all(cell in message for cell, message in zip(told, cells, strict=True))
     assert main(["lint", "--lang", "en", str(path)]) == int(bool(told))
     assert ("MST434" in capsys.readouterr().out) == bool(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "parallel_config: {pipeline_stage: 2}\nmodel: {model_config: {num_layers: 4}}\n"
+            "recompute_config: {recompute: [1, 0]}\nrecompute_config: {recompute: [0, 1]}\n"
+        ),
+        (
+            "parallelism: {pipeline_parallel: 2, pipeline_parallel: 2}\nmodel: {num_layers: 4}\ntraining: {steps: 1}\n"
+            "recompute: {mode: full, full_recompute_layer: [0]}\n"
+        ),
+        (
+            "parallel_config: {tensor_model_parallel_size: 2, recompute_config: {recompute: [1], recompute: [2]}}\n"
+            "model_config: {num_layers: 4}\n"
+        ),
+    ],
+)
+def test_keys_that_stand_twice(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    shown = Shown(path, capsys)
+    assert shown.codes == {1}
+    told = [problem["message"] for problem in shown.json["problems"] if problem["id"] == "duplicate-key"]
+    assert len(told) == 1
+    assert "stands twice" in shown.text
+    assert "stands twice" in shown.warned
+
+
+def test_ten_thousand_layers_that_swap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each layer is looked up in each list: 2,000 layers may take no more than a few times what 500 take."""
+    spent = []
+    for count in (500, 2000):
+        numbers = list(range(count))
+        config = {
+            "parallel_config": {"pipeline_stage": 2},
+            "model": {"model_config": {"num_layers": count}},
+            "swap_config": {"swap": True, "layer_swap": [{"backward_prefetch": 1, "layers": numbers}]},
+            "recompute_config": {"recompute": numbers, "select_recompute": {"mul": numbers, "add": numbers}},
+        }
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump(config, default_flow_style=True))
+        start = time.process_time()
+        assert main(["normalize-recompute", "--json", str(path)]) == 1
+        spent.append(time.process_time() - start)
+        assert len(json.loads(capsys.readouterr().out)["layers"]) == count
+    assert spent[1] < 9 * spent[0]  # sixteen times as much where every list is searched

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.layers.mindformers.recompute import default_patterns, illegal, is_patterns
 from ms_tune.layers.patterns import check_applied
-from ms_tune.layers.result import ById, SwapEntry, SwapPlan, Warned, stop
+from ms_tune.layers.result import ById, LayerList, SwapEntry, SwapPlan, Warned, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -218,7 +218,7 @@ def _layer_ids(value: object) -> LayerIds:
         return value or []
     if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
         illegal(value)
-    return value
+    return value if isinstance(value, LayerList) else LayerList(value)
 
 
 def _ids_by_pattern(key: str, inputs: RecomputeInputs, values: RecomputeValues) -> dict[object, LayerIds]:
@@ -227,7 +227,8 @@ def _ids_by_pattern(key: str, inputs: RecomputeInputs, values: RecomputeValues) 
         return {pattern: _layer_ids(layers) for pattern, layers in value.items()}
     if isinstance(value, (list, tuple)) and is_patterns(value):
         return {pattern: _layer_ids(value) for pattern in value}
-    return {pattern: _layer_ids(value) for pattern in default_patterns(key, legacy=inputs.legacy)}
+    shared = _layer_ids(value)  # behind all default patterns
+    return dict.fromkeys(default_patterns(key, legacy=inputs.legacy), shared)
 
 
 def format_swap(config: SwapConfig) -> tuple[list[SwapEntry], dict[str, list[SwapEntry]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.layers.result import Effect, Problem, Severity
@@ -31,6 +32,9 @@ def find_swap_traps(inputs: RecomputeInputs, by_id: ById, layers: Sequence[Layer
     yield from _shadow_traps("layer_swap", by_id.layer_swap)
     for name, entries in by_id.op_swap.items():
         yield from _shadow_traps(f"op_swap[{name!r}]", entries)
+        if any(isinstance(entry.prefetch, bool) for entry in entries):
+            # It passes the framework's own checks, because a bool is an int there.
+            yield Problem("prefetch-flag", Severity.ERROR, msg("layers.prefetch-flag", pattern=name))
     if layers:
         yield from _effect_traps(layers)
 
@@ -60,7 +64,7 @@ def _list_traps(name: str, ids: LayerIds, count: int) -> Iterator[Problem]:
     if outside:
         message = msg("layers.swap-outside", name=name, layers=_numbers(outside), last=count - 1)
         yield Problem("swap-outside", Severity.WARNING, message)
-    repeated = sorted({layer for layer in ids if ids.count(layer) > 1})
+    repeated = sorted(layer for layer, times in Counter(ids).items() if times > 1)
     if repeated:
         message = msg("layers.swap-repeated", name=name, layers=_numbers(repeated))
         yield Problem("swap-repeated", Severity.WARNING, message)

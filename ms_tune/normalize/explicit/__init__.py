@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.config.edits import refuse_shared, with_values
+from ms_tune.config.edits import loses_comments, refuse_shared, with_values
 from ms_tune.config.source import parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, same_data
 from ms_tune.errors import ConfigError, UsageError
@@ -21,7 +21,7 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.layers.plans import NormalizedPlan
@@ -43,10 +43,12 @@ class Explicit:
     Args:
         text: The whole text.
         count: How many values were changed.
+        left: The values that stay as they are, because there are comments inside them.
     """
 
     text: str
     count: int
+    left: tuple[KeyPath, ...] = ()
 
 
 def explicit(source: SourceFile, dialect: Dialect, version: str | None = None, layers: int | None = None) -> Explicit:
@@ -67,25 +69,35 @@ def explicit(source: SourceFile, dialect: Dialect, version: str | None = None, l
     plan, wanted = read(source)
     if plan.failure is not None or plan.formative is None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
+    left = tuple(path for path, value in wanted.items() if loses_comments(source, path, value))
+    wanted = {path: value for path, value in wanted.items() if path not in left}
     text = with_values(source, wanted)
     if wanted:
-        _prove(source, text, wanted, plan, read)
-    return Explicit(text, len(wanted))
+        _prove(source, text, (plan, wanted), read, left)
+    return Explicit(text, len(wanted), left)
 
 
 def _prove(
     source: SourceFile,
     text: str,
-    wanted: Mapping[KeyPath, object],
-    plan: NormalizedPlan,
+    reading: Reading,
     read: Callable[[SourceFile], Reading],
+    left: Collection[KeyPath],
 ) -> None:
     """The text must hold the wanted values and nothing else that is new, and its plan must be the old one.
+
+    Args:
+        source: The config.
+        text: Its text with the wanted values.
+        reading: The plan of the config, and the values.
+        read: Reads a config.
+        left: Values that are not explicit and stay.
 
     Raises:
         ConfigError: A changed value shows elsewhere, too.
         UsageError: The result would not mean the same.
     """
+    plan, wanted = reading
     try:
         result = parse_source(text, source.path)
         expected: object = source.data
@@ -95,6 +107,6 @@ def _prove(
         raise UsageError(msg("normalize.write-unproven")) from error
     if not same_data(result.data, expected):
         refuse_shared(source, next(iter(wanted)))
-    again, left = read(result)
-    if left or (again.placement, again.layers) != (plan.placement, plan.layers):
+    again, more = read(result)
+    if more.keys() - set(left) or (again.placement, again.layers) != (plan.placement, plan.layers):
         raise UsageError(msg("normalize.write-unproven"))
