@@ -49,6 +49,9 @@ class Wording:
     text: Text
     params: Mapping[str, str] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return self.say(Language.EN)
+
     def say(self, language: Language) -> str:
         """The sentence in a language."""
         template = self.text.en if language is Language.EN else self.text.zh

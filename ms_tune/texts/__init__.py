@@ -41,6 +41,9 @@ class Message:
     id: str
     params: Mapping[str, object] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return render(self, Language.EN)
+
 
 def msg(text_id: str, /, **params: object) -> Message:
     """Shorthand for a :class:`Message`."""
