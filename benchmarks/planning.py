@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ms_tune.cli.memory_plan import problem_of_csv, problem_of_trace
+from ms_tune.memory.plan import problem_of_csv, problem_of_trace
 from ms_tune.packing.engine import Items, NumpyEngine
 from ms_tune.packing.orders import by
 from ms_tune.packing.placement import Problem, lives_of

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.report import LintReport
     from ms_tune.lint.run import LintRequest
     from ms_tune.lint.selection import Selection
-    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.result import MemoryReport
 
 _MODULES = {
@@ -41,10 +41,12 @@ _MODULES = {
     "MemoryRequest": "memory.request",
     "MsTuneError": "errors",
     "NormalizedPlan": "layers.plans",
+    "PlanRequest": "memory.request",
     "Selection": "lint.selection",
     "Setting": "dryrun.request",
     "Severity": "lint.finding",
     "SweepResult": "dryrun.result",
+    "WhatIfRequest": "memory.request",
 }
 
 __all__ = [
@@ -62,10 +64,12 @@ __all__ = [
     "MemoryRequest",
     "MsTuneError",
     "NormalizedPlan",
+    "PlanRequest",
     "Selection",
     "Setting",
     "Severity",
     "SweepResult",
+    "WhatIfRequest",
     "__version__",
     "api",
 ]

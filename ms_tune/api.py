@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ms_tune.config.source import SourceFile
     from ms_tune.dryrun.check import Check
+    from ms_tune.dryrun.full_report import JobReport
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest
     from ms_tune.dryrun.result import CommandResult, DryrunResult, RealComparison, SweepResult
     from ms_tune.dryrun.task import Observer
@@ -31,12 +32,17 @@ if TYPE_CHECKING:
     from ms_tune.lint.report import LintReport
     from ms_tune.lint.rules import Rule
     from ms_tune.lint.run import LintRequest
+    from ms_tune.lint.topics import Part
     from ms_tune.memory.comparison import Comparison
-    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.memory.plan import MemLogAnalysis, PlanReport
+    from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.result import MemoryReport
+    from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.normalize.against import Compared
     from ms_tune.normalize.explicit import Explicit
     from ms_tune.normalize.sapp import Merged
+    from ms_tune.packing.plan import Progress
+    from ms_tune.texts import Message
 
 
 def lint(*files: str | Path, request: LintRequest | None = None) -> LintReport:
@@ -62,6 +68,21 @@ def lint(*files: str | Path, request: LintRequest | None = None) -> LintReport:
     return lint_files([str(file) for file in files], request or LintRequest())
 
 
+def course(rules: Iterable[Rule]) -> tuple[Part, ...]:
+    """Checks in the order in which one learns them, by topic.
+
+    Args:
+        rules: The checks.
+
+    Example::
+
+        titles = [part.title.en for part in api.course(api.rules())]
+    """
+    from ms_tune.lint import topics  # noqa: PLC0415 - start-up time
+
+    return topics.course(rules)
+
+
 def rules(*checklists: str | Path) -> tuple[Rule, ...]:
     """Every check that :func:`lint` can make, with its texts and examples.
 
@@ -77,7 +98,29 @@ def rules(*checklists: str | Path) -> tuple[Rule, ...]:
     """
     from ms_tune.lint.rules import all_rules  # noqa: PLC0415 - start-up time
 
-    return tuple(all_rules(list(map(Path, checklists))))
+    return all_rules(list(map(Path, checklists)))
+
+
+def write_baseline(report: LintReport, file: str | Path) -> int:
+    """Keep the findings of a report as old ones, which later runs with this baseline pass over.
+
+    Args:
+        report: What :func:`lint` found without a baseline.
+        file: The file to write.
+
+    Returns:
+        How many findings it holds.
+
+    Raises:
+        ConfigError: The file cannot be written.
+
+    Example::
+
+        api.write_baseline(api.lint("configs/", request=LintRequest(baseline=False)), "baseline.json")
+    """
+    from ms_tune.lint import baseline  # noqa: PLC0415 - start-up time
+
+    return baseline.write_baseline(Path(file), ((one.path, one.text, one.findings) for one in report.files))
 
 
 def normalize(
@@ -285,11 +328,12 @@ def dryrun(
     return run.dryrun(request if config is None else replace(request, config=Path(config)), observer or Observer())
 
 
-def sweep(requests: Sequence[DryrunRequest], *, observer: Observer | None = None) -> SweepResult:
+def sweep(request: DryrunRequest, sweeps: Sequence[str], *, observer: Observer | None = None) -> SweepResult:
     """Simulate variants of a job, all of them in one go; one that fails has its error in its place.
 
     Args:
-        requests: One for each variant.
+        request: What all variants share.
+        sweeps: Values to try, ``path=a,b``; of several sweeps every combination is tried.
         observer: Told what is going on.
 
     Raises:
@@ -297,13 +341,14 @@ def sweep(requests: Sequence[DryrunRequest], *, observer: Observer | None = None
 
     Example::
 
-        settings = [(Setting(("recompute_config", "recompute"), raw),) for raw in ("True", "False")]
-        result = api.sweep([DryrunRequest(Path("train.yaml"), settings=setting) for setting in settings])
+        result = api.sweep(DryrunRequest(Path("train.yaml")), ["recompute_config.recompute=True,False"])
+        best = min(result.variants, key=lambda one: one.result.worst.judged_bytes if one.result else 2**60)
     """
     from ms_tune.dryrun import run  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun.settings import variants  # noqa: PLC0415 - as above
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
 
-    return run.sweep(requests, observer or Observer())
+    return run.sweep(variants(request, sweeps), observer or Observer())
 
 
 def run_command(request: CommandRequest, *, observer: Observer | None = None) -> CommandResult:
@@ -364,6 +409,45 @@ def compare_real(simulated: str | Path, real: str | Path) -> RealComparison:
     return compare.compare_real(Path(simulated), Path(real))
 
 
+def request_like(real: str | Path, request: DryrunRequest) -> DryrunRequest:
+    """The request with what it leaves out taken from a run on devices, so that the two can be compared.
+
+    Args:
+        real: The folder of the run, with its config and its traces.
+        request: What else to simulate.
+
+    Raises:
+        UsageError: The folder keeps no config.
+        TraceError: It holds no trace.
+
+    Example::
+
+        result = api.dryrun(request=api.request_like("real-run/", DryrunRequest()))
+    """
+    from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
+
+    return compare.request_like(Path(real), request)
+
+
+def job_report(result: DryrunResult | CommandResult, *, most: int = 12) -> JobReport:
+    """A finished job's ranks analysed as :func:`memory` does, the worst first.
+
+    Args:
+        result: A job that left traces.
+        most: Ranks to look at.
+
+    Raises:
+        TraceError: A trace cannot be read any more.
+
+    Example::
+
+        findings = api.job_report(api.dryrun("train.yaml")).memory.all_findings
+    """
+    from ms_tune.dryrun import full_report  # noqa: PLC0415 - start-up time
+
+    return full_report.job_report(result, most)
+
+
 def memory(
     run: str | Path,
     *,
@@ -409,6 +493,98 @@ def memory_diff(before: MemoryReport, after: MemoryReport) -> Comparison:
     from ms_tune.memory.comparison import compare  # noqa: PLC0415 - start-up time
 
     return compare(before, after)
+
+
+def memory_what_if(
+    run: str | Path,
+    *,
+    request: WhatIfRequest | None = None,
+    on_progress: Callable[[Message, float], None] = lambda _what, _share: None,
+) -> WhatIfReport:
+    """What a run's allocations would have taken of the device under other settings of MindSpore's pool.
+
+    Args:
+        run: A ``memory_block.csv``, its folder, or a folder above it.
+        request: The rank, and what else to replay: less blocks, shared out or recomputed.
+        on_progress: Told what is being done, and how much of it.
+
+    Raises:
+        TraceError: There is no trace, or it cannot be read.
+        UsageError: There is no such rank, or nothing of what is to be left out.
+
+    Example::
+
+        best = api.memory_what_if("run/", request=WhatIfRequest(max_memory=32 * 2**30)).result.best
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory what-if", "report", "numpy")
+    from ms_tune.memory.request import WhatIfRequest  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.what_if import replayed  # noqa: PLC0415 - as above
+
+    return replayed(Path(run), request or WhatIfRequest(), on_progress)
+
+
+def memory_plan(
+    run: str | Path,
+    *,
+    request: PlanRequest | None = None,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> PlanReport:
+    """How low the blocks of a run, or of a placement problem, could lie; the plan is checked independently.
+
+    Args:
+        run: A trace, or a CSV file of blocks.
+        request: The rank, the capacity and the time limit.
+        on_progress: Told how far the planner is.
+
+    Raises:
+        TraceError: There is no trace, or the file cannot be read.
+        UsageError: There is no such rank.
+
+    Example::
+
+        report = api.memory_plan("run/", request=PlanRequest(seconds=5))
+        print(report.plan.height, report.plan.lower_bound, report.valid)
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory plan", "report", "numpy")
+    from ms_tune.memory.plan import planned  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
+
+    return planned(Path(run), request or PlanRequest(), on_progress)
+
+
+def memory_import(
+    file: str | Path,
+    *,
+    request: PlanRequest | None = None,
+    npu: bool = False,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> MemLogAnalysis:
+    """What STAlloc's analysis says about a trace that STAlloc recorded, and how low its blocks could lie.
+
+    Args:
+        file: The trace.
+        request: How to plan.
+        npu: Whether torch_npu recorded it, which pads every block.
+        on_progress: Told how far the planner is.
+
+    Raises:
+        TraceError: The file cannot be read.
+
+    Example::
+
+        peak = api.memory_import("memlog.txt").report.peak
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory import-memlog", "report", "numpy")
+    from ms_tune.memory.plan import analysed  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
+
+    return analysed(Path(file), request or PlanRequest(), on_progress, npu=npu)
 
 
 def _source(config: str | Path | SourceFile) -> SourceFile:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from ms_tune.texts import Language, render
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ms_tune.texts import Message
@@ -112,3 +113,10 @@ class ConfigError(_LocatedError):
 
 class TraceError(_LocatedError):
     """A file of the memory tracker cannot be read."""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like this one, or an empty text; for hints."""
+    import difflib  # noqa: PLC0415 - only where somebody made a mistake
+
+    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")

@@ -75,7 +75,14 @@ _MAY_USE = {
     "layers": {"layers", "frameworks", *_FOUNDATION},
     "normalize": {"normalize", "layers", "trace", "config", "frameworks", *_FOUNDATION},
     "trace": {"trace", *_FOUNDATION},
-    "memory": {"memory", "trace", "resources", *_FOUNDATION},  # its findings' texts are a checklist
+    "memory": {
+        "memory",
+        "allocator",
+        "packing",
+        "trace",
+        "resources",
+        *_FOUNDATION,
+    },  # its findings' texts are a checklist
     "native": {"native", *_FOUNDATION},
     "packing": {"packing", "native", *_FOUNDATION},
     "allocator": {"allocator", "packing", "trace", *_FOUNDATION},

@@ -225,7 +225,7 @@ API = [
     "run_command(CommandRequest(('true',)))",
     "compare_real('.', '.')",
     "dryrun('x.yaml')",
-    "sweep([DryrunRequest()])",
+    "sweep(DryrunRequest(), [])",
 ]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune import api
 from ms_tune.cli import dryrun_command
-from ms_tune.cli.dryrun_html import check_page, write_job
+from ms_tune.cli.dryrun_html import check_page, write_page
 from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
@@ -110,13 +109,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _simulate(arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.dryrun.settings import parse_setting  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.dryrun import json as dryrun_json  # noqa: PLC0415
+    from ms_tune.render.dryrun import json as dryrun_json  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.dryrun import text as dryrun_text  # noqa: PLC0415
 
-    request = _request(arguments, tuple(map(parse_setting, arguments.set)))
     with DryrunProgress(console) as progress:
-        result = api.dryrun(request=request, observer=progress)
+        result = api.dryrun(request=_request(arguments), observer=progress)
     for warning in result.warnings:
         console.warn(warning)
     report = dryrun_json.to_json(result, console)
@@ -126,21 +123,17 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
     else:
         dryrun_text.show(result, console)
     if arguments.html:
-        write_job(result, arguments.html, console)
+        write_page(result, arguments.html, console)
     return _code([result])
 
 
 def _compare(arguments: Namespace, console: Console) -> ExitCode:
     """A finished simulated run, or one that is made for it, beside a real one."""
-    from ms_tune.dryrun.compare import config_of, ranks_of  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.dryrun import compare as dryrun_compare  # noqa: PLC0415
+    from ms_tune.render.dryrun import compare as dryrun_compare  # noqa: PLC0415 - imported late: start-up time
 
     simulated = arguments.config
     if simulated is None or simulated.suffix in {".yaml", ".yml"}:
-        arguments.config = simulated or config_of(arguments.compare_real)
-        request = replace(_request(arguments, ()), extrapolate=False)
-        if not request.ranks and arguments.stages is None and not arguments.stage:
-            request = replace(request, ranks=ranks_of(arguments.compare_real))
+        request = api.request_like(arguments.compare_real, _request(arguments))
         with DryrunProgress(console) as progress:
             simulated = api.dryrun(request=request, observer=progress).folder
     comparison = api.compare_real(simulated, arguments.compare_real)
@@ -153,16 +146,10 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
 
 def _sweep(arguments: Namespace, console: Console) -> ExitCode:
     """Run every variant and compare."""
-    from ms_tune.dryrun.settings import (  # noqa: PLC0415 - imported late: start-up time
-        parse_setting,
-        parse_sweep,
-        variants,
-    )
-    from ms_tune.render.dryrun import variants as dryrun_variants  # noqa: PLC0415
+    from ms_tune.render.dryrun import variants as dryrun_variants  # noqa: PLC0415 - imported late: start-up time
 
-    chosen = variants(tuple(map(parse_setting, arguments.set)), tuple(map(parse_sweep, arguments.sweep)))
     with DryrunProgress(console) as progress:
-        result = api.sweep([_request(arguments, settings) for settings in chosen], observer=progress)
+        result = api.sweep(_request(arguments), arguments.sweep, observer=progress)
     report = dryrun_variants.to_json(result, console)
     keep_report(result.folder, report)
     if arguments.json:
@@ -181,7 +168,7 @@ def _code(results: Sequence[DryrunResult]) -> ExitCode:
     return ExitCode.OK if fit else ExitCode.FINDINGS
 
 
-def _request(arguments: Namespace, settings: tuple[Setting, ...]) -> DryrunRequest:
+def _request(arguments: Namespace) -> DryrunRequest:
     return DryrunRequest(
         config=arguments.config,
         layers=arguments.layers,
@@ -195,7 +182,7 @@ def _request(arguments: Namespace, settings: tuple[Setting, ...]) -> DryrunReque
         extrapolate=not arguments.no_extrapolate,
         jobs=arguments.jobs,
         engine=arguments.engine,
-        settings=settings,
+        settings=tuple(map(Setting.parse, arguments.set)),
         real=arguments.real,
         reference=arguments.reference,
     )

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.dryrun_html import write_command
+from ms_tune.cli.dryrun_html import write_page
 from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.device import CHIPS
@@ -52,7 +52,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         dryrun_command.show(result, console)
     worst = result.worst
     if arguments.html:
-        write_command(result, arguments.html, console)
+        write_page(result, arguments.html, console)
     if result.code:
         return result.code
     return ExitCode.FINDINGS if worst is not None and worst.verdict is Verdict.DOES_NOT_FIT else ExitCode.OK

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING
 
+from ms_tune import api
 from ms_tune.cli.memory_inputs import new_file, written
+from ms_tune.dryrun.result import DryrunResult
 from ms_tune.errors import UsageError
 from ms_tune.extras import need
 from ms_tune.texts import msg
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from pathlib import Path
 
-    from ms_tune.dryrun.full_report import JobReport
-    from ms_tune.dryrun.result import CommandResult, DryrunResult
+    from ms_tune.dryrun.result import CommandResult
     from ms_tune.render.console import Console
 
 # The page keeps all blocks of four ranks and the curves of the others: half a megabyte each.
@@ -46,29 +47,14 @@ def check_page(arguments: Namespace) -> None:
         raise UsageError(msg("cli.usage.value", argument=str(path), detail=detail)) from error
 
 
-def write_job(result: DryrunResult, path: Path, console: Console) -> None:
-    """The page about all stages of a job."""
-    from ms_tune.dryrun.full_report import job_report  # noqa: PLC0415 - imported late: start-up time
-
-    if result.stages:
-        _write(job_report(result, _MOST_RANKS), path, console)
-    else:
+def write_page(result: DryrunResult | CommandResult, path: Path, console: Console) -> None:
+    """The page about all stages of a job, or all ranks of a command."""
+    if not (result.stages if isinstance(result, DryrunResult) else result.ranks):
         console.warn(msg("dryrun.html.nothing", file=path))
-
-
-def write_command(result: CommandResult, path: Path, console: Console) -> None:
-    """The page about all ranks of a command."""
-    from ms_tune.dryrun.full_report import command_report  # noqa: PLC0415 - imported late: start-up time
-
-    if result.ranks:
-        _write(command_report(result, _MOST_RANKS), path, console)
-    else:
-        console.warn(msg("dryrun.html.nothing", file=path))
-
-
-def _write(report: JobReport, path: Path, console: Console) -> None:
+        return
     from ms_tune.render.dryrun.html import report_html  # noqa: PLC0415 - imported late: start-up time
 
+    report = api.job_report(result, most=_MOST_RANKS)
     with written(path, console) as part:
         part.write_text(report_html(report, console.language), encoding="utf-8")
     if report.left_out:

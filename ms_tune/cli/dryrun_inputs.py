@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import UsageError
+from ms_tune.config.write import write_atomically
+from ms_tune.errors import ConfigError, UsageError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -24,10 +26,8 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
 
 def keep_report(folder: Path, report: Mapping[str, object]) -> None:
     """Keep what ``--json`` prints in the run folder."""
-    from ms_tune.dryrun.rundir import write_json  # noqa: PLC0415 - imported late: start-up time
-
-    with contextlib.suppress(OSError):  # on a full disk the user has seen it all the same
-        write_json(folder / "report.json", report)
+    with contextlib.suppress(ConfigError):  # on a full disk the user has seen it all the same
+        write_atomically(folder / "report.json", (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:

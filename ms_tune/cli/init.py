@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
 from ms_tune.config.write import write_atomically
-from ms_tune.errors import ExitCode, UsageError
+from ms_tune.errors import ExitCode, UsageError, closest
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.lint.selection import closest
 from ms_tune.render.console import usage_hint
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language, msg

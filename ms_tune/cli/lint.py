@@ -174,12 +174,10 @@ def _names(values: list[str]) -> tuple[str, ...]:
 
 
 def _write_baseline(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.lint.baseline import write_baseline  # noqa: PLC0415 - seldom needed
-
     file: Path | None = arguments.baseline or report.settings.baseline
     if file is None:
         raise UsageError(msg("lint.baseline.which"), usage_hint(_PROGRAM))
-    count = write_baseline(file, ((one.path, one.text, one.findings) for one in report.files))
+    count = api.write_baseline(report, file)
     console.note(console.text("lint.baseline.written", count=count, file=file))
     return ExitCode.USAGE if report.errors else ExitCode.OK
 

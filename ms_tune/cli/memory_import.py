@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.memory_plan import add_plan_arguments, check_files, faults, finish, planned, verdict
+from ms_tune import api
+from ms_tune.cli.memory_plan import PlanProgress, add_plan_arguments, check_files, finish, verdict
 from ms_tune.cli.parser import Parser
 from ms_tune.extras import need
+from ms_tune.memory.request import PlanRequest
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -37,18 +39,15 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, analyse, plan, show."""
     need("ms-tune memory import-memlog", "report", "numpy")
     check_files(arguments)
-    from ms_tune.allocator.memlog_report import analyse, problem_of  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.packing import memlog as memlog_render  # noqa: PLC0415
-    from ms_tune.render.packing.text import PlanReport  # noqa: PLC0415
-    from ms_tune.trace.memlog import read_memlog  # noqa: PLC0415
+    from ms_tune.render.packing import memlog as memlog_render  # noqa: PLC0415 - imported late: start-up time
 
-    log = read_memlog(arguments.file)
-    analysis = analyse(log, npu=arguments.npu)
-    result = planned(problem_of(log), arguments, console)
-    report = PlanReport(result, str(arguments.file), faults(result))
-    finish(report, arguments, console)
+    request = PlanRequest(seconds=arguments.time_limit)
+    progress = PlanProgress(console)
+    with progress:
+        found = api.memory_import(arguments.file, request=request, on_progress=progress.tell, npu=arguments.npu)
+    finish(found.plan, arguments, console)
     if arguments.json:
-        console.write_json(memlog_render.to_json(log, analysis, report))
+        console.write_json(memlog_render.to_json(found.log, found.report, found.plan))
     else:
-        memlog_render.show(log, analysis, report, console)
-    return verdict(report)
+        memlog_render.show(found.log, found.report, found.plan, console)
+    return verdict(found.plan)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune import api
 from ms_tune.cli.parser import Parser
 from ms_tune.config.write import write_atomically
-from ms_tune.errors import ExitCode, UsageError
-from ms_tune.lint.rules import all_rules
-from ms_tune.lint.selection import closest
+from ms_tune.errors import ExitCode, UsageError, closest
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
 
@@ -41,7 +40,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Find the checks and show them."""
     if not arguments.names and not arguments.all and arguments.markdown is None:
         raise UsageError(msg("rule.none"), usage_hint(_PROGRAM))
-    rules = all_rules(arguments.checklist)
+    rules = api.rules(*arguments.checklist)
     if arguments.markdown is not None:
         _write_reference(rules, arguments.markdown, console)
         return ExitCode.OK
@@ -79,10 +78,9 @@ def _find(name: str, rules: Sequence[Rule]) -> Rule:
 
 def _write_reference(rules: Sequence[Rule], folder: Path, console: Console) -> None:
     """Write the pages, and remove those of checks that are no more."""
-    from ms_tune.lint.topics import course  # noqa: PLC0415 - seldom needed
-    from ms_tune.render.rule.markdown import MARK, reference  # noqa: PLC0415 - as above
+    from ms_tune.render.rule.markdown import MARK, reference  # noqa: PLC0415 - seldom needed
 
-    pages = reference(course(rules))
+    pages = reference(api.course(rules))
     for name, page in pages.items():
         write_atomically(folder / name, page.encode(), parents=True)
     for old in folder.glob("*.md"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.memory.report import analyse
@@ -13,6 +15,8 @@ from ms_tune.trace.folder import find_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ms_tune.dryrun.request import DryrunRequest
 
 
 def compare_real(simulated: Path, real: Path) -> RealComparison:
@@ -39,22 +43,17 @@ def compare_real(simulated: Path, real: Path) -> RealComparison:
     return RealComparison(simulated, real, ranks, only_real)
 
 
-def config_of(run: Path) -> Path:
-    """The config that a run folder keeps.
+def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
+    """The request with the config and the ranks of a real run, where it names none; the layers are run as they are.
 
     Raises:
-        UsageError: It keeps none.
+        UsageError: The folder keeps no config.
+        TraceError: It holds no trace.
     """
-    config = run / "config.yaml"
-    if not config.is_file():
-        raise UsageError(msg("stages.compare.no-config", run=run))
-    return config
-
-
-def ranks_of(run: Path) -> tuple[int, ...]:
-    """The ranks whose traces a folder holds.
-
-    Raises:
-        TraceError: It holds none.
-    """
-    return tuple(files.rank for files in find_trace(run).ranks if files.rank is not None)
+    config = request.config or real / "config.yaml"
+    if request.config is None and not config.is_file():
+        raise UsageError(msg("stages.compare.no-config", run=real))
+    ranks = request.ranks
+    if not ranks and request.stages is StageChoice.ALL:
+        ranks = tuple(files.rank for files in find_trace(real).ranks if files.rank is not None)
+    return replace(request, config=config, ranks=ranks, extrapolate=False)

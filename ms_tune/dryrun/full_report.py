@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.result import CommandResult
 from ms_tune.memory.findings import findings_between
 from ms_tune.memory.report import analyse_rank
 from ms_tune.memory.request import MemoryRequest
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ms_tune.dryrun.result import CommandResult, DryrunResult, RankResult, Reading, StageResult
+    from ms_tune.dryrun.result import DryrunResult, Reading, StageResult
 
 
 class WorstFirst(MemoryReport):
@@ -48,28 +49,25 @@ class JobReport:
     left_out: int
 
 
-def job_report(result: DryrunResult, most: int) -> JobReport:
-    """The stages of a job.
+def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:
+    """The stages of a job, or the ranks of a command.
 
     Args:
         result: A finished job that left traces.
-        most: Stages to show at most.
+        most: Ranks to show at most.
 
     Raises:
         TraceError: A trace cannot be read any more.
     """
+    if isinstance(result, CommandResult):
+        by_peak = sorted(result.ranks, key=lambda rank: -rank.reading.peak_bytes)
+        ranks = [_in_full(one.reading, one.limit.bytes, one.rank) for one in by_peak[:most]]
+        return JobReport(_report(result.folder, ranks, stages_of(ranks)), (), len(by_peak) - len(ranks))
     ordered = sorted(result.stages, key=lambda stage: -stage.judged_bytes)
     shown = ordered[:most]
     ranks = [_in_full(stage.reading, stage.limit.bytes, stage.run.rank) for stage in shown]
     memory = _report(result.folder, ranks, [stage.run.stage for stage in shown])
     return JobReport(memory, tuple(shown), len(ordered) - len(shown))
-
-
-def command_report(result: CommandResult, most: int) -> JobReport:
-    """The ranks of a command; see :func:`job_report`."""
-    ordered: list[RankResult] = sorted(result.ranks, key=lambda rank: -rank.reading.peak_bytes)
-    ranks = [_in_full(one.reading, one.limit.bytes, one.rank) for one in ordered[:most]]
-    return JobReport(_report(result.folder, ranks, stages_of(ranks)), (), len(ordered) - len(ranks))
 
 
 def _in_full(reading: Reading, limit_bytes: int, rank: int | None) -> RankReport:

@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import yaml
+
+from ms_tune.errors import UsageError
+from ms_tune.texts import msg
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -40,6 +45,24 @@ class Setting:
 
     path: KeyPath
     raw: str
+
+    @classmethod
+    def parse(cls, text: str) -> Setting:
+        """``parallel_config.micro_batch_num=8`` as a setting.
+
+        Raises:
+            UsageError: It is not of this form, or the value is no YAML.
+        """
+        name, equals, raw = text.partition("=")
+        path: KeyPath = tuple(int(part) if part.isdigit() else part for part in name.strip().split("."))
+        if not equals or "" in path:
+            raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
+        raw = raw.strip()
+        try:
+            yaml.safe_load(raw)
+        except yaml.YAMLError:
+            raise UsageError(msg("stages.set.value", text=text), msg("stages.set.form.hint")) from None
+        return cls(path, raw or "null")
 
     def __str__(self) -> str:
         return f"{'.'.join(map(str, self.path))}={self.raw}"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import yaml
 
 from ms_tune.config.source import MISSING, parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, prove
@@ -17,42 +16,25 @@ from ms_tune.frameworks.keys import names
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.frameworks.dialect import Dialect
 
 MOST_VARIANTS = 256
-
-
-def parse_setting(text: str) -> Setting:
-    """``parallel_config.micro_batch_num=8`` as a setting.
-
-    Raises:
-        UsageError: It is not of this form, or the value is no YAML.
-    """
-    name, equals, raw = text.partition("=")
-    path: KeyPath = tuple(int(part) if part.isdigit() else part for part in name.strip().split("."))
-    if not equals or "" in path:
-        raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
-    raw = raw.strip()
-    try:
-        yaml.safe_load(raw)
-    except yaml.YAMLError:
-        raise UsageError(msg("stages.set.value", text=text), msg("stages.set.form.hint")) from None
-    return Setting(path, raw or "null")
 
 
 def parse_sweep(text: str) -> tuple[Setting, ...]:
     """``path=a,b,c`` as one setting for each value; commas within brackets and quotes belong to a value.
 
     Raises:
-        UsageError: As :func:`parse_setting`.
+        UsageError: As :meth:`Setting.parse`.
     """
     name, equals, raw = text.partition("=")
     if not equals:
         raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
-    return tuple(parse_setting(f"{name}={value}") for value in _split(raw))
+    return tuple(Setting.parse(f"{name}={value}") for value in _split(raw))
 
 
 def _split(raw: str) -> list[str]:
@@ -71,18 +53,21 @@ def _split(raw: str) -> list[str]:
     return values
 
 
-def variants(settings: Sequence[Setting], sweeps: Sequence[Sequence[Setting]]) -> tuple[tuple[Setting, ...], ...]:
-    """Every combination of the swept values, each with the settings that all of them share.
+def variants(request: DryrunRequest, sweeps: Iterable[str]) -> list[DryrunRequest]:
+    """Every combination of the swept values, each with the request's own settings.
+
+    Args:
+        request: What all of them share.
+        sweeps: As for :func:`parse_sweep`.
 
     Raises:
-        UsageError: There are too many.
+        UsageError: A sweep is not of this form, or there are too many variants.
     """
-    count = 1
-    for sweep in sweeps:
-        count *= len(sweep)
+    swept = list(map(parse_sweep, sweeps))
+    count = math.prod(map(len, swept))
     if count > MOST_VARIANTS:
         raise UsageError(msg("stages.sweep.many", count=count, most=MOST_VARIANTS))
-    return tuple((*settings, *chosen) for chosen in itertools.product(*sweeps))
+    return [replace(request, settings=(*request.settings, *chosen)) for chosen in itertools.product(*swept)]
 
 
 def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dialect | None) -> SourceFile:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ms_tune.errors import UsageError
+from ms_tune.errors import UsageError, closest
 from ms_tune.lint.finding import Category, Severity
 from ms_tune.lint.own import OWN_RULES
 from ms_tune.texts import msg
@@ -157,10 +157,3 @@ def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str
         similar = closest(selector, known)
         hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
         raise UsageError(msg("lint.unknown-check", name=selector, origin=origin), hint)
-
-
-def closest(name: str, known: Sequence[str]) -> str:
-    """The known name that is most like this one, or an empty text."""
-    import difflib  # noqa: PLC0415 - only where somebody made a mistake
-
-    return next(iter(difflib.get_close_matches(name, known, 1)), "")

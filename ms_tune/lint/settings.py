@@ -8,10 +8,10 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ms_tune.errors import ConfigError
+from ms_tune.errors import ConfigError, closest
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.finding import Severity
-from ms_tune.lint.selection import PROFILES, PathRule, Selection, Selections, closest
+from ms_tune.lint.selection import PROFILES, PathRule, Selection, Selections
 from ms_tune.lint.versions import VERSION
 from ms_tune.texts import msg
 

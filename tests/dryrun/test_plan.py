@@ -23,9 +23,9 @@ def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def planned(config: dict[str, Any] = MINDFORMERS, **wishes: Any) -> JobPlan:  # noqa: ANN401 - fields of DryrunRequest
+def planned(config: dict[str, Any] = MINDFORMERS, **more: Any) -> JobPlan:  # noqa: ANN401 - fields of DryrunRequest
     Path("config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    request = DryrunRequest(config=Path("config.yaml"), **wishes)
+    request = DryrunRequest(config=Path("config.yaml"), **more)
     return plan(request, load(request))
 
 
@@ -44,10 +44,10 @@ class TestStages:
         job = planned(layers=2, ranks=(0, 9, 31), extrapolate=False)
         assert [(stage.run.stage, stage.run.rank) for stage in job.stages] == [(0, 0), (1, 9), (3, 31)]
 
-    @pytest.mark.parametrize("wish", [{"stages": (4,)}, {"ranks": (32,)}])
-    def test_what_the_job_does_not_have_is_told(self, wish: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("more", [{"stages": (4,)}, {"ranks": (32,)}])
+    def test_what_the_job_does_not_have_is_told(self, more: dict[str, Any]) -> None:
         with pytest.raises(UsageError, match=r"4|32"):
-            planned(layers=2, **wish)
+            planned(layers=2, **more)
 
     def test_the_worst_is_among_first_and_last_where_all_are_alike(self) -> None:
         even = edited(MINDFORMERS, "model.model_config.offset", 0)
@@ -73,9 +73,9 @@ class TestSizes:
         assert stage.full_layers == 16
         assert list(map(int, stage.factors)) == [-11, 12]
 
-    @pytest.mark.parametrize("wish", [{"extrapolate": False}, {"layers": None}])
-    def test_otherwise_one_size_is_run(self, wish: dict[str, Any]) -> None:
-        (stage,) = planned(**{"layers": 4, "stages": (1,), **wish}).stages
+    @pytest.mark.parametrize("more", [{"extrapolate": False}, {"layers": None}])
+    def test_otherwise_one_size_is_run(self, more: dict[str, Any]) -> None:
+        (stage,) = planned(**{"layers": 4, "stages": (1,), **more}).stages
         assert (len(stage.runs), stage.factors) == (1, ())
 
     def test_every_kind_of_layer_is_told_apart(self) -> None:

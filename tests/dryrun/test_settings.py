@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.config.source import parse_source
-from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.dryrun.settings import (
     changed_text,
-    parse_setting,
     parse_sweep,
     unified_diff,
     variants,
@@ -36,7 +35,7 @@ recompute_config:
 
 def edited(*settings: str, text: str = TEXT, dialect: Dialect | None = Dialect.MINDFORMERS) -> str:
     source = parse_source(text, Path("config.yaml"))
-    return with_settings(source, [parse_setting(one) for one in settings], dialect).text
+    return with_settings(source, [Setting.parse(one) for one in settings], dialect).text
 
 
 class TestParsing:
@@ -51,12 +50,12 @@ class TestParsing:
         ],
     )
     def test_a_setting_is_a_path_and_a_value(self, text: str, path: tuple[str | int, ...], raw: str) -> None:
-        assert parse_setting(text) == Setting(path, raw)
+        assert Setting.parse(text) == Setting(path, raw)
 
     @pytest.mark.parametrize("text", ["a.b", "=1", "a..b=1", "a.=1", "a=[1", "a={"])
     def test_anything_else_is_told(self, text: str) -> None:
         with pytest.raises(UsageError, match=r"(?s)'.*'"):
-            parse_setting(text)
+            Setting.parse(text)
 
     @pytest.mark.parametrize(
         ("text", "raws"),
@@ -78,15 +77,15 @@ class TestParsing:
 
 class TestVariants:
     def test_several_sweeps_make_every_combination(self) -> None:
-        made = variants((Setting(("s",), "0"),), (parse_sweep("a=1,2"), parse_sweep("b=x,y,z")))
+        made = [one.settings for one in variants(DryrunRequest(settings=(Setting(("s",), "0"),)), ("a=1,2", "b=x,y,z"))]
         assert [" ".join(map(str, one)) for one in made] == [
             f"s=0 a={a} b={b}" for a in ("1", "2") for b in ("x", "y", "z")
         ]
 
     def test_too_many_are_refused(self) -> None:
-        sweep = parse_sweep("a=" + ",".join(map(str, range(20))))
+        sweep = "a=" + ",".join(map(str, range(20)))
         with pytest.raises(UsageError, match="400"):
-            variants((), (sweep, sweep))
+            variants(DryrunRequest(), (sweep, sweep))
 
 
 class TestEdits:
@@ -137,7 +136,7 @@ class TestEdits:
 
     def test_the_original_is_left_alone(self) -> None:
         source = parse_source(TEXT, Path("config.yaml"))
-        with_settings(source, [parse_setting("parallel_config.pipeline_stage=2")], None)
+        with_settings(source, [Setting.parse("parallel_config.pipeline_stage=2")], None)
         assert source.text == TEXT
 
 

@@ -16,10 +16,9 @@ import pytest
 import yaml
 
 from ms_tune.dryrun import machine
-from ms_tune.dryrun.request import DryrunRequest, StageChoice
+from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.dryrun.result import DryrunResult, SweepResult, Verdict
 from ms_tune.dryrun.run import dryrun, sweep
-from ms_tune.dryrun.settings import parse_setting
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, RunError, UsageError
 from ms_tune.units import GIB, MIB
@@ -53,12 +52,12 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], No
     return lambda code: fakes.install(monkeypatch, tmp_path, code, mindformers=True)
 
 
-def request(**wishes: Any) -> DryrunRequest:  # noqa: ANN401 - the fields of DryrunRequest
-    return DryrunRequest(**{"config": Path("config.yaml"), "layers": 4, "timeout": 60, **wishes})
+def request(**more: Any) -> DryrunRequest:  # noqa: ANN401 - the fields of DryrunRequest
+    return DryrunRequest(**{"config": Path("config.yaml"), "layers": 4, "timeout": 60, **more})
 
 
-def simulate(**wishes: Any) -> DryrunResult:  # noqa: ANN401 - as above
-    return dryrun(request(**wishes), Observer())
+def simulate(**more: Any) -> DryrunResult:  # noqa: ANN401 - as above
+    return dryrun(request(**more), Observer())
 
 
 class TestStages:
@@ -105,7 +104,7 @@ class TestStages:
 
     def test_the_config_is_kept_with_what_was_run_otherwise(self, child: Callable[[str], None]) -> None:
         child(layered_child())
-        result = simulate(settings=(parse_setting("parallel_config.micro_batch_num=16"),))
+        result = simulate(settings=(Setting.parse("parallel_config.micro_batch_num=16"),))
         assert (result.folder / "config.yaml").read_text("utf-8") == Path("config.yaml").read_text("utf-8")
         diff = (result.folder / "config.diff").read_text("utf-8")
         assert "-  micro_batch_num: 8\n" in diff
@@ -240,9 +239,9 @@ class TestFailures:
 
 class TestSweep:
     @staticmethod
-    def swept(*values: str, **wishes: Any) -> SweepResult:  # noqa: ANN401 - the fields of DryrunRequest
-        settings = [(parse_setting(value),) for value in values]
-        return sweep([request(settings=one, extrapolate=False, stages=(0,), **wishes) for one in settings], Observer())
+    def swept(*values: str, **more: Any) -> SweepResult:  # noqa: ANN401 - the fields of DryrunRequest
+        settings = [(Setting.parse(value),) for value in values]
+        return sweep([request(settings=one, extrapolate=False, stages=(0,), **more) for one in settings], Observer())
 
     def test_variants_are_run_and_kept_side_by_side(self, child: Callable[[str], None]) -> None:
         child(layered_child())

@@ -9,8 +9,8 @@ from ms_tune.render.packing.text import amount
 
 if TYPE_CHECKING:
     from ms_tune.allocator.memlog_report import MemLogReport
+    from ms_tune.memory.plan import PlanReport
     from ms_tune.render.console import Console
-    from ms_tune.render.packing.text import PlanReport
     from ms_tune.trace.memlog import MemLog
 
 

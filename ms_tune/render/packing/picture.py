@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ms_tune.memory.plan import PlanReport
     from ms_tune.packing.placement import Plan
-    from ms_tune.render.packing.text import PlanReport
     from ms_tune.texts import Message
 
 _WIDTH, _HEIGHT = 1200, 640  # of the plot

@@ -5,49 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.render.columns import text_width
 from ms_tune.units import GIB, MIB, gib, mib
 
 if TYPE_CHECKING:
-    from ms_tune.packing.checker import Fault
+    from ms_tune.memory.plan import PlanReport
     from ms_tune.packing.placement import Plan
     from ms_tune.render.console import Console
 
 _FORMAT = 1  # of the plan file
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanReport:
-    """What is shown.
-
-    Attributes:
-        plan: The plan.
-        source: The file or folder.
-        faults: What the independent check found; empty if the plan is valid.
-        recorded: Bytes of the footprint that the run had; None if nothing tells.
-        rank: The rank of the run; None if there is none.
-        asked: The capacity that the user asked for; None if they did not.
-    """
-
-    plan: Plan
-    source: str
-    faults: tuple[Fault, ...]
-    recorded: int | None = None
-    rank: int | None = None
-    asked: int | None = None
-
-    @property
-    def valid(self) -> bool:
-        """Whether no two live blocks overlap."""
-        return not self.faults
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether the plan is within the capacity that was asked for; None if none was."""
-        return None if self.asked is None else self.plan.height <= self.asked
 
 
 def amount(size: int) -> str:

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from ms_tune.allocator.scenarios import Scenario
     from ms_tune.allocator.settings import Inferred
     from ms_tune.allocator.whatif import Outcome, WhatIf
+    from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.render.console import Console
-    from ms_tune.render.what_if.text import Report
 
 
-def report_json(report: Report, console: Console) -> dict[str, object]:
+def report_json(report: WhatIfReport, console: Console) -> dict[str, object]:
     """The object that the command prints."""
     result = report.result
     inferred, wrong = result.inferred, result.inferred.mismatches
@@ -85,7 +85,7 @@ def _scenario(scenario: Scenario) -> dict[str, object]:
     }
 
 
-def _finding(report: Report, console: Console) -> dict[str, object]:
+def _finding(report: WhatIfReport, console: Console) -> dict[str, object]:
     result: WhatIf = report.result
     return {
         "id": FINDING_ID,
@@ -98,7 +98,7 @@ def _finding(report: Report, console: Console) -> dict[str, object]:
     }
 
 
-def _causes(report: Report) -> dict[str, object]:
+def _causes(report: WhatIfReport) -> dict[str, object]:
     causes = report.result.causes
     return {
         "spilled_bytes": causes.spilled,

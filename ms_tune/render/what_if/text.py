@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.units import GIB, gib, mib
@@ -17,41 +16,14 @@ if TYPE_CHECKING:
     from ms_tune.allocator.pool import Growth
     from ms_tune.allocator.scenarios import Scenario
     from ms_tune.allocator.whatif import Outcome, WhatIf
+    from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.render.console import Console
 
 FINDING_ID, FINDING = "MSM301", "pool-waste"
 _SHOWN = 3  # growths and units of the reasons
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What is shown.
-
-    Attributes:
-        rank: The rank; None if no folder tells.
-        others: Ranks of the run that were not read.
-        limit_by: What told the memory that MindSpore may use: ``user``, ``log``, or ``assumed`` if nothing did.
-        result: The settings.
-        scenarios: The what-ifs on the trace itself.
-        names: What the trace calls the operator or parameter of each request.
-        seconds: Time of all replays.
-    """
-
-    rank: int | None
-    others: tuple[int, ...]
-    limit_by: str
-    result: WhatIf
-    scenarios: tuple[Scenario, ...]
-    names: tuple[str, ...]
-    seconds: float
-
-    @property
-    def rows(self) -> int:
-        """Allocations that were replayed."""
-        return len(self.result.inferred.work.requests)
-
-
-def show(report: Report, console: Console) -> None:
+def show(report: WhatIfReport, console: Console) -> None:
     """Settings of the run, the table, the best, the reasons, the what-ifs."""
     _show_run(report, console)
     _show_settings(report.result, console)
@@ -73,7 +45,7 @@ def _say(console: Console, text: str, indent: int = 0, colour: str = "") -> None
         console.write(console.paint(shown, colour) if colour else shown)
 
 
-def _show_run(report: Report, console: Console) -> None:
+def _show_run(report: WhatIfReport, console: Console) -> None:
     result, inferred = report.result, report.result.inferred
     rank = "" if report.rank is None else console.text("allocator.show.rank", rank=report.rank)
     _say(console, console.text("allocator.show.trace", pool=result.pool, rank=rank, rows=f"{report.rows:,}"))
@@ -95,7 +67,7 @@ def _settings_text(lines: Lines, console: Console) -> str:
     return ", ".join(texts) or console.text("allocator.show.no-set-memory")
 
 
-def _show_proof(report: Report, console: Console) -> None:
+def _show_proof(report: WhatIfReport, console: Console) -> None:
     """Whether the replay is what was recorded."""
     inferred, rows = report.result.inferred, f"{report.rows:,}"
     wrong = inferred.mismatches
@@ -183,7 +155,7 @@ def _show_lines(lines: Lines, console: Console) -> None:
                 console.write(f"    {part}")
 
 
-def _show_causes(report: Report, console: Console) -> None:
+def _show_causes(report: WhatIfReport, console: Console) -> None:
     recorded, causes = report.result.recorded, report.result.causes
     if recorded.reserved <= recorded.used:
         return
@@ -204,7 +176,7 @@ def _item(text: str, console: Console) -> None:
     _say(console, f"- {text}", indent=2)
 
 
-def _show_growths(causes: Causes, report: Report, console: Console) -> None:
+def _show_growths(causes: Causes, report: WhatIfReport, console: Console) -> None:
     if not causes.missed:
         return
     count = len(causes.growths)
@@ -213,7 +185,7 @@ def _show_growths(causes: Causes, report: Report, console: Console) -> None:
         _say(console, _growth_text(growth, report, console), indent=6)
 
 
-def _growth_text(growth: Growth, report: Report, console: Console) -> str:
+def _growth_text(growth: Growth, report: WhatIfReport, console: Console) -> str:
     return console.text(
         "allocator.causes.growth",
         part=console.text(f"allocator.part.{growth.part}"),
@@ -224,14 +196,14 @@ def _growth_text(growth: Growth, report: Report, console: Console) -> str:
     )
 
 
-def _pin_text(pin: Pin, report: Report, console: Console) -> str:
+def _pin_text(pin: Pin, report: WhatIfReport, console: Console) -> str:
     holder = console.text("allocator.causes.nobody") if pin.request is None else report.names[pin.request]
     part = console.text(f"allocator.part.{pin.unit.part}")
     sizes = {"touched": mib(pin.touched), "live": mib(pin.live)}
     return console.text("allocator.causes.pin", part=part, holder=holder, **sizes)
 
 
-def _show_scenarios(report: Report, console: Console) -> None:
+def _show_scenarios(report: WhatIfReport, console: Console) -> None:
     if not report.scenarios:
         return
     table = _table(("scenario", "used", "change", "reserved", "fits"), console)

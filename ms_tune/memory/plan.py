@@ -1,0 +1,143 @@
+"""How low the blocks of a run, of a placement problem or of a foreign trace could lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.allocator import memlog_report
+from ms_tune.allocator.pool import ALIGNMENT
+from ms_tune.memory.what_if import largest_pool, read_rank
+from ms_tune.packing import native
+from ms_tune.packing.checker import Placed, faults_of
+from ms_tune.packing.placement import Problem
+from ms_tune.packing.plan import plan
+from ms_tune.trace.memlog import read_memlog
+from ms_tune.trace.placement_csv import capacity_in_name, is_placement_csv, read_placement_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ms_tune.memory.request import PlanRequest
+    from ms_tune.packing.checker import Fault
+    from ms_tune.packing.placement import Plan
+    from ms_tune.packing.plan import Progress
+    from ms_tune.texts import Message
+    from ms_tune.trace.memlog import MemLog
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanReport:
+    """A plan, checked.
+
+    Attributes:
+        plan: The plan.
+        source: The file or folder.
+        faults: What the independent check found; empty if the plan is valid.
+        recorded: Bytes of the footprint that the run had; None if nothing tells.
+        rank: The rank of the run; None if there is none.
+        asked: The capacity that the user asked for; None if they did not.
+        slow: Why the compiled engine could not be used; None if it was.
+    """
+
+    plan: Plan
+    source: str
+    faults: tuple[Fault, ...]
+    recorded: int | None = None
+    rank: int | None = None
+    asked: int | None = None
+    slow: Message | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether no two live blocks overlap."""
+        return not self.faults
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the plan is within the capacity that was asked for; None if none was."""
+        return None if self.asked is None else self.plan.height <= self.asked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemLogAnalysis:
+    """A trace that STAlloc recorded.
+
+    Attributes:
+        log: The trace.
+        report: What STAlloc's own analysis says about it.
+        plan: How low its blocks could lie.
+    """
+
+    log: MemLog
+    report: memlog_report.MemLogReport
+    plan: PlanReport
+
+
+def planned(path: Path, request: PlanRequest, on_progress: Callable[[Progress], None]) -> PlanReport:
+    """A plan for the largest pool of one rank of a run, or for a placement problem.
+
+    Args:
+        path: A trace, or a CSV file of blocks.
+        request: How to plan.
+        on_progress: Told how far the planner is.
+
+    Raises:
+        TraceError: There is no trace, or the file cannot be read.
+        UsageError: There is no such rank.
+    """
+    if path.is_file() and is_placement_csv(path):
+        problem, recorded, rank = problem_of_csv(path, request.capacity), None, None
+    else:
+        problem, recorded, rank = problem_of_trace(path, request.rank, request.capacity)
+    made = _plan(problem, path, request, on_progress)
+    return replace(made, recorded=recorded, rank=rank, asked=request.capacity)
+
+
+def analysed(path: Path, request: PlanRequest, on_progress: Callable[[Progress], None], *, npu: bool) -> MemLogAnalysis:
+    """STAlloc's report about a trace of its own, and a plan; ``npu`` asks for the padding of torch_npu.
+
+    Raises:
+        TraceError: The file cannot be read.
+    """
+    log = read_memlog(path)
+    report = memlog_report.analyse(log, npu=npu)
+    return MemLogAnalysis(log, report, _plan(memlog_report.problem_of(log), path, request, on_progress))
+
+
+def _plan(problem: Problem, path: Path, request: PlanRequest, on_progress: Callable[[Progress], None]) -> PlanReport:
+    engine, slow = native.best_engine()
+    result = plan(problem, engine, request.seconds, on_progress)
+    return PlanReport(result, str(path), _faults(result), slow=slow)
+
+
+def problem_of_csv(path: Path, capacity: int | None) -> Problem:
+    """A placement problem; its name may state the capacity."""
+    rows = read_placement_csv(path)
+    names, *columns = zip(*rows, strict=True)
+    lower, upper, size, alignment = (np.array(column, np.int64) for column in columns)
+    return Problem(lower, upper, size, alignment, tuple(names), capacity or capacity_in_name(path))
+
+
+def problem_of_trace(path: Path, rank: int | None, capacity: int | None) -> tuple[Problem, int | None, int | None]:
+    """The blocks of a run's largest memory pool, the footprint that the pool had, and the rank."""
+    trace = read_rank(path, rank)
+    _, work, rows = largest_pool(trace.table)
+    start = np.array([request.start for request in work.requests], np.int64)
+    last = 1 + max(int(start.max()), *(request.end or 0 for request in work.requests))
+    end = np.array([last if request.end is None else request.end for request in work.requests], np.int64)
+    size = np.array([request.size for request in work.requests], np.int64)
+    names = tuple(str(line) for line in trace.table.line[rows].tolist())
+    footprint = max((row.actual or 0 for row in work.recorded), default=0)
+    problem = Problem(start, np.maximum(end, start + 1), size, np.full(len(size), ALIGNMENT), names, capacity)
+    return problem, footprint or None, trace.files.rank
+
+
+def _faults(result: Plan) -> tuple[Fault, ...]:
+    """What an independent check finds wrong with a plan."""
+    problem = result.problem
+    columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)
+    return tuple(faults_of(list(map(Placed, *(column.tolist() for column in columns)))))

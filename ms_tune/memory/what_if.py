@@ -1,0 +1,211 @@
+"""The allocations of a run replayed in MindSpore's pool under other settings, and without some of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.allocator.scenarios import (
+    Facts,
+    freed_after_last_use,
+    layers_with,
+    outcome_of,
+    recomputed,
+    sharded,
+)
+from ms_tune.allocator.settings import infer
+from ms_tune.allocator.whatif import what_if
+from ms_tune.allocator.workload import pools_of
+from ms_tune.errors import UsageError
+from ms_tune.memory.contents import CONTENTS, Contents
+from ms_tune.memory.phases import Phase
+from ms_tune.memory.places import is_named, layer_at, layer_of_scope, operator_at
+from ms_tune.texts import msg
+from ms_tune.trace.block_table import read_block_table
+from ms_tune.trace.folder import find_trace
+from ms_tune.trace.runtime_log import read_runtime_log
+from ms_tune.trace.table import HOST_POOL
+from ms_tune.trace.tensor_list import read_tensor_list
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ms_tune.allocator.scenarios import Change, Scenario
+    from ms_tune.allocator.whatif import WhatIf
+    from ms_tune.allocator.workload import Workload
+    from ms_tune.memory.request import WhatIfRequest
+    from ms_tune.texts import Message
+    from ms_tune.trace.folder import RankFiles
+    from ms_tune.trace.table import Table
+
+_SHARDS = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """One rank of a run.
+
+    Attributes:
+        files: Where it was read from.
+        table: Its blocks.
+        others: The numbers of the ranks that were not read.
+        limit: Bytes that MindSpore could take of the device; None if no log tells.
+    """
+
+    files: RankFiles
+    table: Table
+    others: tuple[int, ...]
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfReport:
+    """The settings side by side, and what would have become of other allocations.
+
+    Attributes:
+        rank: The rank; None if no folder tells.
+        others: Ranks of the run that were not read.
+        limit_by: What told the memory that MindSpore may use: ``user``, ``log``, or ``assumed`` if nothing did.
+        result: The settings.
+        scenarios: The what-ifs on the trace itself.
+        names: What the trace calls the operator or parameter of each request.
+        seconds: Time of all replays.
+    """
+
+    rank: int | None
+    others: tuple[int, ...]
+    limit_by: str
+    result: WhatIf
+    scenarios: tuple[Scenario, ...]
+    names: tuple[str, ...]
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Allocations that were replayed."""
+        return len(self.result.inferred.work.requests)
+
+
+def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message, float], None]) -> WhatIfReport:
+    """All replays of one rank of a run.
+
+    Args:
+        path: A ``memory_block.csv``, its folder, or a folder above it.
+        request: What to replay.
+        on_progress: Told what is being done, and how much of it.
+
+    Raises:
+        TraceError: There is no trace, or it cannot be read.
+        UsageError: There is no such rank, or nothing of what is to be left out.
+    """
+    trace = read_rank(path, request.rank)
+    start = time.perf_counter()
+    pool, work, rows = largest_pool(trace.table)
+    on_progress(msg("allocator.progress.infer"), 0)
+    inferred = infer(work, pool, trace.limit)
+    result = what_if(
+        pool,
+        inferred,
+        request.max_memory,
+        lambda done, total: on_progress(msg("allocator.progress.settings"), done / total),
+    )
+    changes = _changes(request, inferred.work, _facts(trace, rows))
+    return WhatIfReport(
+        rank=trace.files.rank,
+        others=trace.others,
+        limit_by="user" if request.max_memory else "log" if trace.limit else "assumed",
+        result=result,
+        scenarios=tuple(outcome_of(change, inferred, result.total) for change in changes),
+        names=tuple(_names(trace.table, rows)),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def read_rank(path: Path, rank: int | None) -> RankTrace:
+    """Read one rank of a run.
+
+    Args:
+        path: A ``memory_block.csv``, its folder, or a folder above it.
+        rank: Which rank; None: the first.
+
+    Raises:
+        TraceError: There is no trace, or it cannot be read.
+        UsageError: There is no such rank.
+    """
+    ranks = find_trace(path).ranks
+    chosen = next((files for files in ranks if rank is None or files.rank == rank), None)
+    numbers = tuple(files.rank for files in ranks if files.rank is not None)
+    if chosen is None:
+        raise UsageError(msg("allocator.rank", rank=rank, ranks=", ".join(map(str, numbers)) or "-"))
+    statistics = read_runtime_log(chosen.log).statistics if chosen.log else None
+    return RankTrace(
+        files=chosen,
+        table=read_block_table(chosen.blocks),
+        others=tuple(number for number in numbers if number != chosen.rank),
+        limit=statistics.used_mib * MIB if statistics and statistics.used_mib else None,
+    )
+
+
+def largest_pool(table: Table) -> tuple[str, Workload, list[int]]:
+    """The device's memory pool that was asked for most: its name, its workload, and the trace's row of every request.
+
+    Raises:
+        UsageError: The trace holds no blocks, as on the CPU.
+    """
+    pools = pools_of(table)
+    if not pools:
+        raise UsageError(msg("allocator.empty"))
+    if len(pools) > 1:
+        pools.pop(HOST_POOL, None)
+    name = max(pools, key=lambda pool: sum(request.size for request in pools[pool][0].requests))
+    return name, *pools[name]
+
+
+def _names(table: Table, rows: list[int]) -> Iterator[str]:
+    """What holds each row, in a few words: the parameter's name, or layer and operator."""
+    for row in rows:
+        node = table.node.at(row)
+        if is_named(table, row):
+            yield node
+        else:
+            yield " ".join(part for part in (layer_of_scope(node), operator_at(table, row)) if part) or "-"
+
+
+def _facts(trace: RankTrace, rows: list[int]) -> Facts:
+    """What the analysis of the trace knows about the requests."""
+    table = trace.table
+    contents = Contents(table, read_tensor_list(trace.files.tensors) if trace.files.tensors else None)
+    return Facts(
+        last_use=[None if tick < 0 else tick for tick in table.last_user[rows].tolist()],
+        content=[CONTENTS[code].value for code in contents.codes[rows].tolist()],
+        name=[table.node.at(row) for row in rows],
+        layer=[layer_at(table, row, contents.names.get(row)) for row in rows],
+        forward=contents.phases.is_(Phase.FORWARD)[rows].tolist(),
+        backward=contents.phases.is_(Phase.BACKWARD)[rows].tolist(),
+    )
+
+
+def _changes(request: WhatIfRequest, work: Workload, facts: Facts) -> Iterator[Change]:
+    """What the user asks for; else what is most often tried."""
+    asked = request.remove or request.shard or request.recompute_layers
+    if not asked:
+        yield freed_after_last_use(work, facts)
+    wanted = [(request.remove, 0)] if request.remove else []
+    if request.shard:
+        wanted.append((request.shard, request.parts or 2))
+    if not asked and "optimizer_state" in facts.content:
+        wanted = [("optimizer_state", parts) for parts in _SHARDS]
+    for group, parts in wanted:
+        change = sharded(work, facts, group, parts)
+        if not change.changed:
+            raise UsageError(msg("allocator.no-group", group=group), msg("allocator.no-group.hint"))
+        yield change
+    layers = layers_with(work, facts, "activations")
+    if request.recompute_layers and not layers:
+        raise UsageError(msg("allocator.no-layers"))
+    counts = [request.recompute_layers] if request.recompute_layers else [] if asked else [1, len(layers)]
+    for count in dict.fromkeys(min(count, len(layers)) for count in counts if layers):
+        yield recomputed(work, facts, "activations", set(layers[:count]))

@@ -1,0 +1,155 @@
+"""The Python API: the page about it as it stands, its signatures, its errors, and what importing it costs."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+import typing
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+
+import ms_tune
+from ms_tune import DryrunRequest, LintRequest, MsTuneError, PlanRequest, WhatIfRequest, api, errors
+from tests.sources import modules
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "python-api.md"
+RUN = Path(__file__).parent / "data" / "memory_tracker" / "asc2"
+FUNCTIONS = [
+    function
+    for name, function in vars(api).items()
+    if inspect.isfunction(function) and function.__module__ == api.__name__ and not name.startswith("_")
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a run in it."""
+    shutil.copytree(RUN, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_page_is_right() -> None:
+    outcome = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
+    assert outcome.attempted > 15
+    assert outcome.failed == 0
+
+
+def test_the_page_names_every_function() -> None:
+    assert set(re.findall(r"`(\w+)\(", PAGE.read_text("utf-8"))) >= {function.__name__ for function in FUNCTIONS}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_every_function_is_typed_and_documented(function: typing.Any) -> None:  # noqa: ANN401 - any function of the module
+    signature, text = inspect.signature(function), inspect.getdoc(function) or ""
+    assert signature.return_annotation is not inspect.Signature.empty
+    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in signature.parameters.values())
+    for name in signature.parameters:
+        assert re.search(rf"^    {name}: ", text, re.MULTILINE), name
+    assert "Example::\n\n    " in text
+    for name in re.findall(r"^    (\w+Error): ", text, re.MULTILINE):
+        assert hasattr(errors, name) or name == "ValueError"
+
+
+@pytest.mark.parametrize("name", ms_tune.__all__)
+def test_what_the_package_shows(name: str) -> None:
+    assert name in dir(ms_tune)
+    shown = getattr(ms_tune, name)
+    if name.endswith("Request"):
+        assert is_dataclass(shown)
+        assert shown.__hash__ is not None  # frozen
+        assert all(field.name in (inspect.getdoc(shown) or "") for field in fields(shown))
+    assert name in vars(ms_tune) or getattr(ms_tune, name) is shown
+
+
+def test_what_the_package_does_not_have() -> None:
+    with pytest.raises(AttributeError, match="absent"):
+        _ = getattr(ms_tune, "absent")  # noqa: B009 - mypy knows that there is none
+
+
+def test_importing_it_imports_no_engine() -> None:
+    code = "import sys; from ms_tune import api; print(*sorted(m for m in sys.modules if m.startswith('ms_tune')))"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["ms_tune", "ms_tune.api", "ms_tune.version"]
+
+
+def test_a_program_of_ten_lines(folder: Path) -> None:
+    program = """
+from pathlib import Path
+from ms_tune import MsTuneError, api
+Path("c.yaml").write_text("parallel_config: {pipeline_stage: 2}\\nmodel: {model_config: {type: LlamaConfig, num_layers: 4}}\\n")
+try:
+    print(len(api.lint("c.yaml").files), api.normalize("c.yaml").placement, api.memory("run").worst.curve.peak_bytes)
+    api.memory("nowhere")
+except MsTuneError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    first, second = done.stdout.splitlines()
+    assert re.fullmatch(r"1 \(\(2, 2\),\) \d+", first)
+    assert second.startswith("nowhere: ")
+
+
+@pytest.mark.usefixtures("folder")
+def test_fixes_are_written_only_where_asked_for() -> None:
+    config = Path("train.yaml")
+    old = "runner_config: {batch_size: 1}\nlr_schedule: {type: CosineWithWarmUpLR, learning_rate: 1e-5}\n"
+    config.write_text(old)
+    report = api.lint(config, request=LintRequest(fix="safe"))
+    assert (config.read_text(), report.files[0].original, report.fixed) == (old, old, 1)
+    written = api.lint(config, request=LintRequest(fix="safe", write=True))
+    assert config.read_text() == written.files[0].text == report.files[0].text != old
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_sub_commands_of_memory() -> None:
+    plan = api.memory_plan("run", request=PlanRequest(seconds=0.2, capacity=1))
+    assert plan.valid
+    assert plan.fits is False
+    assert plan.plan.lower_bound <= plan.plan.height
+    what_if = api.memory_what_if("run", request=WhatIfRequest(max_memory=2**35))
+    assert what_if.limit_by == "user"
+    assert what_if.rows == len(what_if.names)
+    report = api.memory("run")
+    assert not api.memory_diff(report, report).ranks[0].changes
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MsTuneError, match="ms-tune memory plan"):
+        api.memory_plan("run")
+
+
+def test_an_unknown_config_of_dryrun_is_told() -> None:
+    with pytest.raises(MsTuneError, match="absent"):
+        api.dryrun("absent.yaml", request=DryrunRequest(layers=1))
+
+
+def test_the_command_line_calls_engines_through_the_api() -> None:
+    """From rooms with engines the command line takes classes and constants, no functions."""
+    engines = ("lint", "normalize", "layers", "dryrun", "memory", "allocator", "packing", "trace", "estimate", "native")
+    from tests.sources import imports  # noqa: PLC0415 - this test only
+
+    found = {
+        f"{module.name} -> {use.module}.{use.name}"
+        for module in modules()
+        if module.inside("cli")
+        for use in imports(module)
+        if use.module.startswith(tuple(f"ms_tune.{room}" for room in engines)) and not use.name[:1].isupper()
+    }
+    assert found == set()
