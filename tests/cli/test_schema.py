@@ -5,20 +5,14 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
-import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.config.recognise import recognise
 from ms_tune.config.schema import schema
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import tables
-from ms_tune.resources import data_folder
-from tests.config.corpus import wheel_configs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIGS = wheel_configs()
 CONFIG = "# 头\r\ntrainer: {type: A}\r\nseed: 1\r\n"
 
 
@@ -35,46 +29,6 @@ def test_schemas_are_schemas(dialect: Dialect, capsys: pytest.CaptureFixture[str
     assert made["$schema"] == "http://json-schema.org/draft-07/schema#"
     jsonschema.Draft7Validator.check_schema(made)
     assert "additionalProperties" not in json.dumps(made)
-
-
-@pytest.mark.parametrize("dialect", Dialect)
-def test_every_key_is_described_in_both_languages(dialect: Dialect) -> None:
-    made = schema(dialect)
-    for key in tables(dialect):
-        here = made
-        for part in key.path:
-            here = here["items"] if part == "*" else here["properties"][part]
-        assert key.text.en in here["description"]
-        assert key.text.zh in here["description"]
-        assert key.state == "live" or "deprecationMessage" in here
-
-
-def valid(config: object, dialect: Dialect) -> list[str]:
-    return [error.message for error in jsonschema.Draft7Validator(schema(dialect)).iter_errors(config)]
-
-
-def test_templates_are_valid() -> None:
-    for path in sorted(data_folder("yaml_templates").rglob("*.yaml")):
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        dialect = recognise(config).dialect
-        assert dialect is not None
-        assert valid(config, dialect) == [], path
-
-
-@pytest.mark.skipif(not CONFIGS, reason="mindformers is not installed")
-def test_real_configs_are_valid() -> None:
-    for path in CONFIGS:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        dialect = recognise(config).dialect
-        if dialect is not None:
-            assert valid(config, dialect) == [], path
-
-
-def test_what_the_framework_refuses_is_refused_and_the_rest_is_not() -> None:
-    dialect = Dialect.MINDFORMERS
-    assert valid({"unknown": 1, "parallel_config": {"pipeline_stage": None, "more": 1}}, dialect) == []
-    assert valid({"parallel_config": {"pipeline_stage": 0}}, dialect)
-    assert valid({"parallel_config": {"pipeline_stage": "4"}}, dialect)
 
 
 def test_install_adds_a_modeline_and_nothing_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
