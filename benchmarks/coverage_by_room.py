@@ -22,12 +22,13 @@ ROOMS = (
     *("config", "frameworks", "normalize", "layers", "lint", "dryrun", "trace", "memory", "allocator", "packing"),
     *("estimate", "render", "reference_model", "cli", "native"),
 )
+FURTHER = {"render": ("cli",)}  # the tests of the commands read what renderers write
 IN_CHILDREN = ("ms_tune/dryrun/child/*", "ms_tune/reference_model/transformer/*", "ms_tune/reference_model/child.py")
 
 
 def measured(room: str, folder: Path) -> dict[str, Any]:
     """The report of ``coverage json`` about a room after its own tests have run."""
-    tests = CHECKOUT / "tests" / room
+    tests = [str(CHECKOUT / "tests" / folder) for folder in (room, *FURTHER.get(room, ()))]
     environment = {
         **os.environ,
         "COVERAGE_FILE": str(folder / room),
@@ -42,7 +43,7 @@ def measured(room: str, folder: Path) -> dict[str, Any]:
         f"--source=ms_tune/{room}",
         f"--omit={','.join(IN_CHILDREN)}",
     ]
-    run += ["-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "not mindspore", str(tests)]
+    run += ["-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "not mindspore", *tests]
     done = subprocess.run(run, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"the tests of {room} fail:\n{done.stdout[-3000:]}")
