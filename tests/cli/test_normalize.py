@@ -444,6 +444,59 @@ def test_lists_of_a_pipeline_tool(config: Path, capsys: pytest.CaptureFixture[st
     assert "--from-sapp needs a config" in capsys.readouterr().err
 
 
+SAPP = "offset: [[0, 0]]\nrecompute: [[1, 0]]\nselect_recompute: [[2, 0]]\n"
+
+
+def test_lists_of_a_pipeline_tool_in_a_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = config.parent / "plan.txt"
+    plan.write_text(SAPP)
+    text = flat(stages=2, layers=4, offset=0, recompute=False)
+    config.write_text(text)
+    command = ["normalize-recompute", "--lang", "en", "--from-sapp", str(plan), str(config)]
+    assert main([*command, "--json"]) == 0
+    effects = [layer["recompute"] for layer in json.loads(capsys.readouterr().out)["layers"]]
+    assert effects == ["full", "select", "none", "none"]
+    assert main([*command, "--diff"]) == 1
+    assert "+recompute_config: {recompute: [1, 0], select_recompute: [2, 0]}" in capsys.readouterr().out
+    assert config.read_text() == text
+    assert main([*command, "--write"]) == 0
+    assert "recompute: [1, 0], select_recompute: [2, 0]}" in config.read_text()
+    assert main([*command, "--diff"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--to", "mindspeed-ms@r0.1.0"]) == 1
+    assert "recompute: [1, 0]" in capsys.readouterr().out
+    config.write_text(flat(stages=4))
+    assert main([*command, "--write"]) == 2
+    assert "for 1 chunk(s) and 2 stage(s); the config has 1 chunk(s) and 4 stage(s)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--write"], "--write needs a config to change"),
+        (["--diff", "--layers", "4", "--stages", "2"], "--diff needs a config to change"),
+        (["FILE", "--stages", "2"], "--stages is for lists without a config"),
+    ],
+)
+def test_how_sapp_is_called(arguments: list[str], words: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(SAPP)
+    given = [str(config) if one == "FILE" else one for one in arguments]
+    assert main(["normalize-recompute", "--lang", "en", "--from-sapp", str(config), *given]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_release_of_a_target(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(flat(recompute=[1, 0, 2, 0]))
+    command = ["normalize-recompute", "--lang", "en", str(config), "--to"]
+    assert main([*command, "mindformers-pynative@2.0", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["dialect"], shown["framework_version"]) == ("mindformers-pynative", "2.0")
+    assert main([*command, "mindformers-pynative@1.9"]) == 2
+    assert "served: 2.0, 2.1" in capsys.readouterr().err
+    assert main([*command, "megatron"]) == 2
+    assert "choose from mindformers, mindformers-pynative, mindspeed-ms" in capsys.readouterr().err
+
+
 MINDSPEED = """\
 model_config: {num_layers: 4}
 training_config: {}

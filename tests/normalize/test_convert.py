@@ -258,3 +258,51 @@ def reached(case: Case, layer: LayerPlan, attribute: str) -> list[str]:
         one = find(tree, pattern.replace(".", r"\.") if dynamic else pattern, takes_cells=modules)
         found += [*one.operators, *(one.cells if modules else ())]
     return topmost(found)
+
+
+SWAP = """
+parallelism: {pipeline_parallel: 1, data_parallel_shard: 2}
+training: {steps: 10}
+model: {model_type: qwen3, num_hidden_layers: 8}
+recompute: {mode: full, full_recompute_layer: FULL}
+swap:
+  enable: True
+  default_prefetch: 2
+  layer_swap: [{layers: ['1-2']}]
+  op_swap: [{op_name: self_attention.core_attention, layers: ['3-4']}]
+"""
+
+
+@pytest.mark.parametrize("full", [["0"], ["0", "6"]])
+def test_swap_reaches_the_model_and_comes_back(full: list[str]) -> None:
+    case = Case(source(SWAP.replace("FULL", str(full))), "2.1", "qwen3")
+    converted, after = there(case, "mindformers", "1.9")
+    assert ids(converted) == ["convert-prefetch"]
+    assert after is not None
+    assert converted.values["model.model_config.op_swap"] == [
+        {"op_name": r"self_attention\.core_attention", "backward_prefetch": 2, "layers": [3, 4]}
+    ]
+    # Without it the framework would take the numbers of layers for counts, and refuse more of them than stages.
+    assert ("swap_config.swap" in converted.values) is (len(full) > 1)
+    target = Case(config_of(converted.values, "mindformers", model_for(case, "mindformers")), "1.9", "qwen3")
+    _, again = there(target, "mindformers-pynative", "2.1")
+    before = api.normalize(case.source, framework_version="2.1")
+    assert again is not None
+    assert [(layer.recompute, layer.swap) for layer in again.layers] == [
+        (layer.recompute, layer.swap) for layer in before.layers
+    ]
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_prediction_layers_do_what_the_last_layer_does(ahead: int) -> None:
+    text = DEEPSEEK.replace("first_k_dense", f"num_nextn_predict_layers: {ahead}, first_k_dense")
+    converted = api.convert(source(text.replace("[1, 0]", "[0, 1]").replace("True", "False")), "mindformers-pynative")
+    assert ids(converted) == []
+    assert converted.values["model.num_nextn_predict_layers"] == ahead
+    assert converted.values["recompute.full_recompute_layer"] == ["3"]
+    every = api.convert(
+        source(text.replace("[1, 0]", "True")),
+        "mindformers-pynative",
+    )
+    assert converted.release == every.release == "2.1"
+    assert every.values["recompute.full_recompute_layer"] == ["0-5" if not ahead else "0-6"]

@@ -270,6 +270,8 @@ def _to_mindformers(draft: _Draft, *, legacy: bool) -> None:
         empty = [stage for stage in range(cells.stages) if any(row[stage] == 0 for row in counts)]
         draft.say("empty", Severity.ERROR, stages=", ".join(map(str, empty)))
         return
+    if not legacy:
+        draft.values["use_legacy"] = False
     base = len(cells.layers) // len(flat)
     offset = [[count - base for count in row] for row in counts]
     draft.values["model.model_config.num_layers"] = len(cells.layers)
@@ -279,10 +281,14 @@ def _to_mindformers(draft: _Draft, *, legacy: bool) -> None:
         draft.values["model.model_config.pp_interleave_num"] = cells.chunks
         draft.values["parallel.pipeline_config.pipeline_interleave"] = True
         draft.values["parallel.pipeline_config.pipeline_scheduler"] = "1f1b"
-    if not legacy:
-        draft.values["use_legacy"] = False
-    swapping = swap_static(draft.choices.named[SWAP], draft.values, draft.problems, draft.spelled, legacy=legacy)
+    swapping = bool(draft.choices.named[SWAP])
     full = _listed(draft, "recompute", is_full, _never, by_id=swapping)
+    if swapping:
+        sections = ["swap_config"] if legacy else ["model.model_config"]
+        if not legacy and isinstance(full, list) and len(full) > cells.stages:
+            # The model does not hear of it, but a list that is longer than there are stages is refused without.
+            sections.append("swap_config")
+        swap_static(draft.choices.named[SWAP], sections, draft.values, draft.problems, draft.spelled)
     draft.values["recompute_config.recompute"] = False if full is None else full
     for attribute, key in _KEYS.items():
         value = _mindformers_patterns(draft, key, attribute, by_id=swapping)

@@ -9,13 +9,10 @@ from ms_tune.layers.result import Problem, Severity
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import Callable, Iterable, MutableMapping
 
     from ms_tune.layers.cells import Cells
     from ms_tune.layers.conversion.names import ByName
-
-_SECTION = "swap_config"
-_CORE_SECTION = "model.model_config"
 
 
 def _problem(name: str, severity: Severity, /, **params: object) -> Problem:
@@ -24,19 +21,12 @@ def _problem(name: str, severity: Severity, /, **params: object) -> Problem:
 
 def swap_static(
     groups: ByName,
+    sections: Iterable[str],
     values: MutableMapping[str, object],
     problems: list[Problem],
     spelled: Callable[[str], str],
-    *,
-    legacy: bool,
-) -> bool:
-    """Entries for whole layers and for operators, each with its own prefetch.
-
-    Returns:
-        Whether swap is on in the values. Lists of recompute then hold numbers of layers.
-    """
-    if not groups:
-        return False
+) -> None:
+    """Entries for whole layers and for operators, each with its own prefetch. Lists of recompute then hold layers."""
     whole: list[object] = []
     operators: list[object] = []
     for (name, prefetch), layers in groups.items():
@@ -45,14 +35,11 @@ def swap_static(
             operators.append({"op_name": spelled(name), **entry})
         else:
             whole.append(entry)
-    # What a model with use_legacy: False swaps stands in its own section; the framework's checks of the lists that
-    # hold numbers of layers then look at the other one all the same.
-    for section in (_SECTION,) if legacy else (_SECTION, _CORE_SECTION):
+    for section in sections:
         values[f"{section}.swap"] = True
         values[f"{section}.layer_swap"] = whole
         values[f"{section}.op_swap"] = operators
     problems.append(_problem("swap-numbers", Severity.INFO))
-    return True
 
 
 def swap_dynamic(groups: ByName, cells: Cells, values: MutableMapping[str, object], problems: list[Problem]) -> None:
