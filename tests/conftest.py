@@ -16,6 +16,26 @@ settings.register_profile("random", deadline=None)
 settings.load_profile("shared-machine")
 
 
+_LONG_ROOMS = {"oracle", "fuzz", "browser"}  # they try thousands of random inputs
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is fast; and where several processes test (``-n 2 --dist loadgroup``), let one have all MindSpore runs.
+
+    Runs of the real MindSpore are shared by the tests that look at them, and two at a time would be short of memory on
+    small machines.
+    """
+    for item in items:
+        if item.get_closest_marker("mindspore"):
+            if config.pluginmanager.hasplugin("xdist"):
+                item.add_marker(pytest.mark.xdist_group("mindspore"))
+        elif "wheel" in getattr(item, "fixturenames", ()):
+            if config.pluginmanager.hasplugin("xdist"):
+                item.add_marker(pytest.mark.xdist_group("wheel"))
+        elif not item.get_closest_marker("slow") and not _LONG_ROOMS & {*item.path.parts}:
+            item.add_marker("fast")
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of this checkout."""

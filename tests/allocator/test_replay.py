@@ -14,6 +14,7 @@ from tests.allocator.recorded import ALL_RUNS, PACKED_RUNS, recorded
 NOTHING = Mismatches(0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ALL_RUNS)
 def test_every_row_of_every_trace_is_reproduced(run: str) -> None:
     pool, work = recorded(run)

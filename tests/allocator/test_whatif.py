@@ -40,6 +40,7 @@ def gibs(result: WhatIf, name: str) -> tuple[float, float, float]:
     return tuple(round(size / GIB, 3) for size in (outcome.used, outcome.actual, outcome.reserved))  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 def test_the_table_of_a_large_run() -> None:
     """Of Qwen3-8B, last stage; used and actual of the recorded row are MindSpore's own (16,371 and 17,398 MiB)."""
     result = result_of(QWEN_8B)

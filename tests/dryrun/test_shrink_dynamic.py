@@ -171,6 +171,7 @@ def test_swap_and_unknown_modules_are_said_to_be_left_out() -> None:
 FUZZED = CASES["DeepSeek-V3"].config
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(paths(FUZZED))), VALUES)
 def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(

@@ -485,6 +485,7 @@ LISTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     recompute=st.one_of(st.booleans(), st.lists(st.integers(0, 17), min_size=4, max_size=4)),
@@ -613,6 +614,7 @@ def test_a_number_of_chunks_that_is_none_ends_in_a_text(value: object) -> None:
         prepare_mindformers(edited(config, "model.model_config.pp_interleave_num", value), DryrunRequest(layers=2))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(paths(MINDFORMERS))), VALUES)
 def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(

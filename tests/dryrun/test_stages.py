@@ -145,6 +145,7 @@ class Counter(Observer):
 
 
 class TestAtOnce:
+    @pytest.mark.slow
     @pytest.mark.parametrize("jobs", [1, 3])
     def test_no_more_run_than_may(self, child: Callable[[str], None], jobs: int) -> None:
         child("import time; time.sleep(0.5)\n" + layered_child())

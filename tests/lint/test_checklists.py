@@ -19,7 +19,9 @@ from tests.lint.few import profile_for
 
 CHECKS = built_in()
 CASES = [
-    pytest.param(check, dialect, id=f"{check.id}-{dialect.value}") for check in CHECKS for dialect in check.dialects
+    pytest.param(check, dialect, id=f"{check.id}-{dialect.value}")
+    for check in CHECKS
+    for dialect in sorted(check.dialects)
 ]
 
 

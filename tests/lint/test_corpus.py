@@ -124,6 +124,7 @@ def _plant(random: Random, data: dict[str, Any]) -> str:
     return kind
 
 
+@pytest.mark.slow
 def test_every_planted_fault_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     random = Random(SEED)  # noqa: S311 - the same faults every time
     sound = [
@@ -145,6 +146,7 @@ def test_every_planted_fault_is_found(capsys: pytest.CaptureFixture[str]) -> Non
         print(f"\n{planted} faults planted in {len(sound)} configs, all found")  # noqa: T201 - the count is the point
 
 
+@pytest.mark.slow
 def test_misspelt_keys_are_told_with_the_right_word(capsys: pytest.CaptureFixture[str]) -> None:
     random = Random(SEED)  # noqa: S311 - as above
     told = 0

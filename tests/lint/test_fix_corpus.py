@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,7 @@ def _within(path: KeyPath, place: KeyPath) -> bool:
     return path[: len(place)] == place or place[: len(path)] == path
 
 
+@pytest.mark.slow
 @given(text=planted(), unsafe=st.booleans())
 def test_only_what_the_fixes_name_is_changed(text: str, *, unsafe: bool) -> None:
     try:

@@ -117,6 +117,7 @@ def _lint(*arguments: str, data: bytes | None = None) -> subprocess.CompletedPro
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_content(name: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
@@ -124,6 +125,7 @@ def test_hostile_content(name: str, tmp_path: Path) -> None:
     _lint(str(path), "--dialect", "mindformers", "--format", "json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["alias bomb", "deep mapping", "invalid UTF-8", "BOM", "NUL", "recursive mapping"])
 def test_hostile_content_on_standard_input_and_in_a_folder(name: str, tmp_path: Path) -> None:
     _lint("-", data=HOSTILE[name])

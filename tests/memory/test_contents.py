@@ -55,6 +55,7 @@ def content_of(row: Block, *others: Block, tensors: TensorList | None = None) ->
     return CONTENTS[int(Contents(table_from(rows), tensors).codes[place])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_categories_add_up_to_the_peak(run: str) -> None:
     parts = of_run(run)

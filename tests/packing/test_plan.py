@@ -56,6 +56,7 @@ def shared(name: str) -> list[Row]:
 
 
 class TestOptimal:
+    @pytest.mark.slow
     @settings(max_examples=150)
     @given(small_problems())
     def test_small_problems_are_planned_as_low_as_brute_force_does(self, rows: list[Row]) -> None:
@@ -196,6 +197,7 @@ class TestKnownProblems:
         assert faults(result) == []
         assert result.height == result.lower_bound == 471970304
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["A", "B", "C", "D", "F"])  # E takes minutes on a busy machine
     def test_hard_problems_are_solved_within_their_capacity(self, name: str) -> None:
         rows = shared(f"{name}.1048576.csv")

@@ -86,6 +86,7 @@ def test_the_schema_refuses_what_is_no_sarif(capsys: pytest.CaptureFixture[str])
         assert not VALIDATOR.is_valid(broken), path
 
 
+@pytest.mark.slow
 def test_sarif_of_every_check_is_valid(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_columns_hold_what_the_row_reader_reads(run: str) -> None:
     assert_same(read_block_table(folder(run) / "memory_block.csv"), table_of(trace_of(run)))
@@ -129,6 +130,7 @@ def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.
     assert (table.line.tolist(), table.dropped_count, table.truncated) == ([2, 4, 5], 1, True)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated())
 def test_mutated_files_are_read_as_the_row_reader_reads_them(content: bytes) -> None:

@@ -284,6 +284,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(content[: draw(st.integers(0, len(content)))]) if draw(st.booleans()) else bytes(content)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated())
 def test_mutated_files_are_read_or_refused(content: bytes) -> None:

@@ -209,6 +209,7 @@ _LINES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_LINES | st.binary(max_size=20), max_size=30))
 def test_any_log_is_read(lines: list[bytes]) -> None:

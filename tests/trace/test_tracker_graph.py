@@ -119,6 +119,7 @@ STRETCHES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(pieces=STRETCHES, part=st.sampled_from([1, 100, 1 << 20]))
 def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) -> None:

@@ -1,0 +1,63 @@
+"""What CI runs: the README's test command, on the Pythons that the package says it serves."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import yaml
+
+from ms_tune import extras
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+CLASSIFIERS = re.findall(r'Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def pythons(job: str) -> list[str]:
+    """On which Pythons a job runs."""
+    found: list[str] = WORKFLOW["jobs"][job]["strategy"]["matrix"]["python"]
+    return found
+
+
+def script(job: str) -> str:
+    """The script that a job runs, with the Python of its matrix."""
+    *setup, last = WORKFLOW["jobs"][job]["steps"]
+    assert last["env"] == {"PYTHON": "python"}
+    assert setup[-1]["with"]["python-version"] == "${{ matrix.python }}"
+    return str(last["run"])
+
+
+def test_every_python_that_is_served_is_run() -> None:
+    with_wheels = [f"{major}.{minor}" for major, minor in extras._MINDSPORE_PYTHONS]
+    assert (script("all"), pythons("all")) == (".ci/run", with_wheels)
+    assert script("base") == ".ci/base"
+    assert [*with_wheels, *pythons("base")] == CLASSIFIERS
+
+
+def test_the_scripts_can_be_run_and_take_the_python_they_are_given() -> None:
+    for name in ("run", "base"):
+        path = ROOT / ".ci" / name
+        assert os.access(path, os.X_OK)
+        assert '"${PYTHON:-python3}" -m venv' in path.read_text(encoding="utf-8")
+
+
+def test_the_files_that_the_base_install_is_tested_with_exist() -> None:
+    text = (ROOT / ".ci" / "base").read_text(encoding="utf-8").replace("\\\n", "")
+    words = re.search(r"-m pytest.* -m 'not mindspore' (.*)", text)
+    assert words is not None
+    for word in words[1].split():
+        found = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
+        names = [f"{found[1]}{part}{found[3]}" for part in found[2].split(",")] if found else [word]
+        assert all((ROOT / name).exists() for name in names), word
+
+
+def test_both_readmes_have_two_commands_of_which_the_second_tests() -> None:
+    blocks = [
+        re.findall(r"^```sh\n(.*?)^```$", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        for name in ("README.md", "README.zh.md")
+    ]
+    assert blocks[0] == blocks[1]
+    _, tests = blocks[0]
+    assert "-m pytest" in tests
