@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.source import MAX_BYTES
-from ms_tune.errors import ExitCode, UsageError
+from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import default_release, release_of
 from ms_tune.lint.discover import STDIN
 from ms_tune.lint.finding import Severity
 from ms_tune.lint.run import LintRequest
 from ms_tune.lint.selection import PROFILES, Selection
-from ms_tune.lint.versions import DEFAULT_VERSIONS, VERSION
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import Language, msg, render
 
@@ -72,7 +72,7 @@ def _add_what(parser: Parser) -> None:
         type=_version_argument(parser.language),
         help=parser.tr(
             "lint.help.version",
-            versions=", ".join(f"{dialect.value} {version}" for dialect, version in DEFAULT_VERSIONS.items()),
+            versions=", ".join(f"{dialect.value} {default_release(dialect)}" for dialect in Dialect),
         ),
     )
     parser.add_argument("--skip-unknown", action="store_true", help=parser.tr("lint.help.skip-unknown"))
@@ -224,8 +224,10 @@ def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
 
 def _version_argument(language: Language) -> Callable[[str], str]:
     def convert(text: str) -> str:
-        if not VERSION.fullmatch(text):
-            raise ArgumentTypeError(render(msg("lint.version", value=text), language))
+        try:
+            release_of(text)
+        except UnsupportedError as error:
+            raise ArgumentTypeError(render(error.message, language)) from None
         return text
 
     return convert

@@ -5,12 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Function
 from ms_tune.lint.conditions import applies, violations
 from ms_tune.lint.context import Context
 from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording, dotted, last_key
 from ms_tune.lint.fix import propose, proved
-from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
+from ms_tune.lint.versions import matches
 from ms_tune.texts import Language, lookup
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def lint(
         version: The framework version to check for; by default the newest that the checks were verified with.
         profile: What the config is for; checks of other profiles are left out. Without one, those with an opposite are.
     """
-    target = version or DEFAULT_VERSIONS[dialect]
+    target = version or default_release(dialect)
     found: list[Finding] = []
     for check in checks:
         if not concerns(check, dialect, target, profile):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.errors import MsTuneError
+    from ms_tune.frameworks.releases import Release
     from ms_tune.lint.settings import Settings
-    from ms_tune.lint.versions import Release
     from ms_tune.texts import Message
 
 _LINE_BREAK = re.compile("\r\n|\r|\n")

@@ -13,8 +13,9 @@ import yaml
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import decode, load_source, parse_source
 from ms_tune.config.yaml_nodes import LOADER, offsets
-from ms_tune.errors import ConfigError, MsTuneError
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import Release, release_for
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.code_source import CodeSource
@@ -24,7 +25,6 @@ from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.report import FileReport, LintReport, Skipped
 from ms_tune.lint.selection import PROFILES, Selection, check_selectors, known_names
 from ms_tune.lint.settings import Settings, load_settings, settings_for
-from ms_tune.lint.versions import Release, release_for
 from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
@@ -230,7 +230,12 @@ def _check(target: Target, job: Job) -> Outcome:
             notes.append(msg("lint.unsure", file=source.path, dialect=dialect.value))
     if "base_config" in source.data:
         notes.append(msg("lint.base-config", file=source.path))
-    release = release_for(dialect, job.request.framework_version or settings.version)
+    try:
+        release = release_for(dialect, job.request.framework_version or settings.version)
+    except UnsupportedError as error:
+        if target.named:
+            raise
+        return Outcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     return _outcome(_File(source, dialect, release, job, settings, folder), notes)
 
 

@@ -8,11 +8,11 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ms_tune.errors import ConfigError, closest
+from ms_tune.errors import ConfigError, UnsupportedError, closest
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import release_of
 from ms_tune.lint.finding import Severity
 from ms_tune.lint.selection import PROFILES, PathRule, Selection, Selections
-from ms_tune.lint.versions import VERSION
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class _Reader:
         dialect = self._one_of(values, "dialect", tuple(one.value for one in Dialect))
         fail_on = self._one_of(values, "fail-on", tuple(one.value for one in Severity))
         version = self._text(values, "framework-version")
-        if version is not None and not VERSION.fullmatch(version):
-            self._fail("framework-version", "lint.version", value=version)
+        if version is not None:
+            self._served(version)
         folder = self._file.parent
         return Settings(
             file=self._file,
@@ -142,6 +142,12 @@ class _Reader:
             dialect=Dialect(dialect) if dialect else None,
             version=version,
         )
+
+    def _served(self, version: str) -> None:
+        try:
+            release_of(version)
+        except UnsupportedError as error:
+            raise ConfigError(error.message, path=self._file) from None
 
     def _selection(self, values: Mapping[str, Any], where: str = "") -> Selection:
         severities = values.get("severity", {})

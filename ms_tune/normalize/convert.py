@@ -15,7 +15,7 @@ from ms_tune.errors import UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.names import counterpart, family_of, models
-from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.frameworks.releases import release_for, served
 from ms_tune.layers.conversion.convert import Converted, Naming, convert
 from ms_tune.layers.conversion.names import ATTRIBUTES, SWAP, Side, as_written, translate
 from ms_tune.layers.mindformers.trees import find
@@ -36,18 +36,13 @@ if TYPE_CHECKING:
     from ms_tune.layers.result import LayerPlan
     from ms_tune.layers.tree import LayerModel, Tree
 
-_RELEASES = {
-    Dialect.MINDFORMERS: VERSIONS,
-    Dialect.MINDFORMERS_PYNATIVE: pynative.VERSIONS,
-    Dialect.MINDSPEED_MS: (MINDSPEED_RELEASE,),
-}
-
 
 def target_of(text: str) -> Target:
     """The dialect and the release in ``DIALECT`` or ``DIALECT@RELEASE``; the newest release but for the static graph's.
 
     Raises:
-        UsageError: There is no such dialect, or the release is not served.
+        UsageError: There is no such dialect.
+        UnsupportedError: The release is not served.
     """
     name, at, version = text.partition("@")
     if name not in {dialect.value for dialect in Dialect}:
@@ -61,15 +56,11 @@ def release_of(dialect: Dialect, version: str | None = None) -> str:
     """The release of a dialect that a version belongs to; without one the newest, but for the static graph's default.
 
     Raises:
-        UsageError: It is not served.
+        UnsupportedError: It is not served.
     """
-    releases = _RELEASES[dialect]
-    if version is None:
-        return mindformers.default_version() if dialect is Dialect.MINDFORMERS else releases[-1]
-    short = version if dialect is Dialect.MINDSPEED_MS else ".".join(version.split(".")[:2])
-    if short not in releases:
-        raise UsageError(msg("plans.version", version=version, dialect=dialect.value, versions=", ".join(releases)))
-    return short
+    newest = served(dialect)[-1] if dialect is not Dialect.MINDFORMERS else None
+    release = release_for(dialect, newest if version is None else version).version
+    return MINDSPEED_RELEASE if dialect is Dialect.MINDSPEED_MS else release
 
 
 def convert_source(

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ms_tune.config.source import MISSING
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.installed import installed_version
 from ms_tune.frameworks.keys import by_section
 from ms_tune.frameworks.models import UNKNOWN, Origin, model_of
-from ms_tune.frameworks.releases import DEFAULT_VERSION, VERSIONS, served_version
+from ms_tune.frameworks.releases import release_for
 from ms_tune.layers import KEYS, Problem, RecomputeInputs, RecomputeValues, Severity, SwapValues, normalize
 from ms_tune.layers.plans import from_recompute_plan
 from ms_tune.texts import msg
@@ -70,11 +69,6 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     )
 
 
-def default_version() -> str:
-    """The release of the installed MindFormers, if it is one that is served, or else the default."""
-    return served_version(installed_version("mindformers") or "") or DEFAULT_VERSION
-
-
 def read_recompute(
     source: SourceFile, version: str | None = None, layers: int | None = None, *, fewest: int = 1
 ) -> RecomputeInputs:
@@ -90,9 +84,7 @@ def read_recompute(
         ConfigError: A setting is missing or cannot be.
         UnsupportedError: The config needs something that is not served, or the version is not.
     """
-    release = default_version() if version is None else served_version(version)
-    if release is None:
-        raise UnsupportedError(msg("normalize.version", version=version, versions=", ".join(VERSIONS)))
+    release = release_for(Dialect.MINDFORMERS, version).version
     if "base_config" in source.data:
         raise UnsupportedError(msg("normalize.base-config"), msg("normalize.base-config.hint"))
     reader = _Reader(source)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import release_for
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
 from ms_tune.layers.plans import MINDSPEED_MS, NormalizedPlan, failure_of, failure_problem
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.config.source import SourceFile
-
-VERSIONS = (VERSION,)
 
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
 _SECTIONS = ("parallel_config", "model_config", "moe_config")
@@ -45,10 +45,7 @@ def normalize_source(source: SourceFile, version: str | None = None) -> Normaliz
         ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
         UnsupportedError: Another version.
     """
-    if version is not None and version not in {VERSION, VERSION.removeprefix("r")}:
-        raise UnsupportedError(
-            msg("plans.version", version=version, dialect=MINDSPEED_MS, versions=", ".join(VERSIONS))
-        )
+    release_for(Dialect.MINDSPEED_MS, version)
     sections = {name: _section(source, name) for name in _SECTIONS}
     problems = tuple(_key_traps(source.data, sections))
     try:

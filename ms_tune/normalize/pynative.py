@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import by_section
 from ms_tune.frameworks.models import UNKNOWN, Origin, model_of
+from ms_tune.frameworks.releases import release_for
 from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
 from ms_tune.layers.pynative.inputs import PynativeInputs
 from ms_tune.layers.pynative.plan import FRAMEWORK, normalize_pynative
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from ms_tune.frameworks.models import Model
     from ms_tune.layers.pynative.modules import Modules
 
-VERSIONS = ("2.0", "2.1")
-DEFAULT_VERSION = "2.1"
 
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
 _MODES = ("None", "full", "select")
@@ -77,7 +76,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
         UnsupportedError: Another version.
     """
-    release = _release(version)
+    release = release_for(Dialect.MINDFORMERS_PYNATIVE, version).version
     model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
     counts = layer_counts(source, model, layers)
     try:
@@ -154,15 +153,6 @@ def _known_modules(model: Model, layers: int, mtp_layers: int) -> Modules | None
     paths = {tree: list(tree.paths()) for tree in (*known.kinds, known.ahead) if tree is not None}
     trees = [known.tree(layer) for layer in range(layers)] + [known.ahead] * mtp_layers
     return {layer: paths[tree] for layer, tree in enumerate(trees) if tree is not None}
-
-
-def _release(version: str | None) -> str:
-    release = ".".join((version or DEFAULT_VERSION).split(".")[:2])
-    if release not in VERSIONS:
-        raise UnsupportedError(
-            msg("plans.version", version=version, dialect=MINDFORMERS_PYNATIVE, versions=", ".join(VERSIONS))
-        )
-    return release
 
 
 def _more_than_one_device(data: Mapping[Any, Any]) -> bool:

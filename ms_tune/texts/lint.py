@@ -100,9 +100,6 @@ TEXTS = {
         "the least severity that gives exit code 1: error, warning or info (default: warning)",
         "返回退出码 1 的最低级别：error、warning 或 info（默认 warning）",
     ),
-    "lint.version": Text(
-        "'{value}' is not a version; write for example 1.9", "'{value}' 不是版本号；请写成 1.9 这样的形式"
-    ),
     "lint.not-a-config": Text(
         "does not look like a training config of MindFormers or MindSpeed-Core-MS",
         "不像 MindFormers 或 MindSpeed-Core-MS 的训练配置",

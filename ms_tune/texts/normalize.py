@@ -118,10 +118,6 @@ TEXTS = {
     "normalize.written": Text("{file}: {count} value(s) written out", "{file}：已写明 {count} 处取值"),
     "normalize.already": Text("{file}: the lists are explicit already", "{file}：各列表已经是显式形式"),
     # Versions
-    "normalize.version": Text(
-        "MindFormers {version} is not served; served: {versions}",
-        "不支持 MindFormers {version}；支持的版本：{versions}",
-    ),
     # What the config cannot say
     "normalize.no-dialect": Text(
         "this does not look like a training config: none of the sections of a framework is there",

@@ -40,10 +40,6 @@ TEXTS = {
         "pipeline_parallel 为 {stages}；报错内容取决于设备数",
     ),
     # What a config cannot say
-    "plans.version": Text(
-        "version {version} is not served for the dialect {dialect}; served: {versions}",
-        "{dialect} 类型的配置不支持版本 {version}；目前支持：{versions}",
-    ),
     "plans.not-a-section": Text("{name} must be a mapping (key: value)", "{name} 必须是映射（key: value）"),
     "plans.no-layer-count": Text(
         "the config does not say how many layers the model has; write {key}",

@@ -10,9 +10,10 @@ import pytest
 
 from ms_tune.config.source import parse_source
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Check, built_in, load_checklist
 from ms_tune.lint.engine import lint
-from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
+from ms_tune.lint.versions import matches
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.lint.few import profile_for
@@ -26,7 +27,7 @@ CASES = [
 
 
 def ids(config: str, check: Check, dialect: Dialect) -> list[str]:
-    versions = (DEFAULT_VERSIONS[dialect], "1.9", "1.8", "1.6")
+    versions = (default_release(dialect), "1.9", "1.8", "1.6")
     version = next(version for version in versions if matches(version, check.versions))
     findings = lint(parse_source(config, Path("config.yaml")), dialect, built_in(dialect), version, profile_for(check))
     for finding in findings:

@@ -12,7 +12,7 @@ from ms_tune.texts import Language
 
 CHECKS = built_in(Dialect.MINDFORMERS_PYNATIVE)
 PARALLEL = "parallelism: {tensor_parallel: 2, sequence_parallel: True}\n"
-MODEL = "model: {model_type: q, architectures: Q, num_hidden_layers: 8}\n"
+MODEL = "model: {model_type: glm4, architectures: Glm4ForCausalLM, num_hidden_layers: 8}\n"
 
 
 def found(text: str, version: str | None = None) -> list[str]:
@@ -128,7 +128,8 @@ def test_stages_hold_every_layer_once() -> None:
 
 
 def test_prediction_layers_are_the_last_ids() -> None:
-    text = f"{PARALLEL}{MODEL[:-2]}, num_nextn_predict_layers: 1}}\nrecompute: {{mode: full, full_recompute_layer: [LAYER]}}\n"
+    model = MODEL.replace("glm4", "deepseek_v3").replace("Glm4", "DeepseekV3")
+    text = f"{PARALLEL}{model[:-2]}, num_nextn_predict_layers: 1}}\nrecompute: {{mode: full, full_recompute_layer: [LAYER]}}\n"
     assert found(text.replace("LAYER", "'0-8'")) == []
     assert found(text.replace("LAYER", "'0-9'")) == ["MST711"]
 

@@ -15,10 +15,11 @@ from ms_tune.config.spans import same_data
 from ms_tune.config.write import write_atomically, write_back
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import Fixed, apply_fixes
-from ms_tune.lint.versions import DEFAULT_VERSIONS, matches
+from ms_tune.lint.versions import matches
 from tests.config.corpus import wheel_configs
 from tests.lint.few import few, profile_for
 
@@ -36,7 +37,7 @@ CASES = [
 
 
 def version_for(check: Check, dialect: Dialect) -> str:
-    versions = (DEFAULT_VERSIONS[dialect], "1.9", "1.8", "1.6", "2.0")
+    versions = (default_release(dialect), "1.9", "1.8", "1.6", "2.0")
     return next(version for version in versions if matches(version, check.versions))
 
 

@@ -106,7 +106,7 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
         ("severity = 1", "'severity' must be a table"),
         ("[severity]\na = 'bad'", "'severity.a' is 'bad' and must be one of error, warning, info"),
         ("profile = 'fast'", "'profile' is 'fast' and must be one of performance, debug-memory, reproducible"),
-        ("framework-version = 'new'", "'new' is not a version"),
+        ("framework-version = 'new'", "version new is not served; served: mindformers 1.6"),
         ("per-path = 1", "'per-path' must be a list of tables"),
         ("[[per-path]]\npath = ['a']", "unknown setting 'per-path.path'; did you mean 'paths'?"),
         ("per-path = ['a']", "'per-path' must be a table"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
+from ms_tune.frameworks.models import facts_of
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
@@ -21,53 +22,28 @@ if TYPE_CHECKING:
 
 _MODEL = ("model", "model_config")
 _NETWORK = (*_MODEL, "architectures")
-_NEVER = "never"
-# The release in which each network came, and the one from which on it can be trained.
-_RELEASES = {
-    "DeepseekV3ForCausalLM": ("1.6", "1.6"),
-    "Qwen2ForCausalLM": ("1.6", _NEVER),
-    "Qwen3ForCausalLM": ("1.6", "1.7"),
-    "Qwen3MoeForCausalLM": ("1.6", "1.7"),
-    "Glm4ForCausalLM": ("1.7", _NEVER),
-    "Glm4MoeForCausalLM": ("1.7", _NEVER),
-    "TeleChat2ForCausalLM": ("1.7", _NEVER),
-    "TeleChat3ForCausalLM": ("1.9", "1.9"),
-    "TeleChat3MoeForCausalLM": ("1.9", "1.9"),
-}
-# The usual network of each `model_type` (`search_names` of the configuration classes).
-_USUAL = {
-    "deepseek_v3": "DeepseekV3ForCausalLM",
-    "deepseek_mtp": "DeepseekV3ForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-    "glm4": "Glm4ForCausalLM",
-    "glm4_moe": "Glm4MoeForCausalLM",
-    "telechat": "TeleChat2ForCausalLM",
-    "telechat3": "TeleChat3ForCausalLM",
-    "telechat3_moe": "TeleChat3MoeForCausalLM",
-    "telechat3_mtp": "TeleChat3MoeForCausalLM",
-}
 
 
 def untrained(context: Context) -> Iterator[Violation]:
     """A network that the release does not have, or has for inference only."""
     names = context.source.get(_NETWORK)
     name = str(names[0]) if isinstance(names, list) and names else str(names)
-    if name not in _RELEASES:
+    since = next((one for one in VERSIONS if facts_of(one, architecture=name).name), None)
+    if since is None:
         return
     release = startup.release(context)
-    since, trained = _RELEASES[name]
+    facts = facts_of(release, architecture=name)
     params = {"name": name, "release": release, "since": since}
-    if VERSIONS.index(since) > VERSIONS.index(release):
+    if facts.name is None:
         yield Violation(_NETWORK, "later", params)
-    elif trained == _NEVER or VERSIONS.index(trained) > VERSIONS.index(release):
+    elif not facts.modes:
         yield Violation(_NETWORK, params=params)
 
 
 def unnamed(context: Context) -> Iterator[Violation]:
     """A model whose settings are named and whose network is not."""
-    usual = _USUAL.get(str(context.source.get((*_MODEL, "model_type"))))
+    kind = context.source.get((*_MODEL, "model_type"))
+    usual = facts_of(startup.release(context), kind=str(kind)).architectures
     elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
     if usual and not elsewhere and context.source.get(_NETWORK, MISSING) in (MISSING, None):
-        yield Violation(_MODEL, params={"network": usual})
+        yield Violation(_MODEL, params={"network": usual[0]})

@@ -11,9 +11,10 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.registries import registered
+from ms_tune.frameworks.releases import release_or_default
 from ms_tune.lint.checks.pynative import is_distributed
 from ms_tune.lint.context import Violation
-from ms_tune.lint.versions import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +31,8 @@ _RESULTS = ("", ".jsonl", ".json", ".txt")
 
 def loader(context: Context) -> Iterator[Violation]:
     """A kind of data that the trainer does not build; its list is one of names in the code, and not a register."""
-    known = [_MEGATRON, _HF, _RECORD]
-    if not context.version or matches(context.version, ">=2.1"):
-        known.append(_ORDERED)
+    release = release_or_default(context.version, context.dialect)
+    known = sorted(registered("dataset_loader", release, context.dialect))
     kind = context.get("train_dataset.dataloader.type")
     if isinstance(kind, str) and kind not in known:
         yield Violation((*_LOADER, "type"), params={"known": ", ".join(known)})

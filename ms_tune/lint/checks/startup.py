@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.releases import DEFAULT_VERSION, served_version
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import release_or_default
 from ms_tune.normalize.mindformers import splits as splits_network
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _DEFAULTED = ("LlamaConfig", "ChatGLM2Config")
 
 def release(context: Context) -> str:
     """The MindFormers release that is checked for, in the form of :data:`ms_tune.layers.VERSIONS`."""
-    return served_version(context.version) or DEFAULT_VERSION
+    return release_or_default(context.version, Dialect.MINDFORMERS)
 
 
 def is_legacy(context: Context) -> bool:

@@ -10,9 +10,9 @@ from ms_tune.render.lint.common import shown_path, statistics_of
 
 if TYPE_CHECKING:
     from ms_tune.config.source import Span
+    from ms_tune.frameworks.releases import Release
     from ms_tune.lint.finding import Finding
     from ms_tune.lint.report import FileReport, LintReport
-    from ms_tune.lint.versions import Release
     from ms_tune.render.console import Console
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}

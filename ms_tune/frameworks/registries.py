@@ -1,0 +1,28 @@
+"""The names of classes that a framework takes in a config: optimizers, schedules, trainers, callbacks, networks ...
+
+``MindFormerRegister`` (``mindformers/tools/register/register.py``) finds the classes of both graphs by name; for some of
+them the dynamic graph's trainer compares names itself (``mindformers/pynative/trainer/utils.py``).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ms_tune.frameworks.data import all_at, load
+from ms_tune.frameworks.dialect import Dialect
+
+
+@cache
+def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
+    """The names of one kind that a release takes.
+
+    Args:
+        kind: ``optimizer``, ``lr_schedule``, ``trainer``, ``callback``, ``dataset``, ``dataset_loader``, ``runner_wrapper``,
+            ``metric``, ``processor``, ``tokenizer``; ``model`` and ``config`` for legacy models, ``core_model`` and
+            ``core_config`` for others.
+        release: A served release.
+        dialect: ``mindformers`` or ``mindformers-pynative``.
+    """
+    modes = load("registries")
+    own = modes["dynamic"].get(kind) if dialect is Dialect.MINDFORMERS_PYNATIVE else None
+    return frozenset(all_at(own or modes["static"].get(kind, {}), release))

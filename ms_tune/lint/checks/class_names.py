@@ -1,0 +1,39 @@
+"""Checks of the names of classes, which MindFormers looks up in its register while it builds them one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import closest
+from ms_tune.frameworks.registries import registered
+from ms_tune.frameworks.releases import release_or_default, served
+from ms_tune.lint.conditions import find
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.lint.context import Context
+
+
+def unregistered(context: Context) -> Iterator[Violation]:
+    """A name under which no class is registered.
+
+    The option ``names`` says which key paths hold names, and of what kind. Left alone are classes that the config itself
+    has registered (``auto_register``), and names that come with another release: a check of their own tells those.
+    """
+    names = context.options["names"]
+    release = release_or_default(context.version, context.dialect)
+    for dotted, kind in names.items() if isinstance(names, dict) else ():
+        known = registered(str(kind), release, context.dialect)
+        other = [registered(str(kind), one, context.dialect) for one in served(context.dialect)]
+        for path, value in find(context.source.data, tuple(str(dotted).split("."))):
+            name = value[0] if isinstance(value, list) and value else value
+            section = context.source.get(path[:-1])
+            own = isinstance(section, dict) and "auto_register" in section
+            if not isinstance(name, str) or own or name in known:
+                continue
+            since = [one for one, names_ in zip(served(context.dialect), other, strict=True) if name in names_]
+            similar = closest(name, sorted(known))
+            params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}
+            yield Violation(path, "later" if since else "similar" if similar else "default", params)

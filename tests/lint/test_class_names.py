@@ -1,0 +1,73 @@
+"""Names of classes against what MindFormers has registered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.config.source import parse_source
+from ms_tune.frameworks.data import load
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.registries import registered
+from ms_tune.lint.checks.class_names import unregistered
+from ms_tune.lint.context import Context
+
+STATIC, DYNAMIC, _ = Dialect
+
+
+def found(
+    text: str, names: dict[str, str], dialect: Dialect = STATIC, version: str = "1.9"
+) -> list[tuple[object, ...]]:
+    context = Context(parse_source(text, Path("a.yaml")), dialect, {"names": names}, version)
+    return [(one.message, one.params["name"], one.params["similar"]) for one in unregistered(context)]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "expected"),
+    [
+        ("AdamW", "1.6", []),
+        ("adamw", "1.9", [("similar", "adamw", "adam")]),
+        ("Zzz", "1.9", [("default", "Zzz", "")]),
+        ("Muon", "1.8", []),
+        ("Muon", "1.7", [("later", "Muon", "")]),
+        ("3", "1.7", []),
+    ],
+)
+def test_a_name_of_a_release(name: str, version: str, expected: list[tuple[object, ...]]) -> None:
+    assert found(f"optimizer: {{type: {name}}}", {"optimizer.type": "optimizer"}, version=version) == expected
+
+
+def test_every_item_of_a_list() -> None:
+    text = "callbacks: [{type: MFLossMonitor}, {type: MFLossMoniter}, {}, 3, {type: null}]"
+    assert found(text, {"callbacks.*.type": "callback"}) == [("similar", "MFLossMoniter", "MFLossMonitor")]
+
+
+def test_own_classes_and_lists_of_networks() -> None:
+    names = {"model.model_config.architectures": "core_model"}
+    assert found("model: {model_config: {architectures: [Qwen3ForCausalLM, x]}}", names) == []
+    assert found("model: {model_config: {architectures: [Mine]}}", names) == [("default", "Mine", "")]
+    assert found("model: {model_config: {architectures: [Mine], auto_register: a.Mine}}", names) == []
+    assert found("model: {model_config: {architectures: []}}", names) == []
+
+
+def test_the_dynamic_graph_has_builders_of_its_own() -> None:
+    assert registered("optimizer", "2.1", DYNAMIC) == {"AdamW", "Muon"}
+    assert "OrderedIndexDataLoader" in registered("dataset_loader", "2.1", DYNAMIC)
+    assert "OrderedIndexDataLoader" not in registered("dataset_loader", "2.0", DYNAMIC)
+    assert "SGD" in registered("optimizer", "2.1", STATIC)
+    assert "CosineWithWarmUpLR" in registered("lr_schedule", "2.1", DYNAMIC)
+    assert registered("nothing", "2.1", DYNAMIC) == frozenset()
+
+
+def test_the_registry_and_the_models_tell_the_same() -> None:
+    for release in load("models")["releases"]:
+        networks = registered("core_model", release, STATIC)
+        kinds = registered("core_config", release, STATIC)
+        for kind, one in load("models")["classes"].items():
+            since = min(one["names"], key=float)
+            if not one["legacy"]:
+                assert (kind in kinds) == (float(since) <= float(release)), (kind, release)
+                assert (one["class"].removesuffix("Config") in {name.split("For")[0] for name in networks}) == (
+                    kind in kinds
+                ) or kind.startswith("tele")
