@@ -69,6 +69,11 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     )
 
 
+def default_version() -> str:
+    """The release of the installed MindFormers, if it is one that is served, or else the default."""
+    return release_for(Dialect.MINDFORMERS).version
+
+
 def read_recompute(
     source: SourceFile, version: str | None = None, layers: int | None = None, *, fewest: int = 1
 ) -> RecomputeInputs:
@@ -84,7 +89,7 @@ def read_recompute(
         ConfigError: A setting is missing or cannot be.
         UnsupportedError: The config needs something that is not served, or the version is not.
     """
-    release = release_for(Dialect.MINDFORMERS, version).version
+    release = default_version() if version is None else release_for(Dialect.MINDFORMERS, version).version
     if "base_config" in source.data:
         raise UnsupportedError(msg("normalize.base-config"), msg("normalize.base-config.hint"))
     reader = _Reader(source)
