@@ -28,8 +28,8 @@ from tests.oracle.model_child import add_models, has_experts, install
 _LEGACY = {"LlamaConfig": "LlamaForCausalLM", "ChatGLM2Config": "ChatGLM2ForConditionalGeneration"}
 
 
-class Operator:
-    """A primitive, which remembers what was asked of it."""
+class _Part:
+    """Something that remembers what was asked of it."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -40,12 +40,16 @@ class Operator:
     def add_prim_attr(self, name: str, value: bool) -> None:  # noqa: FBT001 - as above
         self.asked.append(f"{name}={value}")
 
+
+class Operator(_Part):
+    """A primitive."""
+
     def _offload(self, backward_prefetch: object) -> None:
         check_offload(backward_prefetch)
         self.asked.append("swap")
 
 
-class Layer(Operator):
+class Layer(_Part):
     """A cell with the operators and cells of a tree."""
 
     def __init__(self, tree: Tree) -> None:
@@ -179,7 +183,7 @@ def effect_of(layer: Layer, path: str = "") -> dict[str, list[str]]:
     """What was asked of a layer and of each part of it."""
     found = {path: layer.asked} if layer.asked else {}
     for name, value in vars(layer).items():
-        if isinstance(value, Operator) and value.asked:
+        if isinstance(value, _Part) and value.asked:
             found[f"{path}.{name}"[not path :]] = value.asked
     for name, cell in layer._cells.items():
         found |= effect_of(cell, f"{path}.{name}"[not path :])

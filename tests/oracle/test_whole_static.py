@@ -26,10 +26,20 @@ from tests.oracle.whole_cases import SEED, static_config
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.layers import LayerPlan
     from ms_tune.layers.plans import NormalizedPlan
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "60"))  # of each release
-_OWN = ("recompute", "swap", "Illegal input list")  # what the framework's own rules say about layers
+# What was asked of a layer (False) or of a part of it (True).
+_ASKED = {
+    ("recompute", False): "full",
+    ("recompute", True): "select",
+    ("recompute_comm_op=True", True): "comm",
+    ("exclude", True): "exclude",
+    ("recompute_comm_op=False", True): "comm exclude",
+    ("swap", False): "swap",
+    ("swap", True): "op swap",
+}
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -46,6 +56,20 @@ def plan_of(text: str, version: str) -> NormalizedPlan | ConfigError:
         return normalize_source(parse_source(text, Path("a.yaml")), version)
     except ConfigError as error:
         return error
+
+
+def did(layer: LayerPlan) -> dict[str, bool]:
+    """What a layer does, by ms-tune."""
+    full = layer.recompute is Effect.FULL
+    return {
+        "full": full,
+        "select": bool(layer.select_patterns) and not full,
+        "comm": bool(layer.comm_patterns) and not full,
+        "exclude": bool(layer.select_excludes),
+        "comm exclude": bool(layer.comm_excludes),
+        "swap": any(not swap.target for swap in layer.swap),
+        "op swap": any(swap.target for swap in layer.swap),
+    }
 
 
 def compare(framework: Framework, text: str) -> str:
@@ -68,12 +92,15 @@ def compare(framework: Framework, text: str) -> str:
     assert plan.placement is not None
     counts = [list(row) for row in plan.placement]
     assert counts == answer["counts"], f"counts: {answer['counts']}, ms-tune: {counts}\n{text}"
-    full = ["recompute" in one.get("", ()) for one in answer["asked"]]
-    assert [layer.recompute is Effect.FULL for layer in plan.layers] == full, f"full: {full}\n{text}"
+    layers = [{what for what, done in did(layer).items() if done} for layer in plan.layers]
     if not answer["known"]:
+        full = ["full" in one for one in layers]
+        assert full == ["recompute" in one.get("", ()) for one in answer["asked"]], f"full: {full}\n{text}"
         return "fine, of unknown layers"
-    asked, told = "\n".join(answer["log"]), "\n".join(plan.log)
-    assert told == asked, f"log:\n{asked}\nms-tune:\n{told}\n{text}"
+    asked = [{_ASKED[what, bool(path)] for path, calls in one.items() for what in calls} for one in answer["asked"]]
+    assert layers == asked, f"layers: {asked}, ms-tune: {layers}\n{text}"
+    log, told = "\n".join(answer["log"]), "\n".join(plan.log)
+    assert told == log, f"log:\n{log}\nms-tune:\n{told}\n{text}"
     return "fine"
 
 
