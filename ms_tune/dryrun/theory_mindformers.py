@@ -13,81 +13,20 @@ from typing import TYPE_CHECKING
 from ms_tune.config.model import DType, LatentAttention
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy, splits_operators
 from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
+from ms_tune.frameworks.models import facts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+    from ms_tune.frameworks.models import Facts
     from ms_tune.layers.stage import Stage
 
 _KIB = 1024
+_RELEASE = "1.9"  # the release that this is told of
 _THRESHOLD = 64  # KiB; `parallel_optimizer_threshold` where nobody sets it (MindSpore's `set_auto_parallel_context`)
 _SEMI_AUTO = (1, "SEMI_AUTO_PARALLEL")
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
-_LATENT = {"multi_latent_attention": True, "qk_layernorm": False, "mla_qkv_concat": True, "params_dtype": "float32"}
-_PLAIN = {"multi_latent_attention": False, "attention_bias": False, "params_dtype": "float32"}
-_DEEPSEEK = {
-    **_LATENT,
-    "vocab_size": 129280,
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "num_attention_heads": 128,
-    "moe_intermediate_size": 2048,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_nextn_predict_layers": 1,
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "moe_router_enable_expert_bias": True,
-}
-# What a model's own class says where the config is silent, by `model_type`.
-CLASS_DEFAULTS: dict[str, dict[str, object]] = {
-    "qwen3": {
-        **_PLAIN,
-        "vocab_size": 151936,
-        "hidden_size": 4096,
-        "intermediate_size": 22016,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "head_dim": 128,
-        "tie_word_embeddings": False,
-    },
-    "qwen3_moe": {
-        **_PLAIN,
-        "vocab_size": 151936,
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "tie_word_embeddings": False,
-        "num_experts": 128,
-        "moe_intermediate_size": 768,
-        "moe_router_enable_expert_bias": False,
-    },
-    "telechat3": {
-        **_PLAIN,
-        "vocab_size": 131072,
-        "hidden_size": 4096,
-        "intermediate_size": 22016,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "head_dim": 128,
-        "qk_layernorm": False,
-    },
-    "deepseek_v3": _DEEPSEEK,
-    "telechat3_moe": {
-        **_DEEPSEEK,
-        "vocab_size": 131072,
-        "hidden_size": 2560,
-        "intermediate_size": 7680,
-        "num_attention_heads": 32,
-        "moe_intermediate_size": 1536,
-        "n_routed_experts": 192,
-    },
-}
 # Settings that make other weights, with the values that leave them as they are told here.
 _REFUSED: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("add_bias_linear", "add_qkv_bias", "track_max_attention_logit"), (False,)),
@@ -116,16 +55,8 @@ _REFUSED_ELSEWHERE: dict[str, tuple[object, ...]] = {
     # `zero_bubble_v` puts the head on the first stage (gpt_model.py).
     "parallel.pipeline_config.pipeline_scheduler": ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp"),
 }
-_DENSE = ("qwen3", "telechat3")
-_EXPERT_KEYS = ("num_experts", "n_routed_experts", "n_shared_experts", "moe_shared_expert_intermediate_size")
-# Keys that a model's own class does not serve.
-_FOREIGN = {
-    "qwen3": (*_EXPERT_KEYS, "num_nextn_predict_layers", "first_k_dense_replace"),
-    "qwen3_moe": ("n_routed_experts", "n_shared_experts", "num_nextn_predict_layers", "first_k_dense_replace"),
-    "telechat3": (*_EXPERT_KEYS, "num_nextn_predict_layers", "first_k_dense_replace", "tie_word_embeddings"),
-    "deepseek_v3": ("num_experts", "head_dim", "kv_channels", "tie_word_embeddings"),
-    "telechat3_moe": ("num_experts", "head_dim", "kv_channels", "tie_word_embeddings"),
-}
+_OWN_EXPERTS = ("num_experts", "n_routed_experts")  # by the names that classes of models have for them
+_EXPERT_KEYS = (*_OWN_EXPERTS, "n_shared_experts", "moe_shared_expert_intermediate_size")
 _LATENT_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _WAYS = ("data_parallel", "context_parallel", "model_parallel", "expert_parallel")
 
@@ -144,12 +75,12 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
         config: The config as it is run, without those values that do not touch the model.
         stage: The layers of the stage in it, without that of multi-token prediction; None if nobody knows.
     """
-    kind = config.get(f"{MODEL}.model_type")
-    if stage is None or is_legacy(config) or not isinstance(kind, str) or kind not in CLASS_DEFAULTS:
+    facts = facts_of(_RELEASE, kind=str(config.get(f"{MODEL}.model_type")))
+    if stage is None or is_legacy(config) or "static" not in facts.modes:
         return {}
     try:
         _check(config)
-        model, split = _model(config, kind), _split(config)
+        model, split = _model(config, facts), _split(config)
         _check_sizes(model, split, stage)
         found = static_bytes(model, split, stage)
     except _UnknownError:
@@ -185,15 +116,17 @@ class _Settings:
     """The model's settings, and what its class says where they are silent."""
 
     own: Mapping[str, object]
-    defaults: Mapping[str, object]
+    facts: Facts
 
     def get(self, key: str) -> object:
         """A value; None where nothing is said, or null."""
-        return self.own[key] if key in self.own else self.defaults.get(key)
+        if self.says(key):
+            return self.own[key] if key in self.own else self.facts.defaults[key]
+        return self.facts.fields.get(self.facts.canonical(key))
 
     def says(self, key: str) -> bool:
-        """Whether anything is said, be it null."""
-        return key in self.own or key in self.defaults
+        """Whether the config or the model's class says anything, be it null."""
+        return key in self.own or key in self.facts.defaults
 
     def size(self, key: str) -> int:
         """A value that must be a number above zero."""
@@ -210,14 +143,24 @@ class _Settings:
         return value
 
 
-def _model(config: ConfigCopy, kind: str) -> StaticModel:
-    settings = _Settings(config.get(MODEL), CLASS_DEFAULTS[kind])
+def _foreign(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
+    """Keys that a model's own class or network does not serve."""
+    if not latent:
+        yield from (*_LATENT_KEYS, "num_nextn_predict_layers", "first_k_dense_replace")
+        yield from _EXPERT_KEYS[1:3] if experts else _EXPERT_KEYS
+    else:
+        yield from ("attention_bias", "num_experts", "head_dim", "kv_channels")
+    if not kind.startswith("qwen3"):
+        yield "tie_word_embeddings"
+
+
+def _model(config: ConfigCopy, facts: Facts) -> StaticModel:
+    settings, kind = _Settings(config.get(MODEL), facts), str(facts.kind)
     latent = settings.flag("multi_latent_attention")
-    if latent is not CLASS_DEFAULTS[kind]["multi_latent_attention"]:
-        raise _UnknownError
-    foreign = (*_FOREIGN[kind], *(("attention_bias",) if latent else _LATENT_KEYS))
+    experts = any(key in facts.defaults for key in _OWN_EXPERTS)
     predicts = settings.get("num_nextn_predict_layers") or 0
-    if any(settings.get(key) for key in foreign) or predicts not in (0, 1):
+    foreign = _foreign(kind, latent=latent, experts=experts)
+    if latent is not facts.latent or any(settings.get(key) for key in foreign) or predicts not in (0, 1):
         raise _UnknownError
     if settings.get("params_dtype") not in tuple(DType):
         raise _UnknownError
@@ -234,8 +177,8 @@ def _model(config: ConfigCopy, kind: str) -> StaticModel:
         tied=settings.flag("tie_word_embeddings"),
         predicts=predicts == 1,
         latent=_latent(settings) if latent else None,
-        joined=settings.flag("mla_qkv_concat"),
-        experts=None if kind in _DENSE else _experts(settings),
+        joined=latent and settings.flag("mla_qkv_concat"),
+        experts=_experts(settings) if experts else None,
         dtype=DType(str(settings.get("params_dtype"))),
     )
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.model import Change
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import model_of
+from ms_tune.frameworks.releases import default_release
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.stage import StageLayer
 from ms_tune.normalize.pynative import normalize_source
 from ms_tune.reference_model.configs.pynative import expert_layers, read_parallelism, read_pynative
-from ms_tune.reference_model.defaults import with_defaults
 from ms_tune.reference_model.modules import module_paths
 from ms_tune.reference_model.read import (
     FUSED_ADAMW,
@@ -35,6 +37,20 @@ if TYPE_CHECKING:
     from ms_tune.reference_model.read import Placed
     from ms_tune.texts import Message
 
+# What a model's class fills in, and the reference transformer cannot do without.
+_SIZES = (
+    *("vocab_size", "seq_length", "hidden_size", "intermediate_size", "num_hidden_layers", "num_nextn_predict_layers"),
+    *(
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "multi_latent_attention",
+        "q_lora_rank",
+        "kv_lora_rank",
+    ),
+    *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_routed_experts", "num_experts", "n_shared_experts"),
+    *("num_experts_per_tok", "moe_intermediate_size", "first_k_dense_replace"),
+)
 _NORMS = ("RMSNorm", "LayerNorm")
 _ACTIVATIONS = ("swiglu", "fusedswiglu", "gelu", "silu", "relu")
 _OPTIMIZERS = ("AdamW",)
@@ -58,7 +74,7 @@ _NAMES = Names(
 def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     """The job of a MindFormers dynamic-graph config."""
     _check_model(source)
-    source, defaults = with_defaults(source)
+    source, defaults = _with_sizes(source)
     parallelism = read_parallelism(source.data, source.path)
     count = devices or _fewest(source)
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
@@ -88,6 +104,21 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
         not_included=tuple(_not_included(source, config, plan)),
         warnings=(*defaults, *warnings),
     )
+
+
+def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
+    """The config with the sizes that its model's class fills in, and a word about them."""
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, default_release(Dialect.MINDFORMERS_PYNATIVE))
+    taken = {
+        key: model.facts.defaults[key]
+        for key in _SIZES
+        if model.facts.defaults.get(key) is not None and not model.written(key)
+    }
+    if not taken:
+        return source, ()
+    told = ", ".join(f"{key}: {value}" for key, value in taken.items())
+    completed = replace(source, data={**source.data, "model": {**_section(source, "model"), **taken}})
+    return completed, (msg("reference.defaults", kind=model.kind, keys=told),)
 
 
 def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> TrainingConfig:

@@ -449,7 +449,8 @@ def test_a_cut_stage_keeps_its_kinds_of_layers(key: str, before: object, after: 
 
 
 def test_dense_layers_at_the_front_stay_dense_and_the_others_keep_their_experts() -> None:
-    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.num_experts", 8)
+    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.model_type", "deepseek_v3")
+    config = edited(config, "model.model_config.n_routed_experts", 8)
     config = edited(edited(config, "recompute_config", {}), "model.model_config.offset", 0)
     config = edited(config, "model.model_config.first_k_dense_replace", 3)
     first = prepare_mindformers(config, DryrunRequest(layers=2, stage=0))
@@ -470,7 +471,8 @@ def test_experts_that_the_config_leaves_to_the_model_are_known() -> None:
 
 def test_a_list_of_expert_layers_is_cut() -> None:
     pattern = [0, 1] * 32
-    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.num_experts", 8)
+    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.model_type", "deepseek_v3")
+    config = edited(config, "model.model_config.first_k_dense_replace", 0)
     config = edited(edited(config, "recompute_config", {}), "model.model_config.moe_layer_freq", pattern)
     cut = prepare_mindformers(edited(config, "model.model_config.offset", 0), DryrunRequest(layers=2, stage=1))
     assert written(cut)["model"]["model_config"]["moe_layer_freq"] == [0, 0, 1, 0, 0]
@@ -635,7 +637,7 @@ def _prepare_or_be_told(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("legacy", "told"), [(False, True), (True, False)])
 def test_that_experts_get_even_shares_is_told(*, legacy: bool, told: bool) -> None:
     """Older models give experts room for a fixed number of tokens, whatever the router says."""
-    config = edited(edited(MINDFORMERS, "use_legacy", value=legacy), "model.model_config.num_experts", 8)
+    config = edited(edited(MINDFORMERS, "use_legacy", value=legacy), "model.model_config.model_type", "qwen3_moe")
     ids = [message.id for message in prepare_mindformers(config).not_included]
     assert ("dryrun.not-included.uneven-experts" in ids) is told
     dense = prepare_mindformers(edited(MINDFORMERS, "use_legacy", value=False)).not_included

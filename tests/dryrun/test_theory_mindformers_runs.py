@@ -6,17 +6,13 @@ The configs are those of MindFormers' wheel with smaller models, wide enough tha
 from __future__ import annotations
 
 import copy
-import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from ms_tune.dryrun.theory_mindformers import CLASS_DEFAULTS
 from tests.dryrun.conftest import run_dryrun
 from tests.dryrun.machine import needs_mindformers
 from tests.dryrun.test_mindformers_models import config_in_wheel
@@ -161,51 +157,3 @@ def test_every_stage_holds_what_theory_says(name: str, tmp_path: Path, stray_cac
         for content, pair in stage["theory"].items():
             assert pair["measured_bytes"] == stage["categories_at_peak"][content]
             assert pair["measured_bytes"] == pytest.approx(pair["bytes"], rel=0.001)
-
-
-# What the keys of a config become, where they are called otherwise (mindformers/models/*/config_converter_*.py).
-_CONVERTED = {
-    "intermediate_size": "ffn_hidden_size",
-    "num_key_value_heads": "num_query_groups",
-    "head_dim": "kv_channels",
-    "attention_bias": "add_qkv_bias",
-    "num_experts": "num_moe_experts",
-    "n_routed_experts": "num_moe_experts",
-    "n_shared_experts": "shared_expert_num",
-    "moe_intermediate_size": "moe_ffn_hidden_size",
-    "num_nextn_predict_layers": "mtp_num_layers",
-    "qk_nope_head_dim": "qk_head_dim",
-    "qk_rope_head_dim": "qk_pos_emb_head_dim",
-}
-_CLASSES = {
-    "qwen3": "qwen3.configuration_qwen3.Qwen3Config",
-    "qwen3_moe": "qwen3_moe.configuration_qwen3_moe.Qwen3MoeConfig",
-    "telechat3": "telechat3.configuration_telechat3.TeleChat3Config",
-    "deepseek_v3": "deepseek3.configuration_deepseek_v3.DeepseekV3Config",
-    "telechat3_moe": "telechat3_moe.configuration_telechat3_moe.TeleChat3MoeConfig",
-}
-_ASK = """
-import importlib, json, sys
-wanted, found = json.loads(sys.argv[1]), {}
-for kind, (path, latent, keys) in wanted.items():
-    module, _, name = path.rpartition(".")
-    made = getattr(importlib.import_module("mindformers.models." + module), name)()
-    converted = made.convert_to_transformer_config(is_mla_model=latent)
-    found[kind] = {key: getattr(converted, key) for key in keys}
-print("found" + json.dumps(found, default=lambda value: str(value).lower()))
-"""
-
-
-def test_defaults_are_those_of_the_models_classes(tmp_path: Path) -> None:
-    wanted = {
-        kind: (_CLASSES[kind], defaults["multi_latent_attention"], [_CONVERTED.get(key, key) for key in defaults])
-        for kind, defaults in CLASS_DEFAULTS.items()
-    }
-    command = [sys.executable, "-c", _ASK, json.dumps(wanted)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=True)
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("found")]
-    expected = {
-        kind: {_CONVERTED.get(key, key): value for key, value in defaults.items()}
-        for kind, defaults in CLASS_DEFAULTS.items()
-    }
-    assert json.loads(line.removeprefix("found")) == expected

@@ -192,3 +192,10 @@ def test_a_prefetch_that_is_a_flag() -> None:
     assert "prefetch-flag" in ids(swapped(default_prefetch=True))
     assert "prefetch-flag" in ids(swapped(op_swap=[{**OPERATORS[0], "backward_prefetch": True}]))
     assert "prefetch-flag" not in ids(swapped(op_swap=OPERATORS))
+
+
+def test_an_empty_name_of_an_operator_swaps_nothing() -> None:
+    swap = SwapValues(swap=True, op_swap={"op_name": "", "backward_prefetch": 1, "layers": [0, 1]})
+    plan = normalize(RecomputeInputs(layers=2, swap=swap))
+    assert plan.failure is None
+    assert [layer.swap for layer in plan.layers] == [(), ()]

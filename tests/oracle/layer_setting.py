@@ -173,7 +173,8 @@ class Oracle:
 
     def _record_swap(self, _layer: object, segments: list[str], prefetch: object) -> str:
         self._match(segments[0])
-        self._swapped.append((r"\.".join(segments), prefetch))
+        if segments != [""]:  # no name is empty
+            self._swapped.append((r"\.".join(segments), prefetch))
         return ""
 
     def ask(self, inputs: RecomputeInputs, values: dict[str, Any]) -> Outcome:

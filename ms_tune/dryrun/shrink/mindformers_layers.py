@@ -13,31 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import model_of
 from ms_tune.layers import Effect, Severity, normalize
 from ms_tune.layers.conversion.convert import convert
 from ms_tune.layers.plans import MINDFORMERS, from_recompute_plan
 from ms_tune.layers.stage import Stage, StageLayer, resized, stage_of
-from ms_tune.normalize.mindformers import read_recompute
+from ms_tune.layers.tree import expert_layers
+from ms_tune.normalize.mindformers import default_version, read_recompute
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+    from ms_tune.frameworks.models import Model
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
 
-_LAYER_KEYS = ("num_hidden_layers", "num_layers")
-_EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_moe_experts", "expert_num")
-# What a config that is silent about experts gets, by model type: how many, and how many layers at the front without.
-# Source: the configuration classes in mindformers/models/*/configuration_*.py, MindFormers 1.9.
-_DEFAULT_EXPERTS = {"deepseek_v3": (256, 3), "glm4_moe": (128, 1), "qwen3_moe": (128, 0), "telechat3_moe": (192, 3)}
-_ARCHITECTURES = {
-    "DeepseekV3ForCausalLM": "deepseek_v3",
-    "Glm4MoeForCausalLM": "glm4_moe",
-    "Qwen3MoeForCausalLM": "qwen3_moe",
-    "TeleChat3MoeForCausalLM": "telechat3_moe",
-}
 _SETTINGS = ("recompute_config.", "swap_config.")
 
 
@@ -82,7 +75,7 @@ class CutModel:
 
 def layer_count_key(config: ConfigCopy) -> str | None:
     """The dotted key under which the config names its layers."""
-    return next((f"{MODEL}.{key}" for key in _LAYER_KEYS if config.get(f"{MODEL}.{key}")), None)
+    return next((".".join(field.path) for field in _model(config).written("num_layers") if field.path), None)
 
 
 def layer_plan(config: ConfigCopy) -> NormalizedPlan | None:
@@ -169,25 +162,20 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     Source: ``get_gpt_decoder_block_spec`` in mindformers/parallel_core/training_graph/base_models/gpt/gpt_layer_specs.py;
     older models have experts in every layer (mindformers/models/llama/llama_transformer.py).
     """
-    named = [config.get(f"{MODEL}.{key}") for key in _EXPERT_KEYS] + [config.get("moe_config.expert_num")]
-    counts = [count for count in named if count is not None] or [_defaults(config)[0]]
+    model = _model(config)
+    name = "expert_num" if is_legacy(config) else "num_moe_experts"
+    # `moe_config` may say 1 beside what the model's own section says.
+    counts = [field.value for field in model.written(name)] or [model.value(name)]
     if not any(type(count) is int and count > 1 for count in counts):
         return [False] * layers
-    dense = _first_dense(config)
-    every = config.get(f"{MODEL}.moe_layer_freq", 1)
-    if dense:
-        return [layer >= dense for layer in range(layers)]
-    if isinstance(every, list):
-        return [bool(every[layer]) if layer < len(every) else True for layer in range(layers)]
-    return [layer % every == 0 if type(every) is int and every > 0 else True for layer in range(layers)]
+    every = 1 if is_legacy(config) else model.value("moe_layer_freq")
+    every = every[:layers] if isinstance(every, list) else every  # of the layers that are asked for
+    return list(expert_layers(layers, _first_dense(config), every) or (True,) * layers)
 
 
-def _defaults(config: ConfigCopy) -> tuple[int, int]:
-    """Experts, and layers at the front without, of a model whose config does not name them."""
-    named = config.get(f"{MODEL}.architectures")
-    first = named[0] if isinstance(named, list) and named else named
-    kind = config.get(f"{MODEL}.model_type") or _ARCHITECTURES.get(str(first))
-    return (0, 0) if is_legacy(config) else _DEFAULT_EXPERTS.get(str(kind), (0, 0))
+def _model(config: ConfigCopy) -> Model:
+    """The model as its class in the release that is run sees it."""
+    return model_of(config, Dialect.MINDFORMERS, default_version())
 
 
 def _first_dense_key(config: ConfigCopy) -> str:
@@ -197,8 +185,7 @@ def _first_dense_key(config: ConfigCopy) -> str:
 
 def _first_dense(config: ConfigCopy) -> int:
     """How many layers at the front have no experts."""
-    value = config.get(_first_dense_key(config), _defaults(config)[1])
-    return value if type(value) is int and value > 0 else 0
+    return max(_model(config).number("first_k_dense_replace") or 0, 0)
 
 
 def _check_chunks(stage: Stage, layers: int) -> None:

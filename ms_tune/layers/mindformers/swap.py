@@ -313,7 +313,8 @@ def swap_layer(layer: int, by_id: ById, *, timed: bool) -> tuple[SwapPlan, ...]:
         found = _first(layer, entries)
         if found is not None:
             check_applied(pattern, timed=timed)
-            plans.append(SwapPlan(pattern, found.prefetch))
+            if pattern:  # an empty one finds nothing, and stands for the layer itself in a plan
+                plans.append(SwapPlan(pattern, found.prefetch))
     return tuple(plans)
 
 
