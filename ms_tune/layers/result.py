@@ -24,11 +24,12 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something about the config that its author should know."""
+    """Something about the config that its author should know; ``hint`` says what to write instead, if that was proved."""
 
     id: str
     severity: Severity
     message: Message
+    hint: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)

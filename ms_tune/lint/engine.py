@@ -11,6 +11,7 @@ from ms_tune.lint.conditions import applies, violations
 from ms_tune.lint.context import Context
 from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording, dotted, last_key
 from ms_tune.lint.fix import propose, proved
+from ms_tune.lint.remedy import with_remedy
 from ms_tune.lint.versions import matches
 from ms_tune.texts import Language, lookup
 
@@ -69,7 +70,8 @@ def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> It
     if isinstance(check.test, Function):
         module = import_module(f"ms_tune.lint.checks.{check.test.module}")
         function = cast("CheckFunction", getattr(module, check.test.name))
-        answers = function(Context(source, dialect, check.test.options, version))
+        context = Context(source, dialect, check.test.options, version)
+        answers = with_remedy(check, context, function(context))
     else:
         answers = violations(source, check.test)
     for violation in answers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ms_tune.config.recognise import recognise
@@ -13,6 +14,7 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
+    from ms_tune.config.spans import Change
     from ms_tune.layers.plans import NormalizedPlan
 
 
@@ -28,15 +30,25 @@ def dialect_of(source: SourceFile) -> Dialect:
     return dialect
 
 
-def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+def normalize_source(
+    source: SourceFile, version: str | None = None, layers: int | None = None, *, hints: bool = True
+) -> NormalizedPlan:
     """The plan of a config, and which keys of it stand twice; the dialects' own modules say what they raise.
 
     Args:
         source: The config.
         version: The framework's release; None for the default.
         layers: The number of layers, for a config that does not tell it.
+        hints: Whether to look for what would pass where the framework refuses the config.
     """
     plan = _plan(source, version, layers)
+    if plan.failure is not None and hints:
+        changes = remedy_of(source, plan, layers)
+        if changes:
+            from ms_tune.normalize.remedies import describe  # noqa: PLC0415 - start-up time
+
+            first = replace(plan.problems[0], hint=describe(changes))
+            plan = replace(plan, problems=(first, *plan.problems[1:]))
     if not source.duplicates:
         return plan
     twice = [
@@ -51,6 +63,19 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     ]
     at = 1 if plan.failure else 0
     return replace(plan, problems=(*plan.problems[:at], *twice, *plan.problems[at:]))
+
+
+def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = None) -> tuple[Change, ...]:
+    """The changes with which the framework goes on, proved by its own rules; none if there are none to be proposed.
+
+    Args:
+        source: A config that the framework refuses.
+        plan: Its plan.
+        layers: The number of layers, for a config that does not tell it.
+    """
+    from ms_tune.normalize.remedies import find_remedy  # noqa: PLC0415 - start-up time
+
+    return find_remedy(source, plan, partial(_plan, version=plan.framework_version, layers=layers), layers)
 
 
 def _plan(source: SourceFile, version: str | None, layers: int | None) -> NormalizedPlan:

@@ -228,6 +228,12 @@ TEXTS = {
         "{key} stands twice (lines {first} and {again}); YAML keeps the second, and nothing of the first is read.",
         "{key} 重复出现（第 {first} 行与第 {again} 行）；YAML 以后者为准，前者的内容完全不会被读取。",
     ),
+    "normalize.help": Text("help: {hint}", "建议：{hint}"),
+    "normalize.remedy.set": Text("this passes: {values}", "改为以下取值即可通过：{values}"),
+    "normalize.remedy.remove": Text("it passes without {keys}", "去掉 {keys} 即可通过"),
+    "normalize.remedy.both": Text(
+        "this passes: {values}; and without {keys}", "改为以下取值，并去掉 {keys}，即可通过：{values}"
+    ),
     "normalize.no-plan": Text(
         "There is no plan: the framework does not get through this config.", "无法给出方案：框架无法处理该配置。"
     ),

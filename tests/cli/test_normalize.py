@@ -96,6 +96,7 @@ SCHEMA = _object(
             id={"type": "string"},
             severity={"enum": ["error", "warning", "info"]},
             message={"type": "string"},
+            hint={"type": ["string", "null"]},
         ),
     },
 )

@@ -80,7 +80,7 @@ class Formatter:
         Raises:
             FrameworkStop: The framework raises, or loops without end.
         """
-        recompute = self._rows(values.recompute)
+        recompute = self.rows(values.recompute)
         select = self.patterns("select_recompute", values)
         comm = self.patterns("select_comm_recompute", values)
         if self._inputs.reduced:
@@ -97,12 +97,17 @@ class Formatter:
         """A value that may name patterns. One that names none stands for the default patterns, if there are any."""
         value = values.get(key)
         if isinstance(value, dict):
-            return {pattern: self._rows(item) for pattern, item in value.items()}
+            return {pattern: self.rows(item) for pattern, item in value.items()}
         if isinstance(value, (list, tuple)) and is_patterns(value):
-            return {pattern: self._rows(value) for pattern in value}
-        return {pattern: self._rows(value) for pattern in default_patterns(key, legacy=self._inputs.legacy)}
+            return {pattern: self.rows(value) for pattern in value}
+        return {pattern: self.rows(value) for pattern in default_patterns(key, legacy=self._inputs.legacy)}
 
-    def _rows(self, value: object) -> Rows:
+    def rows(self, value: object) -> Rows:
+        """One value, as layers of each (chunk, stage).
+
+        Raises:
+            FrameworkStop: The framework raises, or loops without end.
+        """
         if isinstance(value, bool):
             return self._everywhere() if value else [[0] * len(row) for row in self._placement.counts]
         if not isinstance(value, (list, tuple)):

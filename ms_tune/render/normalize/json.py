@@ -35,10 +35,15 @@ def plan_json(plan: NormalizedPlan, layers: Sequence[LayerPlan], language: Langu
     }
 
 
-def problems_json(problems: Sequence[Problem], language: Language) -> list[dict[str, str]]:
+def problems_json(problems: Sequence[Problem], language: Language) -> list[dict[str, str | None]]:
     """Problems, in the language of the user."""
     return [
-        {"id": problem.id, "severity": problem.severity.value, "message": render(problem.message, language)}
+        {
+            "id": problem.id,
+            "severity": problem.severity.value,
+            "message": render(problem.message, language),
+            "hint": render(problem.hint, language) if problem.hint is not None else None,
+        }
         for problem in problems
     ]
 

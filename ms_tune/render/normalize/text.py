@@ -187,3 +187,5 @@ def write_problems(problems: Sequence[Problem], console: Console) -> None:
     for problem in problems:
         label = console.paint(console.text(f"normalize.severity.{problem.severity.value}"), _COLOURS[problem.severity])
         console.write(f"  {label} [{problem.id}]: {console.say(problem.message)}")
+        if problem.hint is not None:
+            console.write(f"    {console.text('normalize.help', hint=console.say(problem.hint))}")

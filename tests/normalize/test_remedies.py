@@ -1,0 +1,138 @@
+"""What a refused config is told to write instead: it passes, it changes no more than it must, and lint can write it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.cli.main import main
+from ms_tune.config.source import parse_source
+from ms_tune.errors import MsTuneError
+from ms_tune.normalize.source import normalize_source, remedy_of
+from ms_tune.texts import Language, render
+from tests.oracle import lint_cases, mindspeed_cases, pynative_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+CASES = 150
+
+STATIC = "parallel_config: {pipeline_stage: 4}\nmodel: {model_config: {num_layers: 8, offset: 0}}\nrecompute_config:\n"
+INTERLEAVED = (
+    "parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}}\n"
+    "parallel_config: {pipeline_stage: 2}\nmodel: {model_config: {num_layers: 8, pp_interleave_num: 2}}\nrecompute_config:\n"
+)
+DYNAMIC = "training: {steps: 1}\nmodel: {num_layers: 8}\n"
+MINDSPEED = "model_config: {num_layers: 8}\nparallel_config:\n  pipeline_model_parallel_size: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (STATIC.replace("num_layers: 8", "num_layers: 9"), "model.model_config.offset: [0, 1, 0, 0]"),
+        (STATIC.replace("offset: 0", "offset: [1, 1, 0, 0]"), "model.model_config.offset"),
+        (STATIC.replace("offset: 0", "offset: auto"), "model.model_config.offset: 0"),
+        (STATIC + "  recompute: [1, 1, 1, 1, 1]\n", "recompute_config.recompute: [1, 1, 1, 1]"),
+        (STATIC + "  recompute: [-1, 1, 0, 0]\n", "recompute_config.recompute[0]: 0"),
+        (STATIC + "  recompute: ['1', 1, 0, 0]\n", "recompute_config.recompute[0]: 1"),
+        (STATIC + "  select_recompute: {a: [1, 1, 1, 1, 1]}\n", "recompute_config.select_recompute.a: [1, 1, 1, 1]"),
+        (INTERLEAVED + "  select_recompute: [[9, 0], [1, 1]]\n", "recompute_config.select_recompute[0][0]: 2"),
+        (INTERLEAVED + "  recompute: [[1], [1, 1]]\n", "recompute_config.recompute[0]: [1, 0]"),
+        (
+            STATIC + "  recompute: [[1]]\nswap_config: {swap: True, layer_swap: []}\n",
+            "recompute_config.recompute[0]: 1",
+        ),
+        (STATIC + "  recompute: False\nswap_config: {swap: 1}\n", "swap_config.swap: True"),
+        (DYNAMIC + "parallelism: {pipeline_parallel: 3}\n", "parallelism.pipeline_parallel_layers_per_stage: ["),
+        (
+            DYNAMIC + "recompute: {mode: full, full_recompute_layer: ['0-9']}\n",
+            'recompute.full_recompute_layer[0]: "0-7"',
+        ),
+        (DYNAMIC + "recompute: {mode: full, full_recompute_layer: [3, 3]}\n", "recompute.full_recompute_layer: ['3']"),
+        (DYNAMIC + "swap: {enable: True, default_prefetch: 9}\n", "swap.default_prefetch: 7"),
+        (MINDSPEED + "  num_layer_list: [3, 4]\n", "parallel_config.num_layer_list"),
+        (
+            MINDSPEED + "  recompute_config: {recompute: [9, 1, 1]}\n",
+            "parallel_config.recompute_config.recompute: [4, 1]",
+        ),
+        (
+            MINDSPEED + "  recompute_config: {recompute: [4, 1], select_recompute: [1, 1]}\n",
+            "parallel_config.recompute_config.select_recompute[0]: 0",
+        ),
+    ],
+)
+def test_remedies(text: str, hint: str) -> None:
+    plan = normalize_source(parse_source(text, Path("c.yaml")))
+    assert plan.failure is not None
+    told = plan.problems[0].hint
+    assert told is not None
+    assert hint in render(told, Language.EN)
+    assert render(told, Language.ZH)
+    assert render(told, Language.EN).count(";") == 0  # one change is enough for each
+
+
+def static(random: Random) -> tuple[dict[str, Any], str]:
+    version = random.choice(("1.6", "1.7", "1.8", "1.9", "2.1"))
+    return yaml.safe_load(lint_cases.text_of(lint_cases.random_config(random, version))), version
+
+
+def dynamic(random: Random) -> tuple[dict[str, Any], str]:
+    version = random.choice(("2.0", "2.1"))
+    config, layers, ahead = pynative_cases.random_config(random, version)
+    return {"training": {}, "model": {"num_layers": layers, "mtp_num_layers": ahead}, **config}, version
+
+
+def mindspeed(random: Random) -> tuple[dict[str, Any], None]:
+    return mindspeed_cases.random_config(random), None
+
+
+@pytest.mark.parametrize("make", [static, dynamic, mindspeed])
+def test_every_remedy_passes(make: Callable[[Random], tuple[dict[str, Any], str | None]]) -> None:
+    """The framework's rules, asked again about the changed values, go to the end."""
+    random = Random(SEED)  # noqa: S311 - the same cases every time
+    counts: Counter[str] = Counter()
+    for _ in range(CASES):
+        config, version = make(random)
+        try:
+            source = parse_source(yaml.safe_dump(config, sort_keys=False), Path("c.yaml"))
+            plan = normalize_source(source, version, hints=False)
+        except MsTuneError:
+            continue
+        if plan.failure is None:
+            continue
+        changes = remedy_of(source, plan)
+        counts["remedied" if changes else "not"] += 1
+        if changes:
+            data: object = source.data
+            for change in changes:
+                data = change.applied(data)
+            again = normalize_source(parse_source(yaml.safe_dump(data, sort_keys=False), Path("c.yaml")), version)
+            assert again.failure is None, (config, changes)
+    assert counts["remedied"] > 8 * counts["not"], counts
+    assert counts["remedied"] > CASES // 10
+
+
+REFUSED = (
+    "use_legacy: True\nrun_mode: train\nparallel_config: {pipeline_stage: 4}  # four\n"
+    "model: {arch: {type: LlamaForCausalLM}, model_config: {num_layers: 9, offset: 0, type: LlamaConfig}}\n"
+    "# kept\nrecompute_config:\n  recompute: [1, 2, -3, 1, 1]  # five\n"
+)
+
+
+def test_lint_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(REFUSED)
+    assert main(["lint", "--lang", "en", str(path)]) == 1
+    assert "--fix=unsafe does it" in capsys.readouterr().out
+    assert main(["lint", "--lang", "en", "--fix=unsafe", str(path)]) == 0
+    assert path.read_text() == REFUSED.replace("offset: 0", "offset: [0, 1, 0, 0]").replace(
+        "[1, 2, -3, 1, 1]", "[1, 2, 0, 1]"
+    )
+    assert main(["normalize-recompute", str(path)]) == 0
