@@ -1,0 +1,269 @@
+"""The structure of the package: which room may use which, no circles, one door to the reference transformer."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sources import Import, Module, imports, modules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# Who may use whom at run time; rooms and single modules, without "ms_tune.". The command line may use everything.
+_FOUNDATION = {"errors", "texts", "units", "version"}
+_MAY_USE = {
+    "errors": {"texts"},
+    "texts": {"texts"},
+    "units": set[str](),
+    "resources": set[str](),
+    "extras": _FOUNDATION,
+    "frameworks": {"frameworks", *_FOUNDATION},
+    "config": {"config", "frameworks", "resources", *_FOUNDATION},
+    "layers": {"layers", "frameworks", *_FOUNDATION},
+    "normalize": {"normalize", "layers", "trace", "config", "frameworks", *_FOUNDATION},
+    "trace": {"trace", *_FOUNDATION},
+    "memory": {
+        "memory",
+        "allocator",
+        "packing",
+        "trace",
+        "resources",
+        *_FOUNDATION,
+    },  # its findings' texts are a checklist
+    "native": {"native", *_FOUNDATION},
+    "packing": {"packing", "native", *_FOUNDATION},
+    "allocator": {"allocator", "packing", "trace", *_FOUNDATION},
+    "lint": {"lint", "normalize", "layers", "config", "frameworks", "resources", *_FOUNDATION},
+    "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
+    "training_process": set[str](),
+    "reference_model": {
+        *("reference_model", "training_process", "estimate", "normalize", "layers", "config", "frameworks"),
+        *_FOUNDATION,
+    },
+    "dryrun": {
+        *("dryrun", "reference_model", "training_process", "estimate", "memory", "native", "normalize", "trace"),
+        *("layers", "config", "frameworks", "resources", "extras", *_FOUNDATION),
+    },
+}
+_FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}
+_CHILD = ("dryrun.child", "reference_model.transformer", "reference_model.child", "training_process")
+_OUTSIDE_WORLD = {
+    *("os", "io", "sys", "subprocess", "shutil", "tempfile", "pathlib", "socket", "signal", "ctypes", "fcntl"),
+    *("threading", "multiprocessing", "asyncio", "logging", "urllib", "http", "rich", "glob", "mmap", "tty", "curses"),
+}
+_RENDERING = {"render", *_FOUNDATION}
+_PURE = ("layers", "estimate", "allocator", "planning")  # packing but for its compiled core
+
+
+def room(name: str) -> str:
+    """The part behind ``ms_tune.``; empty for the package itself."""
+    return name.partition(".")[2].partition(".")[0]
+
+
+def used_rooms(module: Module) -> set[tuple[str, int]]:
+    used = set()
+    for found in imports(module):
+        if found.typing_only or not f"{found.module}.".startswith("ms_tune."):
+            continue
+        used.add((room(found.module) or found.name, found.line))
+    return used
+
+
+class TestDirection:
+    @pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+    def test_a_room_uses_only_rooms_below_it(self, module: Module) -> None:
+        allowed = _MAY_USE.get(room(module.name))
+        if allowed is None:  # the command line, the renderers (see below), the package itself, and rooms yet to come
+            return
+        forbidden = {use for use in used_rooms(module) if use[0] not in allowed}
+        assert forbidden == set()
+
+    def test_nothing_but_the_command_line_uses_the_command_line(self) -> None:
+        users = {module.name for module in modules() if ("cli" in {use for use, _ in used_rooms(module)})}
+        assert {user for user in users if not user.startswith("ms_tune.cli")} <= {"ms_tune.__main__"}
+
+    def test_only_the_command_line_uses_renderers(self) -> None:
+        users = {module.name for module in modules() if "render" in {use for use, _ in used_rooms(module)}}
+        assert {user for user in users if not user.startswith(("ms_tune.cli", "ms_tune.render"))} == set()
+
+    @pytest.mark.parametrize(
+        "module", [module for module in modules() if module.inside("render")], ids=lambda m: m.name
+    )
+    def test_a_renderer_uses_results_and_no_functions_of_an_engine(self, module: Module) -> None:
+        of_engines = [
+            found
+            for found in imports(module)
+            if found.module.startswith("ms_tune.") and not found.typing_only and room(found.module) not in _RENDERING
+        ]
+        # Classes and constants begin with a capital letter.
+        assert [found for found in of_engines if not found.name[:1].isupper()] == []
+
+    def test_only_child_processes_import_the_frameworks(self) -> None:
+        found = [
+            f"{module.name}:{use.line} {use.module}"
+            for module in modules()
+            for use in imports(module)
+            if use.module.partition(".")[0] in _FRAMEWORKS and not module.inside(*_CHILD)
+        ]
+        assert found == []
+
+    def test_only_child_processes_import_the_modules_that_do(self) -> None:
+        found = [
+            f"{module.name}:{use.line} {use.module}"
+            for module in modules()
+            for use in imports(module)
+            if not use.typing_only
+            and f"{use.module}.{use.name}.".startswith(
+                ("ms_tune.dryrun.child.", "ms_tune.reference_model.transformer.", "ms_tune.training_process.")
+            )
+            and not module.inside(*_CHILD)
+        ]
+        assert found == []
+
+
+def used_modules() -> dict[str, set[str]]:
+    """For every module those of the package that it imports, at start-up, later, or for its types."""
+    names = {module.name for module in modules()}
+    used: dict[str, set[str]] = {}
+    for module in modules():
+        found = {(f"{use.module}.{use.name}", use.module) for use in imports(module)}
+        aims = {whole if whole in names else part for whole, part in found if {whole, part} & names}
+        used[module.name] = aims - {module.name}
+    return used
+
+
+def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """What can be reached from itself, as sorted groups (Tarjan's strongly connected components, by reachability)."""
+    reach: dict[str, set[str]] = {}
+    for start in arrows:
+        reach[start], todo = set(), list(arrows[start])
+        while todo:
+            one = todo.pop()
+            if one not in reach[start]:
+                reach[start].add(one)
+                todo += arrows.get(one, ())
+    groups = {frozenset(other for other in seen if start in reach.get(other, ())) for start, seen in reach.items()}
+    return sorted(sorted(group) for group in groups if group)
+
+
+class TestCircles:
+    def test_the_search_finds_one(self) -> None:
+        assert circles({"a": ["b"], "b": ["c"], "c": ["b"], "d": ["a"]}) == [["b", "c"]]
+
+    def test_no_module_needs_itself(self) -> None:
+        assert circles(used_modules()) == []
+
+    def test_no_room_needs_itself(self) -> None:
+        arrows: dict[str, set[str]] = defaultdict(set)
+        for module, used in used_modules().items():
+            arrows[room(module)] |= {room(one) for one in used} - {room(module)}
+        assert circles(arrows) == []
+
+
+class TestReferenceModel:
+    def test_there_is_one_door(self) -> None:
+        users = {
+            module
+            for module, used in used_modules().items()
+            if room(module) != "reference_model" and any(room(one) == "reference_model" for one in used)
+        }
+        assert users == {"ms_tune.dryrun.dynamic"}
+
+    def test_no_text_names_its_modules(self) -> None:
+        """A module that is started by its name would be a door that the imports do not show."""
+        found = [
+            f"{module.name}:{node.lineno}"
+            for module in modules()
+            if not module.inside("reference_model", "dryrun.dynamic")
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.fullmatch(r"ms_tune\.reference_model[\w.]*", node.value)
+        ]
+        assert found == []
+
+
+def test_an_import_inside_a_function_says_why() -> None:
+    """The reason stands beside it, or beside the first one of its block."""
+    silent = []
+    for module in modules():
+        lines = module.path.read_text("utf-8").splitlines()
+        late = {
+            node.lineno
+            for function in ast.walk(module.tree)
+            if isinstance(function, ast.FunctionDef)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        }
+        silent += [
+            f"{module.name}:{number}"
+            for number in sorted(late)
+            if "PLC0415 - " not in lines[number - 1]
+            and not {number - 1, number - 2} & late
+            and not lines[number - 2].lstrip().startswith("#")
+        ]
+    assert silent == []
+
+
+class TestPureRooms:
+    @pytest.mark.parametrize("module", [module for module in modules() if module.inside(*_PURE)], ids=lambda m: m.name)
+    def test_they_know_no_files_processes_or_terminal(self, module: Module) -> None:
+        found = [use for use in imports(module) if not use.typing_only and _outside(use)]
+        assert found == []
+
+    @pytest.mark.parametrize("module", [module for module in modules() if module.inside(*_PURE)], ids=lambda m: m.name)
+    def test_they_open_and_print_nothing(self, module: Module) -> None:
+        called = {
+            node.func.id
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert not called & {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
+
+
+def _outside(use: Import) -> bool:
+    return use.module.partition(".")[0] in _OUTSIDE_WORLD
+
+
+def test_only_the_console_prints() -> None:
+    printing = {
+        module.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    }
+    assert printing <= {"ms_tune.render.console"}
+
+
+_EVALUATING = ("eval", "exec", "compile", "yaml.full_load", "yaml.unsafe_load", "os.system")
+
+
+def test_nothing_is_evaluated_or_unpickled() -> None:
+    evaluated = [
+        f"{module.name}:{node.lineno}"
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _EVALUATING
+    ]
+    unpickled = [
+        f"{module.name}:{use.line}"
+        for module in modules()
+        for use in imports(module)
+        if use.module in ("pickle", "marshal", "shelve")
+    ]
+    # A snapshot for PyTorch's viewer is a pickle that is written and never read.
+    writers = {module.name for module in modules() if module.name == "ms_tune.render.memory.snapshot"}
+    reading = [
+        f"{module.name}:{node.lineno}"
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("load", "loads", "Unpickler")
+        and "pickle" in ast.unparse(node)
+    ]
+    assert evaluated + [place for place in unpickled if place.partition(":")[0] not in writers] + reading == []
