@@ -200,24 +200,24 @@ def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
     """Write the report in the format that was asked for; only that renderer is imported."""
     chosen = "json" if arguments.json else arguments.format or "text"
     if chosen == "json":
-        from ms_tune.render.lint.json import lint_json  # noqa: PLC0415
+        from ms_tune.render.lint.json import lint_json  # noqa: PLC0415 - one renderer is needed, not all
 
         console.write_json(lint_json(report, console.language, statistics=arguments.statistics))
     elif chosen == "sarif":
-        from ms_tune.render.lint.sarif import lint_sarif  # noqa: PLC0415
+        from ms_tune.render.lint.sarif import lint_sarif  # noqa: PLC0415 - as above
 
         rules = api.rules(*report.settings.checklists, *arguments.checklist)
         console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in rules}))
     elif chosen == "github":
-        from ms_tune.render.lint.github import write_github  # noqa: PLC0415
+        from ms_tune.render.lint.github import write_github  # noqa: PLC0415 - as above
 
         write_github(report, console)
     elif chosen == "junit":
-        from ms_tune.render.lint.junit import lint_junit  # noqa: PLC0415
+        from ms_tune.render.lint.junit import lint_junit  # noqa: PLC0415 - as above
 
         console.write(lint_junit(report, console))
     else:
-        from ms_tune.render.lint.text import write_lint  # noqa: PLC0415
+        from ms_tune.render.lint.text import write_lint  # noqa: PLC0415 - as above
 
         write_lint(report, console, concise=chosen == "concise", statistics=arguments.statistics)
 

@@ -21,7 +21,7 @@ from ms_tune.errors import RunError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import FrameType
 
@@ -150,43 +150,6 @@ def _group_lives(running: Running) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def run_child(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    folder: Path,
-    timeout: float,
-    on_tick: Callable[[float], None],
-) -> int:
-    """Run one program until it ends, with all that it prints in the folder's :data:`LOG`.
-
-    Whatever ends this function early (an exception, Ctrl-C, SIGTERM, the time limit), the program's whole group is
-    stopped before it returns.
-
-    Args:
-        command: The program and its arguments.
-        environment: Its whole environment.
-        folder: Its working folder.
-        timeout: Seconds after which it is stopped.
-        on_tick: Called ten times a second with the seconds since the start.
-
-    Returns:
-        The exit code; negative if a signal ended the program.
-
-    Raises:
-        RunError: The time limit was reached.
-        KeyboardInterrupt: A signal asked ms-tune to end.
-    """
-    with watched() as watch:
-        running = start(Child(command, environment, folder, timeout))
-        watch.add(running)
-        while (end := running.ended()) is None:
-            on_tick(running.elapsed)
-            watch.rest()
-    if end.timed_out:
-        raise too_long(timeout)
-    return end.code
 
 
 def too_long(timeout: float) -> RunError:

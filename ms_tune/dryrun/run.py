@@ -207,7 +207,7 @@ def _simulate(jobs: Sequence[_Job], folder: Path, here: _Here, observer: Observe
 @cache
 def _load_readers() -> None:
     """Load what reads traces while there is time, which is when the processes run: it takes a third of a second."""
-    from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415
+    from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - see above
     from ms_tune.trace.columns import polars  # noqa: PLC0415
 
     polars()

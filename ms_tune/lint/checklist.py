@@ -201,15 +201,6 @@ def combined(checks: Iterable[Check], own: Iterable[Checklist]) -> tuple[Check, 
     return tuple(result)
 
 
-def load_checklist(path: Path) -> tuple[Check, ...]:
-    """The checks of a user's own checklist.
-
-    Raises:
-        ConfigError: The file is not a checklist.
-    """
-    return read_checklist(path).checks
-
-
 def read_checklist(path: Path) -> Checklist:
     """A user's own checklist.
 

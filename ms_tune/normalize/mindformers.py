@@ -135,15 +135,6 @@ def splits(source: SourceFile) -> bool:
     return mode is None or mode in _SPLITTING
 
 
-def swap_is_dropped(source: SourceFile) -> bool:
-    """Whether swap is switched on for a model that never hears of it.
-
-    Models that are not legacy ones get their settings through ``TransformerOpParallelConfig.to_dict``, which leaves
-    swap out.
-    """
-    return source.get(("use_legacy",)) is False and source.get((*_SWAP, "swap")) is True
-
-
 def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Problem]:
     if not inputs.reduced:
         return []

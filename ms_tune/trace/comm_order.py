@@ -1,4 +1,4 @@
-r"""Reads ``execute_order.csv`` and ``comm_execute_order.csv``, which MindSpore writes in simulation.
+r"""Reads ``comm_execute_order.csv``, which MindSpore writes in simulation.
 
 ``std::quoted`` writes them: every cell in quotation marks, with ``\"`` and ``\\`` inside, and no trailing comma
 (``execute_order_tracker.cc``). A defect of MindSpore's puts a control character into ``stream_id`` of the dynamic graph.
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _COMMUNICATION = ("index", "group", "comm_rank", "primitive", "input_size", "output_size")
-_EXECUTION = ("index", "node_name", "stream_id")
 _DIGITS = 18
 
 
@@ -44,28 +43,10 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
-    """One operator of ``execute_order.csv``."""
-
-    index: int
-    node_name: str
-    stream: str
-
-
-@dataclass(frozen=True, slots=True)
 class CommunicationOrder:
     """The collective operations in the order in which they are launched, and the rows that were refused."""
 
     collectives: tuple[Collective, ...]
-    dropped: tuple[DroppedRow, ...]
-    dropped_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutionOrder:
-    """The operators in the order in which they are launched, and the rows that were refused."""
-
-    operators: tuple[Ordered, ...]
     dropped: tuple[DroppedRow, ...]
     dropped_count: int
 
@@ -86,22 +67,6 @@ def read_communication_order(path: Path) -> CommunicationOrder:
             known = tuple(rank for rank in ranks if rank is not None)
             found.append(Collective(cells["group"], known, cells["primitive"], given, got))
     return CommunicationOrder(tuple(found), tuple(refused.rows), refused.count)
-
-
-def read_execution_order(path: Path) -> ExecutionOrder:
-    """Read an ``execute_order.csv``.
-
-    Raises:
-        TraceError: The file cannot be read, or is another one.
-    """
-    found, refused = [], _Refused()
-    for number, cells in _rows(path, _EXECUTION, refused):
-        index = _number(cells["index"])
-        if index is None:
-            refused.add(number, "trace.row.order")
-        else:
-            found.append(Ordered(index, cells["node_name"], cells["stream_id"]))
-    return ExecutionOrder(tuple(found), tuple(refused.rows), refused.count)
 
 
 class _Refused:

@@ -113,40 +113,6 @@ class DroppedRow:
     reason: Message
 
 
-@dataclass(frozen=True, slots=True)
-class BlockTrace:
-    """What one ``memory_block.csv`` holds.
-
-    Attributes:
-        blocks: The rows in the file's order.
-        dropped: The first :data:`DROPPED_KEPT` refused rows.
-        dropped_count: How many rows were refused.
-        columns: The column names.
-        truncated: Whether the file ends in the middle of a row: the process was killed while it wrote.
-    """
-
-    blocks: tuple[Block, ...]
-    dropped: tuple[DroppedRow, ...]
-    dropped_count: int
-    columns: tuple[str, ...]
-    truncated: bool
-
-
-def read_memory_block(path: Path) -> BlockTrace:
-    """Read a ``memory_block.csv``.
-
-    A file that holds only column names is valid: the tracker leaves the blocks of the CPU pool out.
-
-    Raises:
-        TraceError: The file cannot be read, or is not the tracker's.
-    """
-    try:
-        with path.open("rb") as file:
-            return _read(file, path)
-    except OSError as error:
-        raise unreadable(error, path) from error
-
-
 def unreadable(error: OSError, path: Path) -> TraceError:
     """The error to raise where a file of the tracker cannot be opened or read."""
     hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
@@ -207,25 +173,6 @@ class RowReader:
     def stack(self, text: str) -> tuple[Frame, ...]:
         """The stack that a cell shows."""
         return _stack(text, self._pools)
-
-
-def _read(file: BinaryIO, path: Path) -> BlockTrace:
-    reader: RowReader | None = None
-    layout: Layout | None = None
-    blocks: list[Block] = []
-    truncated = False
-    for number, text, complete in lines_of(file):
-        if reader is None or layout is None:
-            layout = layout_of(text, path, number)
-            reader = RowReader(layout)
-            continue
-        truncated = not complete
-        block = reader.read(number, text, complete=complete)
-        if block is not None:
-            blocks.append(block)
-    if reader is None or layout is None:
-        raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
-    return BlockTrace(tuple(blocks), tuple(reader.dropped), reader.dropped_count, layout.names, truncated)
 
 
 def lines_of(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:

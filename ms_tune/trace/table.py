@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.trace.memory_block import BlockTrace, DroppedRow, Frame
+    from ms_tune.trace.memory_block import DroppedRow, Frame
 
 HOST_POOL = "Other"
 NONE = -1  # a number that the row does not have
@@ -110,31 +110,6 @@ class Table:
     def live(self, tick: int) -> NDArray[np.bool_]:
         """Which rows are alive at a tick."""
         return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
-
-
-def table_of(trace: BlockTrace) -> Table:
-    """The same trace as columns."""
-    return table_from(
-        trace.blocks,
-        dropped=trace.dropped,
-        dropped_count=trace.dropped_count,
-        columns=trace.columns,
-        truncated=trace.truncated,
-    )
-
-
-def table_from(
-    blocks: Sequence[Block],
-    *,
-    dropped: tuple[DroppedRow, ...] = (),
-    dropped_count: int = 0,
-    columns: tuple[str, ...] = (),
-    truncated: bool = False,
-) -> Table:
-    """Blocks as columns."""
-    builder = TableBuilder()
-    builder.add_blocks(blocks)
-    return builder.table(dropped=dropped, dropped_count=dropped_count, columns=columns, truncated=truncated)
 
 
 NUMBERS = (

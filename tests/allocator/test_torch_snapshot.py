@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ms_tune.allocator.torch_pool import NPU_PADDING, TorchPool, TorchSettings
-from ms_tune.allocator.torch_snapshot import compare_snapshot, workload_of
 from ms_tune.allocator.workload import Request
 from ms_tune.units import MIB
+from tests.allocator.torch_snapshot import compare_snapshot, workload_of
 
 Event = dict[str, Any]
 SIZES = [100, 4 * MIB, 700_000, 12 * MIB - 32, 3_000_000, 512, 25 * MIB, 9 * MIB, 1, 6_000_000] * 6

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun import launcher
-from ms_tune.dryrun.launcher import LOG, run_child
+from ms_tune.dryrun.launcher import LOG
 from ms_tune.errors import RunError
+from tests.dryrun.launching import run_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +165,7 @@ def test_signal_handlers_are_as_before_afterwards(tmp_path: Path) -> None:
 PARENT = """
 import os, sys
 from pathlib import Path
-from ms_tune.dryrun.launcher import run_child
+from tests.dryrun.launching import run_child
 folder = Path(sys.argv[1])
 try:
     run_child([sys.executable, "-c", sys.argv[2]], dict(os.environ), folder, 600, lambda _: None)
@@ -198,7 +199,7 @@ def test_ctrl_c_in_the_terminal_reaches_the_program_through_ms_tune_only(tmp_pat
 PARENT_OF_REAL_CHILD = """
 import os, sys
 from pathlib import Path
-from ms_tune.dryrun.launcher import run_child
+from tests.dryrun.launching import run_child
 folder = Path(sys.argv[1])
 environment = {**os.environ, "PYTHONPATH": f"{folder / 'fake'}:{os.getcwd()}"}
 command = [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference_model.child", "job.json"]

@@ -26,13 +26,12 @@ from ms_tune.render.memory.perfetto import write_perfetto
 from ms_tune.render.memory.snapshot import write_snapshot
 from ms_tune.texts import Language
 from ms_tune.trace.block_table import read_block_table
-from ms_tune.trace.comm_order import read_communication_order, read_execution_order
-from ms_tune.trace.memory_block import read_memory_block
+from ms_tune.trace.comm_order import read_communication_order
 from ms_tune.trace.runtime_log import read_runtime_log
-from ms_tune.trace.table import table_of
 from ms_tune.trace.task import read_tasks
 from ms_tune.trace.tensor_list import read_tensor_list
 from ms_tune.trace.tracker_graph import read_tracker_graph
+from tests.trace.rows import read_memory_block, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,7 +122,6 @@ TARGETS: Mapping[str, Target] = {
     "memory_block": Target(("memory_block.csv",), _blocks),
     "task": Target(("task.csv",), _tasks),
     "tracker_graph": Target(("tracker_graph.ir",), _graph),
-    "execute_order": Target(("execute_order.csv",), lambda folder: read_execution_order(folder / "execute_order.csv")),
     "comm_execute_order": Target(
         ("comm_execute_order.csv",), lambda folder: read_communication_order(folder / "comm_execute_order.csv")
     ),

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.config.source import parse_source
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import default_release
-from ms_tune.lint.checklist import Check, built_in, load_checklist
+from ms_tune.lint.checklist import Check, built_in, read_checklist
 from ms_tune.lint.engine import lint
 from ms_tune.lint.versions import matches
 from ms_tune.resources import data_folder
@@ -45,20 +45,20 @@ def test_bad_example_is_found_and_good_example_is_clean(check: Check, dialect: D
 
 @pytest.mark.parametrize("path", sorted(data_folder("checklists").glob("*.yaml")), ids=lambda path: path.stem)
 def test_checklists_meet_the_schema(path: Path) -> None:
-    assert load_checklist(path)
+    assert read_checklist(path).checks
 
 
 def test_the_example_of_the_documentation_is_a_checklist(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "own.yaml").write_text(example, encoding="utf-8")
-    (check,) = load_checklist(tmp_path / "own.yaml")
+    (check,) = read_checklist(tmp_path / "own.yaml").checks
     for config, count in ((check.bad, 1), (check.good, 0)):
         assert len(lint(parse_source(config, Path("a.yaml")), Dialect.MINDFORMERS, [check])) == count
 
 
 def test_every_checklist_is_read() -> None:
-    written = sum(len(load_checklist(path)) for path in data_folder("checklists").glob("*.yaml"))
+    written = sum(len(read_checklist(path).checks) for path in data_folder("checklists").glob("*.yaml"))
     assert len(CHECKS) == written
     for dialect in Dialect:
         assert built_in(dialect) == tuple(check for check in CHECKS if dialect in check.dialects)

@@ -14,7 +14,7 @@ from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source, parse_source
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.lint.checklist import Function, built_in, load_checklist
+from ms_tune.lint.checklist import Function, built_in, read_checklist
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity, dotted
 from ms_tune.lint.versions import matches
@@ -180,7 +180,7 @@ def test_a_check_that_crashes_becomes_a_finding() -> None:
 def test_a_text_with_an_unknown_parameter_is_a_broken_check(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(OWN.replace("TEST", "{path: a, equals: 1}").replace("zh: 助", "zh: '{nothing}'"), encoding="utf-8")
-    (finding,) = lint(parse_source("a: 2\n", Path("config.yaml")), Dialect.MINDFORMERS, load_checklist(file))
+    (finding,) = lint(parse_source("a: 2\n", Path("config.yaml")), Dialect.MINDFORMERS, read_checklist(file).checks)
     assert finding.id == "MST001"
 
 
@@ -250,7 +250,7 @@ def test_own_checklist(tmp_path: Path, test: str, expected: list[str]) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(OWN.replace("TEST", test), encoding="utf-8")
     source = parse_source("b:\n  x: {c: 1}\n  y: {c: 2}\n  l: {c: 3}\nlist: [1, {c: 5}]\n", Path("config.yaml"))
-    findings = lint(source, Dialect.MINDFORMERS, load_checklist(file))
+    findings = lint(source, Dialect.MINDFORMERS, read_checklist(file).checks)
     assert [dotted(finding.path) for finding in findings] == expected
 
 
@@ -260,7 +260,7 @@ def test_own_checklist_that_is_none(tmp_path: Path) -> None:
         OWN.replace("TEST", "{path: a, equals: 1}").replace("severity: error", "severity: bad"), encoding="utf-8"
     )
     with pytest.raises(ConfigError) as caught:
-        load_checklist(file)
+        read_checklist(file)
     assert caught.value.location() == f"{file}:6:15"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
-from ms_tune.lint.checklist import Check, load_checklist
+from ms_tune.lint.checklist import Check, read_checklist
 from ms_tune.lint.environment import (
     Environment,
     environment_checks,
@@ -52,7 +52,7 @@ def test_bad_example_is_found_and_good_example_is_clean(check: Check) -> None:
 
 
 def test_the_checklist_meets_the_schema() -> None:
-    checks = load_checklist(data_folder("checklists") / "code" / "environment.yaml")
+    checks = read_checklist(data_folder("checklists") / "code" / "environment.yaml").checks
     assert checks == CHECKS
     assert len({check.id for check in checks}) == len({check.name for check in checks}) == len(checks)
 

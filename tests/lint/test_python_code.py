@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
-from ms_tune.lint.checklist import Check, load_checklist
+from ms_tune.lint.checklist import Check, read_checklist
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python, uses_mindspore
 from ms_tune.lint.python_code.mint_names import DROP_IN, LEFT_OUT, WITH_KEYWORDS, WITHOUT_FIX
 from ms_tune.resources import data_folder
@@ -35,7 +35,7 @@ def test_bad_example_is_found_and_good_example_is_clean(check: Check) -> None:
 
 
 def test_the_checklist_meets_the_schema() -> None:
-    checks = load_checklist(data_folder("checklists") / "code" / "python.yaml")
+    checks = read_checklist(data_folder("checklists") / "code" / "python.yaml").checks
     assert checks == CHECKS
     assert len({check.id for check in checks}) == len({check.name for check in checks}) == len(checks)
 

@@ -10,8 +10,7 @@ from ms_tune.memory.contents import CONTENTS, Content, Contents
 from ms_tune.memory.curve import curve_of
 from ms_tune.memory.groups import Breakdown, breakdown
 from ms_tune.texts import Language, msg, render
-from ms_tune.trace.memory_block import Block, BlockTrace, Frame
-from ms_tune.trace.table import table_from, table_of
+from ms_tune.trace.memory_block import Block, Frame
 from ms_tune.trace.tensor_list import ListedTensor, TensorList
 from tests.memory.test_phases import (
     ADAMW,
@@ -24,6 +23,7 @@ from tests.memory.test_phases import (
     TRACKER,
     TRAIN,
 )
+from tests.trace.rows import BlockTrace, table_from, table_of
 from tests.trace.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, trace, trace_of
 
 FORWARD = (TRAIN, FORWARD_RUN, CALL, CONSTRUCT, CALL)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ms_tune.memory.curve import Curve, curve_of
 from ms_tune.trace.memory_block import STATIC, Block
 from ms_tune.trace.runtime_log import read_runtime_log
-from ms_tune.trace.table import table_from
+from tests.trace.rows import table_from
 from tests.trace.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, log_of, trace_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ms_tune.memory.fragments import address_map
 from ms_tune.memory.lifetimes import Lifetimes, lifetimes_of
 from ms_tune.memory.steps import Evidence, Steps
 from ms_tune.trace.memory_block import Block, Frame
-from ms_tune.trace.table import table_from
 from tests.memory.reports import QWEN_TINY, report_of
+from tests.trace.rows import table_from
 from tests.trace.samples import block
 
 

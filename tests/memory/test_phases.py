@@ -5,7 +5,7 @@ import pytest
 
 from ms_tune.memory.phases import ORDER, Origin, Phase, Phases, is_useful, origin
 from ms_tune.trace.memory_block import Block, Frame
-from ms_tune.trace.table import table_from
+from tests.trace.rows import table_from
 from tests.trace.samples import block
 
 SITE = "/opt/venv/lib/python3.11/site-packages"

@@ -11,9 +11,9 @@ from ms_tune.memory.phases import Phase
 from ms_tune.memory.recompute import recompute_of
 from ms_tune.memory.steps import Span, peaks_by_phase
 from ms_tune.memory.theory import Theory, theory_of
-from ms_tune.trace.table import table_from
 from ms_tune.trace.tracker_graph import TensorType
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
+from tests.trace.rows import table_from
 from tests.trace.samples import block
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from ms_tune.trace.memory_block import Block, BlockTrace, Frame, read_memory_block
+from ms_tune.trace.memory_block import Block, Frame
+from tests.trace.rows import BlockTrace, read_memory_block
 
 SMALL = Path(__file__).parents[1] / "data" / "memory_tracker"
 SMALL_RUNS = ("asc2", "asc_comm/rank_3", "asc_gO0", "nn_cnn_pynative", "over_limit", "v_simple")

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from ms_tune.errors import TraceError
 from ms_tune.trace import columns, parts
 from ms_tune.trace.block_table import read_block_table
-from ms_tune.trace.memory_block import NEVER_FREED, read_memory_block
-from ms_tune.trace.table import NUMBERS, TEXTS, Table, table_of
+from ms_tune.trace.memory_block import NEVER_FREED
+from ms_tune.trace.table import NUMBERS, TEXTS, Table
+from tests.trace.rows import read_memory_block, table_of
 from tests.trace.samples import LARGE_RUNS, SMALL_RUNS, folder, trace_of
 from tests.trace.test_memory_block import HEADER_16, HEADER_17, HEADER_20, ROW_16, ROW_17, ROW_20, mutated
 

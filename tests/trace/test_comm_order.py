@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.trace.comm_order import Collective, read_communication_order, read_execution_order
+from ms_tune.trace.comm_order import Collective, read_communication_order
 from tests.trace.samples import folder
 
 COMMUNICATION = (
@@ -25,8 +25,6 @@ def test_backslash_escapes(tmp_path: Path) -> None:
     assert order.collectives == (Collective('a"b\\c', (0, 1), "AllReduce", 4096, 8192),)
     assert [row.line for row in order.dropped] == [3, 4]
     with pytest.raises(TraceError):
-        read_execution_order(path)
-    with pytest.raises(TraceError):
         read_communication_order(tmp_path / "absent")
 
 
@@ -35,9 +33,6 @@ def test_real_files() -> None:
     order = read_communication_order(place / "comm_execute_order.csv")
     assert (len(order.collectives), order.dropped_count) == (16, 0)
     assert order.collectives[0] == Collective("hccl_world_group", tuple(range(8)), "AllReduce", 1048576, 1048576)
-    operators = read_execution_order(place / "execute_order.csv")
-    assert (len(operators.operators), operators.dropped_count) == (174, 0)
-    assert operators.operators[0].node_name == "Default/StreamSend-op0"
 
 
 @settings(max_examples=200, deadline=None)

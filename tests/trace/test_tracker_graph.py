@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ms_tune.errors import TraceError
 from ms_tune.texts import Language, render
 from ms_tune.trace import parts, tracker_graph
-from ms_tune.trace.memory_block import read_memory_block
 from ms_tune.trace.tracker_graph import TrackerGraph, read_tracker_graph
+from tests.trace.rows import read_memory_block
 from tests.trace.samples import folder
 
 OPERATOR = (

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 # Paths inside each layer, in the order in which the framework collects them.
 Modules: TypeAlias = "Mapping[int, Sequence[str]]"
 
-_PLAIN = re.compile(r"\w+(?:\.\w+)*")
-
 
 def expand(
     patterns: Iterable[tuple[str, Any]],
@@ -67,11 +65,6 @@ def _check(pattern: str) -> None:
     except re.error:
         # The words are those of the module regex, which MindFormers uses and ms-tune does without.
         stop("regex.error", "", msg("plans.why.not-a-pattern", pattern=pattern))
-
-
-def is_plain(pattern: str) -> bool:
-    """Whether the pattern is the path of a module, and no expression for several."""
-    return _PLAIN.fullmatch(pattern) is not None
 
 
 def without_children(found: Mapping[int, Sequence[str]], full: AbstractSet[int]) -> dict[int, list[str]]:

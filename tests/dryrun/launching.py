@@ -1,0 +1,48 @@
+"""One program run as dryrun runs many; started by name from programs that tests stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.launcher import Child, start, too_long, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+
+def run_child(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    timeout: float,
+    on_tick: Callable[[float], None],
+) -> int:
+    """Run one program until it ends, with all that it prints in the folder's :data:`LOG`.
+
+    Whatever ends this function early (an exception, Ctrl-C, SIGTERM, the time limit), the program's whole group is
+    stopped before it returns.
+
+    Args:
+        command: The program and its arguments.
+        environment: Its whole environment.
+        folder: Its working folder.
+        timeout: Seconds after which it is stopped.
+        on_tick: Called ten times a second with the seconds since the start.
+
+    Returns:
+        The exit code; negative if a signal ended the program.
+
+    Raises:
+        RunError: The time limit was reached.
+        KeyboardInterrupt: A signal asked ms-tune to end.
+    """
+    with watched() as watch:
+        running = start(Child(command, environment, folder, timeout))
+        watch.add(running)
+        while (end := running.ended()) is None:
+            on_tick(running.elapsed)
+            watch.rest()
+    if end.timed_out:
+        raise too_long(timeout)
+    return end.code
