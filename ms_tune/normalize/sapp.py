@@ -22,7 +22,7 @@ from ms_tune.layers.conversion.convert import Converted, convert
 from ms_tune.layers.conversion.sapp import KEYS, MOST, SappLists, plan_of
 from ms_tune.layers.mindformers.recompute import is_patterns
 from ms_tune.layers.pynative.layer_specs import write_specs
-from ms_tune.layers.result import Problem, Severity
+from ms_tune.layers.result import Effect, Problem, Severity
 from ms_tune.normalize import mindformers, pynative
 from ms_tune.normalize.convert import convert_named, release_of, side_in, side_of
 from ms_tune.normalize.read_back import Target, with_experts
@@ -132,8 +132,19 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     result = normalize_source(parse_source(text, source.path), version, layers)
     if result.failure is not None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
+    if not _keeps(plan, result, lists):
+        raise UsageError(msg("normalize.write-unproven"))
     problems += _own_values(source, dialect, lists)
     return Merged(text, count, replace(result, problems=(*result.problems, *problems)))
+
+
+def _keeps(plan: NormalizedPlan, result: NormalizedPlan, lists: SappLists) -> bool:
+    """Whether the layers lie where SAPP puts them, and those that it means are recomputed in full."""
+    acts = zip(plan.layers, result.switched_on or result.layers, strict=False)  # prediction layers come behind
+    in_full = lists.recompute is None or all(
+        (one.recompute is Effect.FULL) is (other.recompute is Effect.FULL) for one, other in acts
+    )
+    return in_full and (lists.offset is None or plan.placement == result.placement)
 
 
 def _sizes(source: SourceFile, dialect: Dialect, version: str | None, layers: int | None) -> Sizes:

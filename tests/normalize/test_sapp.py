@@ -232,3 +232,12 @@ def test_random_lists_come_to_what_sapp_means() -> None:
         data = yaml.safe_load(merged.text).get("recompute_config", {})
         if any(map(any, full)):
             assert data["recompute"] == (full if chunks > 1 else full[0])
+
+
+def test_a_pipeline_that_turns_round_is_not_what_sapp_means() -> None:
+    text = STATIC.replace("pipeline_scheduler: 1f1b", "pipeline_scheduler: zero_bubble_v")
+    text = text.replace("pipeline_stage: 5  # stages", "pipeline_stage: 5\n  micro_batch_num: 10")
+    lists = "offset: [[0,1,1,1,1],[0,1,1,1,1]]\nrecompute: [[2,1,0,0,0],[1,0,0,0,0]]\n"
+    with pytest.raises(UsageError) as caught:
+        api.merge_sapp(lists, source(text))
+    assert "would not mean the same" in render(caught.value.message, Language.EN)
