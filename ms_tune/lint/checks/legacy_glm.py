@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Context
 
 _NETWORKS = ("ChatGLM2ForConditionalGeneration", "ChatGLM2Model", "ChatGLM2WithPtuning2")
-# What `ChatGLM2Config` has where the config says nothing.
-_DEFAULTS = {"num_layers": 28, "num_attention_heads": 32, "multi_query_group_num": 2}
 
 
 def refused(context: Context) -> Iterator[Violation]:
@@ -47,7 +45,7 @@ def is_glm(context: Context) -> bool:
 
 
 def _network_of(context: Context) -> Network:
-    return Network(context, _DEFAULTS)
+    return Network(context)
 
 
 def _ungrouped(network: Network) -> dict[str, object] | None:

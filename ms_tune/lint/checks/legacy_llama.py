@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Context
 
 _NETWORKS = (None, "LlamaForCausalLM", "LlamaModel")
-# What `LlamaConfig` has where the config says nothing.
-_DEFAULTS = {"hidden_size": 4096, "num_heads": 32, "seq_length": 2048, "multiple_of": 256, "num_layers": 32}
 _MASK = 2048  # tokens: the size of the compressed mask
 _MASKS = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
 
@@ -74,7 +72,7 @@ def is_llama(context: Context) -> bool:
 
 def network_of(context: Context) -> Network:
     """The network of the config."""
-    return Network(context, _DEFAULTS)
+    return Network(context)
 
 
 def inner(network: Network) -> int | None:

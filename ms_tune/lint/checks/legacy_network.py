@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
+from ms_tune.frameworks.models import model_of
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
@@ -33,19 +34,19 @@ class Network:
 
     Args:
         context: The config.
-        defaults: What the network's class has where the config says nothing.
     """
 
     context: Context
-    defaults: Mapping[str, int]
 
     def get(self, name: str) -> object:
         """A value of the model; None where there is none."""
         return self.context.get(".".join((*MODEL, name)))
 
     def size(self, name: str) -> int | None:
-        """A number of the model."""
-        return self.context.integer(".".join((*MODEL, name)), self.defaults.get(name))
+        """A number of the model, which its class may have where the config says nothing."""
+        written = self.context.integer(".".join((*MODEL, name)))
+        model = model_of(self.context.source, self.context.dialect, startup.release(self.context))
+        return model.number(name) if written is None else written
 
     def on(self, name: str) -> bool:
         """Whether a switch of the model is on."""

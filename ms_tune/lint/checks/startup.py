@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.releases import release_or_default
 from ms_tune.normalize.mindformers import splits as splits_network
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 # `PARALLEL_MODE` of tools/utils.py; the template's default is 1 (`MsParallelConfig` of register/template.py).
 _SEMI = (1, "SEMI_AUTO_PARALLEL")
-# Configurations that say themselves what an absent `offset` and `pp_interleave_num` are: 0 and 1.
-_DEFAULTED = ("LlamaConfig", "ChatGLM2Config")
 
 
 def release(context: Context) -> str:
@@ -85,4 +84,4 @@ def scheduler(context: Context) -> str:
 
 def knows_offset(context: Context) -> bool:
     """Whether it is clear what an absent ``offset`` means: Mcore models and some legacy ones take 0."""
-    return not is_legacy(context) or context.get("model.model_config.type") in _DEFAULTED
+    return not is_legacy(context) or model_of(context.source, context.dialect, release(context)).known

@@ -1,0 +1,102 @@
+"""The data files have the form that their schema says, and facts stand in them alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from ms_tune.frameworks import data
+from ms_tune.frameworks.data import load
+from tests.sources import modules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = data._FOLDER
+FILES = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "schemas")
+SCHEMAS = json.loads((FOLDER / "schemas.json").read_text(encoding="utf-8"))
+# Rules and formulas that are written for certain models, in code; what the models are filled up with is not in them.
+OWN_RULES = {
+    "ms_tune.dryrun.theory_mindformers": "which models the arithmetic of memory was derived for",
+    "ms_tune.lint.checks.pynative": "models whose attention a rule was read for",
+    "ms_tune.reference_model.defaults": "what the reference transformer takes for a class; on its way out",
+}
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    found = SCHEMAS["files"]["keys" if name.startswith("keys_") else name]
+    return {"$schema": SCHEMAS["$schema"], "$defs": SCHEMAS["$defs"], **found}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_data_file_has_the_form_that_its_schema_says(name: str) -> None:
+    Draft202012Validator.check_schema(schema_of(name))
+    errors = [
+        f"{list(error.path)}: {error.message[:200]}"
+        for error in Draft202012Validator(schema_of(name)).iter_errors(load(name))
+    ]
+    assert errors == []
+
+
+def test_the_schemas_are_strict() -> None:
+    for name, spoilt in (
+        ("models", {**load("models"), "classes": {"x": {}}}),
+        ("models", {**load("models"), "fields": {"x": {"since": 1}}}),
+        ("releases", {"mindformers": {"served": []}}),
+        ("trees", {**load("trees"), "static": {"x": {"": {"1.6": ["a"]}}}}),
+        ("keys_mindformers", {"keys": [{"path": "a", "en": "a", "zh": ""}]}),
+    ):
+        assert list(Draft202012Validator(schema_of(name)).iter_errors(spoilt)), name
+
+
+def names() -> frozenset[str]:
+    """Every model type and every network that the data know."""
+    found = set()
+    for kind, one in load("models")["classes"].items():
+        found.add(kind)
+        for part in ("names", "architectures"):
+            found |= {name for names_ in one[part].values() if isinstance(names_, list) for name in names_}
+    return frozenset(found)
+
+
+def tables(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+    """The displays (dicts, sets, tuples, lists) that hold two models or more."""
+    known = names()
+    for node in ast.walk(tree):
+        items: list[ast.expr] = []
+        if isinstance(node, ast.Dict):
+            items = [key for key in node.keys if key is not None]
+        elif isinstance(node, (ast.Set, ast.Tuple, ast.List)):
+            items = list(node.elts)
+        texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        models = sorted({text for text in texts if text in known})
+        if len(models) > 1:
+            yield getattr(node, "lineno", 0), models
+
+
+def test_no_table_of_models_stands_outside_this_room() -> None:
+    found = {
+        module.name: list(tables(module.tree))
+        for module in modules()
+        if not module.name.startswith(("ms_tune.frameworks", "ms_tune.texts"))
+    }
+    assert {name: rows for name, rows in found.items() if rows and name not in OWN_RULES} == {}
+    assert all(rows for name, rows in found.items() if name in OWN_RULES)  # the list has no idle entry
+
+
+def test_no_list_of_releases_stands_outside_this_room() -> None:
+    served = {release for one in load("releases").values() for release in one["served"]}
+    found = []
+    for module in modules():
+        if module.name.startswith("ms_tune.frameworks"):
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+                texts = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+                if len(texts) > 3 and served.issuperset(map(str, texts)):  # fewer are where rules changed
+                    found.append((module.name, node.lineno))
+    assert found == []
