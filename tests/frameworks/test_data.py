@@ -21,9 +21,7 @@ FILES = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "sche
 SCHEMAS = json.loads((FOLDER / "schemas.json").read_text(encoding="utf-8"))
 # Rules and formulas that are written for certain models, in code; what the models are filled up with is not in them.
 OWN_RULES = {
-    "ms_tune.dryrun.theory_mindformers": "which models the arithmetic of memory was derived for",
     "ms_tune.lint.checks.pynative": "models whose attention a rule was read for",
-    "ms_tune.reference_model.defaults": "what the reference transformer takes for a class; on its way out",
 }
 
 
