@@ -61,6 +61,18 @@ def test_the_guides_second_example_whole_layers() -> None:
     ]
 
 
+def test_the_blanks_of_the_frameworks_lines() -> None:
+    """Lines of 1.9's source (parallel_core/training_graph/transformer/utils.py) go on in the next: 33 blanks, or 29."""
+    model = layer_model("LlamaForCausalLM", "1.9")
+    assert model is not None
+    for layers, blanks in ((True, 33), ([0], 29)):
+        swap = SwapValues(swap=True, layer_swap=[{"backward_prefetch": 20, "layers": layers}])
+        full = replace(LLAMA, swap=swap)
+        assert (
+            layer_lines(full, normalize(full), model)[0] == f"Set layer swap at layer 0{' ' * blanks}and value is: 20"
+        )
+
+
 def test_the_guides_third_example_operators() -> None:
     assert lines(op_swap=OPERATORS) == [
         "Set op_swap at layer 0: .attention, value=20",
