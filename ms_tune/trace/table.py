@@ -6,7 +6,7 @@ A :class:`Table` holds the rows of one ``memory_block.csv``, one array a column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -78,11 +78,11 @@ class Table:
     node: Coded[str]
     graph: Coded[str]
     stack: Coded[tuple[Frame, ...]]
-    users: Mapping[int, str] = field(default_factory=dict)
-    dropped: tuple[DroppedRow, ...] = ()
-    dropped_count: int = 0
-    columns: tuple[str, ...] = ()
-    truncated: bool = False
+    users: Mapping[int, str]
+    dropped: tuple[DroppedRow, ...]
+    dropped_count: int
+    columns: tuple[str, ...]
+    truncated: bool
 
     def __len__(self) -> int:
         return len(self.start)
