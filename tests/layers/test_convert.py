@@ -170,6 +170,17 @@ def test_excludes() -> None:
     assert back.values["recompute_config.select_recompute_exclude"] == {r"mlp\.mul": [3, 0]}
 
 
+def test_excludes_beside_swap_have_no_effect_in_the_static_graph() -> None:
+    """With swap on, MindFormers reads no exclude lists."""
+    facts: dict[str, Any] = {"mode": "full", "full_layers": ["0-3"], "exclude_op": {"mlp": ["0-1"]}}
+    apart = convert(pynative(**facts), MINDFORMERS)
+    assert "convert-excludes" not in ids(apart)
+    assert apart.values["recompute_config.select_recompute_exclude"]
+    swapping = convert(pynative(**facts, swap=True, prefetch=2, layer_swap=[{"layers": ["5"]}]), MINDFORMERS)
+    assert "convert-excludes" in ids(swapping)
+    assert swapping.values["recompute_config.select_recompute_exclude"] is False
+
+
 def test_swap_between_the_graphs() -> None:
     plan = pynative(
         mode="full",
