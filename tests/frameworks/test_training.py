@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.frameworks.releases import DEFAULT_VERSION, VERSIONS, served_version
+from ms_tune.errors import UnsupportedError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import default_release, release_of, release_or_default, served
 from ms_tune.frameworks.training import Framework, mindspeed_framework, package_folder, pynative_framework
 from ms_tune.texts import Message
 
@@ -89,5 +91,11 @@ def test_a_folder_is_that_of_a_package(site: Path) -> None:
     [("1.9", "1.9"), ("1.9.0", "1.9"), ("2.1.0rc1", "2.1"), ("1", None), ("1.5.0", None), ("1.90", None), ("", None)],
 )
 def test_served_releases(text: str, release: str | None) -> None:
-    assert served_version(text) == release
-    assert DEFAULT_VERSION in VERSIONS
+    default = default_release(Dialect.MINDFORMERS)
+    assert default in served(Dialect.MINDFORMERS)
+    assert release_or_default(text, Dialect.MINDFORMERS) == (release or default)
+    if release is None:
+        with pytest.raises(UnsupportedError):
+            release_of(text, Dialect.MINDFORMERS)
+    else:
+        assert release_of(text, Dialect.MINDFORMERS) == release
