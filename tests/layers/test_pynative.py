@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -393,3 +394,19 @@ def test_the_normal_form_is_its_own() -> None:
 )
 def test_the_shortest_list(layers: list[int], wanted: list[str]) -> None:
     assert write_specs(layers) == wanted
+
+
+def test_what_is_set_at_each_layer_is_said_of_known_modules_only() -> None:
+    """The lines of pynative/.../activation_checkpoint.py and swap: of the modules in a layer, those that were chosen."""
+    inputs = PynativeInputs(
+        layers=2,
+        mode="select",
+        select_module={"mlp": ["1"]},
+        swap=True,
+        op_swap=[{"op_name": "self_attention", "layers": ["0"]}],
+    )
+    modules = dict.fromkeys(range(2), ("mlp", "self_attention"))
+    lines = normalize_pynative(replace(inputs, modules=modules)).log
+    said = [line for line in lines if line.startswith("Set ")]
+    assert said == ["Set select recompute at layer 1: mlp", "Set select swap at layer 0: self_attention"]
+    assert not any(line.startswith("Set ") for line in normalize_pynative(inputs).log)

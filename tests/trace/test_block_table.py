@@ -127,7 +127,10 @@ def test_what_is_no_trace(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART", 2048)
     monkeypatch.setattr(parts, "LONGEST_LINE", 4096)
-    table = read_block_table(write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{'x' * 20_000}\n{ROW_20}\n{ROW_20}"))
+    told: list[int] = []
+    path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{'x' * 20_000}\n{ROW_20}\n{ROW_20}")
+    table = read_block_table(path, told.append)
+    assert sum(told) == path.stat().st_size - len(HEADER_20) - 1  # what is skipped is read as well
     assert (table.line.tolist(), table.dropped_count, table.truncated) == ([2, 4, 5], 1, True)
 
 
