@@ -189,6 +189,8 @@ def _tell(report: LintReport, arguments: Namespace, console: Console) -> None:
     for file in report.files:
         for note in file.notes:
             console.warn(note)
+        for other in file.read_from:
+            console.note(console.text("lint.read-from", file=file.path, other=other))
     if arguments.verbose:
         for skipped in report.skipped:
             console.note(console.text("lint.skipped", file=skipped.path, reason=console.say(skipped.reason)))

@@ -78,6 +78,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.against:
         return _against(source, arguments, console)
     if arguments.to:
+        _tell_files(_normalize(source, arguments), console)
         return _convert(_converted(source, arguments), arguments, console)
     return _show(_normalize(source, arguments), arguments, console)
 
@@ -88,6 +89,8 @@ def _converted(source: SourceFile, arguments: Namespace) -> Converted:
 
 def _show(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitCode:
     layers = _chosen(plan, arguments)
+    if not arguments.json:
+        _tell_files(plan, console)
     if arguments.json:
         from ms_tune.render.normalize.json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
 
@@ -130,6 +133,11 @@ def _check_forms(arguments: Namespace) -> None:
         raise UsageError(msg("normalize.not-a-count", **limits))
 
 
+def _tell_files(plan: NormalizedPlan, console: Console) -> None:
+    for file in plan.read_from:
+        console.note(console.text("normalize.read-from", file=file))
+
+
 def _against(source: SourceFile, arguments: Namespace, console: Console) -> ExitCode:
     """The plan beside the logs of a job."""
     from ms_tune.render.normalize import against  # noqa: PLC0415 - start-up time
@@ -139,6 +147,7 @@ def _against(source: SourceFile, arguments: Namespace, console: Console) -> Exit
     if arguments.json:
         console.write_json(against.comparison_json(result, console.language))
     else:
+        _tell_files(result.plan, console)
         against.write_comparison(result, console)
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 

@@ -87,13 +87,26 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One config: where it came from, its text (without a byte order mark), its values and their positions."""
+    """One config: where it came from, its text (without a byte order mark), its values and their positions.
+
+    Args:
+        path: What errors and findings call it.
+        text: The text.
+        data: The values; with those that it takes from other files, where they were followed.
+        duplicates: Keys that stand twice in the text.
+        others: The files whose settings are among ``data``.
+        beside: What the ``config.json`` of its model says, if that was read.
+        read_from: Every file that was followed.
+    """
 
     path: Path
     text: str
     data: dict[Any, Any]
     duplicates: tuple[Duplicate, ...]
     _root: Node = field(repr=False, compare=False)
+    others: tuple[SourceFile, ...] = field(default=(), repr=False, kw_only=True)
+    beside: dict[str, Any] | None = field(default=None, repr=False, kw_only=True)
+    read_from: tuple[Path, ...] = field(default=(), kw_only=True)
 
     def get(self, path: KeyPath, default: object = None) -> object:
         """The value at a key path."""
@@ -125,6 +138,10 @@ class SourceFile:
             if position is not None:
                 return position
         return Position(None, self._root.span, self._root.span, (), None)
+
+    def saying(self, path: KeyPath) -> SourceFile:
+        """The file in which a key path stands: this one, or one that it builds on."""
+        return next((one for one in (self, *self.others) if one.position(path) is not None), self)
 
     def written(self) -> Iterator[tuple[KeyPath, Position]]:
         """Every place that has a text of its own, in the order of the text; aliases and merged keys are not followed."""

@@ -38,6 +38,7 @@ class NormalizedPlan:
             patterns.
         switched_on: The layers with all patterns that the lists switch on for them, where ``layers`` has only those
             that find something. Empty where the two are the same.
+        read_from: The files beside the config whose settings are in the plan.
     """
 
     dialect: str
@@ -50,6 +51,7 @@ class NormalizedPlan:
     failure: Failure | None = None
     matches: Mapping[str, tuple[str, ...]] | None = None
     switched_on: tuple[LayerPlan, ...] = ()
+    read_from: tuple[str, ...] = ()
 
 
 def from_recompute_plan(plan: RecomputePlan, framework_version: str) -> NormalizedPlan:

@@ -126,7 +126,7 @@ def apply_fixes(
             break
         text = apply_edits(source.text, (edit for fix in chosen for edit in fix.edits))
         try:
-            fixed = source.again(text) if isinstance(source, CodeSource) else parse_source(text, source.path)
+            fixed = source.again(text) if isinstance(source, CodeSource) else _again(source, text)
         except ConfigError:
             break
         if text in seen:
@@ -134,6 +134,11 @@ def apply_fixes(
         seen.add(text)
         source, count = fixed, count + len(chosen)
     return source, Fixed(source.text, count)
+
+
+def _again(source: SourceFile, text: str) -> SourceFile:
+    """A config with another text; what was read of its model stays."""
+    return replace(parse_source(text, source.path), beside=source.beside, read_from=source.read_from)
 
 
 def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:

@@ -33,6 +33,7 @@ class FileReport:
         ignored: How many findings comments in the file ignore.
         baselined: How many findings the baseline holds.
         notes: What the user should know about how the file was read.
+        read_from: The files beside it whose settings count, too.
         original: The text before the fixes, if they changed it; ``text`` is the one after them then.
         fixed: How many findings were fixed.
     """
@@ -44,6 +45,7 @@ class FileReport:
     ignored: int = 0
     baselined: int = 0
     notes: tuple[Message, ...] = ()
+    read_from: tuple[Path, ...] = ()
     original: str | None = field(default=None, repr=False)
     fixed: int = 0
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import yaml
 
+from ms_tune.config.follow import with_model_folder
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import decode, load_source, parse_source
 from ms_tune.config.yaml_nodes import LOADER, offsets
@@ -236,6 +237,11 @@ def _check(target: Target, job: Job) -> Outcome:
         if target.named:
             raise
         return Outcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
+    if dialect is Dialect.MINDFORMERS:
+        try:
+            source = with_model_folder(source)
+        except ConfigError as error:
+            notes.append(msg("lint.model-json", file=error.path, reason=error.message))
     return _outcome(_File(source, dialect, release, job, settings, folder), notes)
 
 
@@ -287,6 +293,7 @@ class _File:
             text=self.source.text if findings else "",
             release=self.release,
             findings=findings,
+            read_from=self.source.read_from,
             ignored=ignored,
             baselined=baselined,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.config.follow import model_folder
 from ms_tune.config.source import MISSING
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
@@ -94,7 +95,7 @@ def read_recompute(
         raise UnsupportedError(msg("normalize.base-config"), msg("normalize.base-config.hint"))
     reader = _Reader(source)
     legacy = reader.flag(("use_legacy",))
-    facts = model_of(source, Dialect.MINDFORMERS, release)
+    facts = model_of(source, Dialect.MINDFORMERS, release, source.beside)
     # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
     mtp = 0 if legacy and facts.known else reader.field(facts, "mtp_num_layers", minimum=0)
     interleave, scheduler = _pipeline_config(reader)
@@ -155,7 +156,7 @@ def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Proble
     if written != inputs.stages and not splits(source):
         mode = source.get((*_PIPELINE[:1], "parallel_mode"))
         yield Problem("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
-    field = model_of(source, Dialect.MINDFORMERS, inputs.version).field("num_layers")
+    field = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside).field("num_layers")
     if field.origin is Origin.CLASS_DEFAULT and field.value == inputs.layers:
         yield Problem("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
 
@@ -171,7 +172,7 @@ def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | No
     """The layers of the config's model, if it is one whose layers are known, whatever the config does with them."""
     from ms_tune.layers.tree import bare_model, expert_layers, layer_model  # noqa: PLC0415 - start-up time
 
-    facts = model_of(source, Dialect.MINDFORMERS, inputs.version)
+    facts = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside)
     if inputs.legacy:
         return _legacy_model(facts, inputs.layers)
     if inputs.reduced:
@@ -219,9 +220,17 @@ class _Reader:
 
     def fail(self, path: KeyPath, message: Message, hint: Message | None = None) -> NoReturn:
         """Refuse the config because of what stands, or is missing, here."""
-        position = self._source.nearest(path)
+        source = self._source.saying(path)
+        position = source.nearest(path)
         span = position.key or position.value
-        raise ConfigError(message, hint, path=self._source.path, line=span.line, column=span.column)
+        raise ConfigError(message, hint, path=source.path, line=span.line, column=span.column)
+
+    def no_layer_count(self) -> NoReturn:
+        """Nobody says how many layers there are."""
+        folder = model_folder(self._source.data)
+        if folder is not None and self._source.beside is None:
+            self.fail(_MODEL, msg("normalize.no-model-folder", folder=folder), msg("normalize.no-model-folder.hint"))
+        self.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
 
     def section(self, path: KeyPath) -> dict[str, Any]:
         """A mapping; an empty one where the config has none."""
@@ -276,7 +285,7 @@ def _layer_count(reader: _Reader, model: Model, given: int | None, fewest: int) 
     if given is not None and reader.written(model, "num_layers") is None:
         return given
     if reader.field(model, "num_layers", minimum=fewest, otherwise=-1) < 0:
-        reader.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
+        reader.no_layer_count()
     return reader.field(model, "num_layers", minimum=fewest)
 
 

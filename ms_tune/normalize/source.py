@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ms_tune.config.follow import followed
 from ms_tune.config.recognise import recognise
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
@@ -41,8 +42,12 @@ def normalize_source(
         layers: The number of layers, for a config that does not tell it.
         hints: Whether to look for what would pass where the framework refuses the config.
     """
+    source = followed(source)
     plan = _plan(source, version, layers)
-    if plan.failure is not None and hints:
+    if source.read_from:
+        plan = replace(plan, read_from=tuple(map(str, source.read_from)))
+    # A change proposed for this file would not reach what stands in another one.
+    if plan.failure is not None and hints and not source.read_from:
         changes = remedy_of(source, plan, layers)
         if changes:
             from ms_tune.normalize.remedies import describe  # noqa: PLC0415 - start-up time

@@ -51,4 +51,28 @@ TEXTS = {
     "config.tab.hint": Text("indent with spaces; YAML does not take tabs", "请用空格缩进；YAML 不接受制表符"),
     "config.bad-value": Text("'{value}' is not a valid value of its type", "'{value}' 不是该类型的合法取值"),
     "config.syntax": Text("is not valid YAML: {problem}", "不是合法的 YAML：{problem}"),
+    "config.base.no-name": Text(
+        "base_config must name a file, not {value}", "base_config 必须是文件名，而不是 {value}"
+    ),
+    "config.base.missing": Text("base_config names {file}, which is not a file", "base_config 引用的 {file} 不是文件"),
+    "config.base.circle": Text(
+        "base_config names {file}, which builds on this very file", "base_config 引用的 {file} 又引用了本文件，形成循环"
+    ),
+    "config.base.too-many": Text(
+        "base_config leads through more than {depth} files in a row, or {files} in all",
+        "base_config 的引用超过 {depth} 层，或总数超过 {files} 个文件",
+    ),
+    "config.base.outside": Text(
+        "base_config names {file}, which is outside of this config's folder and of the working directory",
+        "base_config 引用的 {file} 不在该配置所在目录和当前工作目录之内",
+    ),
+    "config.base.outside.hint": Text(
+        "run ms-tune from a folder that holds both files, and it will be followed",
+        "请在同时包含这两个文件的目录下运行 ms-tune",
+    ),
+    "config.base.no-section": Text(
+        "{keys} are set in a section that is none in the base_config: MindFormers cannot merge the two",
+        "{keys} 所在的段在 base_config 中不是一个段：MindFormers 无法合并",
+    ),
+    "config.model-json": Text("not a model's config.json: {reason}", "不是模型的 config.json：{reason}"),
 }

@@ -129,7 +129,6 @@ TEXTS = {
         "请按模型 config.json 中的取值补充（如 qwen3、deepseek_v3），或用 pretrained_model_dir 指定含该文件的目录；"
         "旧版模型类请不要设置 use_legacy: False",
     ),
-    "dryrun.model-folder-json": Text("not a model's config.json: {reason}", "不是模型的 config.json：{reason}"),
     "dryrun.columns": Text(
         "the data set's columns {columns} are not ones that dryrun can make up; it knows {known}",
         "dryrun 无法生成数据集列 {columns}；支持的列为 {known}",

@@ -207,6 +207,8 @@ TEXTS = {
         "基线文件版本为 {version}，当前 ms-tune 不支持",
     ),
     "lint.baseline.written": Text("findings written to {file}: {count}", "已将 {count} 个问题写入 {file}"),
+    "lint.read-from": Text("{file}: settings of {other} count, too", "{file}：{other} 中的设置同样生效"),
+    "lint.model-json": Text("{file}: {reason}; it is not followed", "{file}：{reason}；未读取其内容"),
     "lint.unreadable": Text("files not checked: {count}", "{count} 个文件未能检查"),
     "lint.unwritten": Text("files not written: {count}", "{count} 个文件未能写入"),
 }

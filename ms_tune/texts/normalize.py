@@ -124,11 +124,22 @@ TEXTS = {
         "这不像是训练配置：没有找到任何框架的配置段",
     ),
     "normalize.base-config": Text(
-        "base_config is not followed yet, and the other file's settings count too",
-        "暂不支持 base_config，而被引用文件中的设置同样会生效",
+        "a config with a base_config is not changed: its lists may stand in the other file",
+        "不会改写带有 base_config 的配置：其列表可能位于被引用的文件中",
     ),
     "normalize.base-config.hint": Text(
         "put the settings of both files into one and run again", "请将两个文件的设置合并到一个文件后重试"
+    ),
+    "normalize.read-from": Text("settings of {file} count, too", "{file} 中的设置同样生效"),
+    "normalize.no-model-folder": Text(
+        "the number of layers is in config.json of pretrained_model_dir, and there is none in '{folder}' (seen from here and "
+        "from the config)",
+        "层数由 pretrained_model_dir 中的 config.json 给出，而 '{folder}' 中没有该文件（已从当前目录和配置所在目录查找）",
+    ),
+    "normalize.no-model-folder.hint": Text(
+        "give it with --layers N, put the model's config.json there (no weights are needed), or write num_hidden_layers under "
+        "model.model_config",
+        "请用 --layers N 给出，或把模型的 config.json 放到该目录（不需要权重），或在 model.model_config 下写明 num_hidden_layers",
     ),
     "normalize.no-layer-count": Text(
         "the config does not say how many layers the model has", "配置中没有给出模型的层数"

@@ -109,7 +109,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--json", "config.yaml")
     report = json.loads(out)
     assert code == 1
-    assert list(report) == ["version", "findings", "failed", "summary"]
+    assert list(report) == ["version", "findings", "read_from", "failed", "summary"]
     assert report["version"] == 1
     assert report["summary"] == {
         "files": 1,

@@ -99,6 +99,7 @@ SCHEMA = _object(
             hint={"type": ["string", "null"]},
         ),
     },
+    read_from=_NAMES,
 )
 
 
@@ -234,7 +235,7 @@ def test_prediction_layers_of_legacy_models_count(config: Path, capsys: pytest.C
         (flat(recompute="1, recompute_slice_activation: 2"), "recompute_slice_activation must be True or False"),
         (flat() + "swap_config: {swapp: True}\n", "swap_config has no key 'swapp'"),
         (flat() + "swap_config: 1\n", "swap_config must be a mapping"),
-        (flat() + "base_config: other.yaml\n", "base_config is not followed"),
+        (flat() + "base_config: other.yaml\n", "other.yaml, which is not a file"),
         (flat() + "parallel: {pipeline_config: {pipeline_interleave: True}}\n", "takes nothing else; found: pipeline_interleave"),
         (flat() + "parallel: {pipeline_config: {pipeline_interleave: 1, pipeline_scheduler: 1f1b}}\n", "pipeline_interleave must be"),
         (flat() + "parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: x}}\n", "'x' is not one of 1f1b"),

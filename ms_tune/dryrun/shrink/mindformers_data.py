@@ -5,10 +5,10 @@ Rules are those of ``mindformers/trainer/base_trainer.py`` and ``mindformers/mod
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.config.follow import find_model_config, read_model_config
 from ms_tune.dryrun.job import Column
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.texts import msg
@@ -37,10 +37,8 @@ _SWITCHED_OFF = (
 _BASE_COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
 _COLUMNS = (*_BASE_COLUMNS, "attention_mask", "actual_seq_len")
 _DEFAULT_EOD_LENGTH = 128  # `eod_pad_length` of `GPTDatasetConfig`, mindformers/dataset/blended_datasets/gpt_dataset.py
-_HF_CONFIG = "config.json"
 # Read from the YAML alone, before its values and those of `config.json` meet (``build_network``).
 _OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
-_LARGEST_HF_CONFIG = 1 << 20
 _LEGACY_SEQ_LENGTH = 2048  # `LlamaConfig`, mindformers/models/llama/llama_config.py
 _SEQ_LENGTH = 4096  # `TransformerConfig`, mindformers/parallel_core/transformer_config.py
 
@@ -69,7 +67,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
         config.remove(key)
         return ()
     named = str(config.get(key))
-    file = _found(named, config.path)
+    file = find_model_config(named, config.path.resolve())
     if file is None:
         if not (_has_layer_count(config) and _is_named(config)):
             raise ConfigError(
@@ -79,7 +77,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
             )
         config.remove(key)
         return (msg("dryrun.warning.no-model-folder", key=key, folder=named),)
-    for name, value in _read_hf_config(file).items():
+    for name, value in read_model_config(file).items():
         if name not in (config.get(MODEL) or {}) and name not in _OF_THE_YAML:
             config.set(f"{MODEL}.{name}", value)
     config.remove(key)
@@ -100,23 +98,6 @@ def _is_named(config: ConfigCopy) -> bool:
 def _check_named(config: ConfigCopy) -> None:
     if not _is_named(config):
         raise ConfigError(msg("dryrun.no-model-type"), msg("dryrun.no-model-type.hint"), path=config.path)
-
-
-def _found(folder: str, config: Path) -> Path | None:
-    places = [base / folder / _HF_CONFIG for base in (Path.cwd(), config.resolve().parent)]
-    return next((place for place in places if place.is_file()), None)
-
-
-def _read_hf_config(file: Path) -> dict[str, Any]:
-    try:
-        if file.stat().st_size > _LARGEST_HF_CONFIG:
-            raise ConfigError(msg("dryrun.model-folder-json", reason=f"> {_LARGEST_HF_CONFIG} B"), path=file)
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(msg("dryrun.model-folder-json", reason=error), path=file) from error
-    if not isinstance(data, dict):
-        raise ConfigError(msg("dryrun.model-folder-json", reason=type(data).__name__), path=file)
-    return data
 
 
 def columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:

@@ -236,7 +236,7 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
 
 
 def _model(context: Context) -> Model:
-    return model_of(context.source, context.dialect, startup.release(context))
+    return model_of(context.source, context.dialect, startup.release(context), context.source.beside)
 
 
 def _place(model: Model, fields: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,12 +8,13 @@ read as the same config but for those values, give the same plan, and be its own
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.config.edits import loses_comments, refuse_shared, with_values
+from ms_tune.config.follow import with_model_folder
 from ms_tune.config.source import parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, same_data
 from ms_tune.errors import ConfigError, UsageError
@@ -64,6 +65,7 @@ def explicit(source: SourceFile, dialect: Dialect, version: str | None = None, l
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The framework does not get through the config, or the result would not mean the same.
     """
+    source = with_model_folder(source)
     module = import_module(f"ms_tune.normalize.explicit.{_MODULES[dialect]}")
     read: Callable[[SourceFile], Reading] = partial(module.read, version=version, layers=layers)
     plan, wanted = read(source)
@@ -99,7 +101,7 @@ def _prove(
     """
     plan, wanted = reading
     try:
-        result = parse_source(text, source.path)
+        result = replace(parse_source(text, source.path), beside=source.beside)
         expected: object = source.data
         for path, value in wanted.items():
             expected = Change(ChangeKind.SET_VALUE, path, value).applied(expected)

@@ -23,6 +23,7 @@ def lint_json(report: LintReport, language: Language, *, statistics: bool = Fals
     result: dict[str, object] = {
         "version": VERSION,
         "findings": [_finding(finding, file, language) for file in report.files for finding in file.findings],
+        "read_from": {shown_path(file.path): list(map(str, file.read_from)) for file in report.files if file.read_from},
         "failed": [_failed(error, language) for error in report.errors],
         "summary": {
             "files": len(report.files),

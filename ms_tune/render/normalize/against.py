@@ -85,6 +85,7 @@ def comparison_json(result: Compared, language: Language) -> dict[str, object]:
         "verdict": result.verdict.value,
         "dialect": result.plan.dialect,
         "framework_version": result.plan.framework_version,
+        "read_from": list(result.plan.read_from),
         "logs": [
             {
                 "file": str(log.path),

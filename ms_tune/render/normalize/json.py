@@ -32,6 +32,7 @@ def plan_json(plan: NormalizedPlan, layers: Sequence[LayerPlan], language: Langu
         "formative": dict(plan.formative) if plan.formative is not None else None,
         "layers": [_layer(layer) for layer in layers],
         "problems": problems_json(plan.problems, language),
+        "read_from": list(plan.read_from),
     }
 
 
