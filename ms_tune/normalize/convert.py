@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
 from ms_tune.errors import UsageError
 from ms_tune.frameworks.dialect import Dialect
@@ -81,6 +82,7 @@ def convert_source(
         ConfigError: The config cannot be read.
         UsageError: A release is not served.
     """
+    source = followed(source)
     dialect = dialect_of(source)
     plan = normalize_source(source, version, layers)
     if plan.failure is not None or not plan.layers or dialect is target.dialect:
@@ -164,7 +166,7 @@ def side_in(source: SourceFile, plan: NormalizedPlan, layers: int | None, proble
             name = models("dynamic")[0]
             _tell_stand_in(plan, name, problems)
             return _or_itself(side_of("dynamic", name, plan.framework_version, plan.layers, (), _ahead(plan)))
-        named = model_of(source, dialect, plan.framework_version).facts.kind
+        named = model_of(source, dialect, plan.framework_version, source.beside).facts.kind
         return _by_paths(str(named), {layer: frozenset(found) for layer, found in paths.items()}, _ahead(plan))
     inputs = mindformers.read_recompute(source, plan.framework_version, layers)
     model = mindformers.known_layers(source, inputs)

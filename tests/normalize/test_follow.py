@@ -67,6 +67,8 @@ def test_a_base_is_followed_relative_to_the_config(tmp_path: Path, capsys: pytes
     assert plan.read_from == (str(tmp_path / "configs/base/common.yaml"),)
     assert main(["normalize-recompute", "--json", str(config)]) == 0
     assert json.loads(capsys.readouterr().out)["read_from"] == list(plan.read_from)
+    assert main(["normalize-recompute", "--to", "mindformers-pynative", str(config)]) in (0, 1)
+    assert "common.yaml count, too" in capsys.readouterr().err
     assert main(["normalize-recompute", str(config)]) == 0
     assert "common.yaml count, too" in capsys.readouterr().err
 
