@@ -238,11 +238,17 @@ def _check(target: Target, job: Job) -> Outcome:
             raise
         return Outcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     if dialect is Dialect.MINDFORMERS:
-        try:
-            source = with_model_folder(source)
-        except ConfigError as error:
-            notes.append(msg("lint.model-json", file=error.path, reason=error.message))
+        source = _with_model(source, notes)
     return _outcome(_File(source, dialect, release, job, settings, folder), notes)
+
+
+def _with_model(source: SourceFile, notes: list[Message]) -> SourceFile:
+    """A config with what its model's ``config.json`` says; without it if that cannot be read."""
+    try:
+        return with_model_folder(source)
+    except ConfigError as error:
+        notes.append(msg("lint.model-json", file=error.path, reason=error.message))
+        return source
 
 
 def _outcome(one: _File, notes: Sequence[Message] = ()) -> Outcome:
