@@ -46,8 +46,7 @@ def normalize_source(
     plan = _plan(source, version, layers)
     if source.read_from:
         plan = replace(plan, read_from=tuple(map(str, source.read_from)))
-    # A change proposed for this file would not reach what stands in another one.
-    if plan.failure is not None and hints and not source.read_from:
+    if plan.failure is not None and hints:
         changes = remedy_of(source, plan, layers)
         if changes:
             from ms_tune.normalize.remedies import describe  # noqa: PLC0415 - start-up time
@@ -78,6 +77,8 @@ def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = Non
         plan: Its plan.
         layers: The number of layers, for a config that does not tell it.
     """
+    if source.read_from:
+        return ()  # a change of this file would not reach what stands in another one
     from ms_tune.normalize.remedies import find_remedy  # noqa: PLC0415 - start-up time
 
     return find_remedy(source, plan, partial(_plan, version=plan.framework_version, layers=layers), layers)
