@@ -127,6 +127,7 @@ def test_what_is_no_trace(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART", 2048)
     monkeypatch.setattr(parts, "LONGEST_LINE", 4096)
+    monkeypatch.setattr(parts, "_LOOK_AHEAD", 1)  # its end is out of sight
     told: list[int] = []
     path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{'x' * 20_000}\n{ROW_20}\n{ROW_20}")
     table = read_block_table(path, told.append)
