@@ -212,9 +212,7 @@ def test_ranks_that_log_their_own_layers(tmp_path: Path) -> None:
     first = as_log(["Applying parallelism to model...", *lines[:3]])
     result = against(tmp_path, DYNAMIC, first, version="2.1")
     assert result.verdict is Verdict.SAME
-    assert [state.agrees for state in result.layers] == [True] * 4 + [
-        None
-    ] * 5  # the last one predicts: its class has one such layer
+    assert [state.agrees for state in result.layers] == [True] * 4 + [None] * 4
     second = as_log(["Applying parallelism to model...", *lines[3:]])
     result = against(tmp_path, DYNAMIC, first, second, version="2.1")
     assert result.verdict is Verdict.SAME
@@ -310,7 +308,8 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 1
     result = json.loads(capsys.readouterr().out)
     assert list(result) == [
-        "version", "verdict", "dialect", "framework_version", "logs", "differences", "why", "unreadable", "layers",
+        "version", "verdict", "dialect", "framework_version", "read_from", "logs", "differences", "why", "unreadable",
+        "layers",
     ]  # fmt: skip
     assert result["logs"] == [{"file": str(tmp_path / "worker_3.log"), "rank": 3, "runs": 1, "line": 2}]
     assert result["differences"][0] == {
