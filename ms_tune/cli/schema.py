@@ -84,12 +84,12 @@ def _install(source: SourceFile, relative: str) -> None:
     header = _HEADER.match(text)
     old = _MODELINE.search(text, 0, header.end() if header else 0)
     if old:
-        mended = text[: old.start()] + line + text[old.end() :]
+        fixed = text[: old.start()] + line + text[old.end() :]
     else:
         found = _LINE_BREAK.search(text)
-        mended = line + (found[0] if found else "\n") + text
-    if mended == text:
+        fixed = line + (found[0] if found else "\n") + text
+    if fixed == text:
         return
-    if not same_data(parse_source(mended, source.path).data, source.data):
-        raise AssertionError(mended)
-    write_back(source.path, text, mended)
+    if not same_data(parse_source(fixed, source.path).data, source.data):
+        raise AssertionError(fixed)
+    write_back(source.path, text, fixed)

@@ -73,7 +73,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class FixRule:
-    """How findings of a check are mended.
+    """How findings of a check are fixed.
 
     Args:
         kind: What is done; nothing for a rewrite or a move.
@@ -82,7 +82,7 @@ class FixRule:
         spelled: Whether ``value`` is the new value as YAML spells it (``set-text``).
         safe: Whether the meaning of the config surely stays what its author wanted.
         messages: The messages of the check that it is for; empty for all.
-        rewrite: The name of the function that mends code or a setting of the environment.
+        rewrite: The name of the function that fixes code or a setting of the environment.
         sections: The section that a key belongs into, by the key.
     """
 
@@ -122,7 +122,7 @@ class Check:
         name: ``duplicate-key``: what is wrong, not what to do.
         title: The name as a sentence.
         why: What happens if it is left as it is.
-        help: How to mend it.
+        help: How to fix it.
         messages: What to say about one finding; ``default``, and others if the check tells cases apart.
         severity: How bad it is.
         category: What kind of trouble it is.
@@ -133,9 +133,9 @@ class Check:
         test: How to tell.
         evidence: Where the claim can be read.
         bad: A config that violates it.
-        good: The same config, mended.
+        good: The same config, fixed.
         also: Other checks that the two examples cannot avoid.
-        fixes: How its findings are mended; the first that is for a finding's message counts.
+        fixes: How its findings are fixed; the first that is for a finding's message counts.
         profiles: The profiles in which it is made; empty for all.
         opposite: The check of other profiles that finds wrong what this one wants.
     """

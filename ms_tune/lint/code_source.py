@@ -1,4 +1,4 @@
-"""Files beside configs in the form that checks look at, and how such a file is mended."""
+"""Files beside configs in the form that checks look at, and how such a file is fixed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CodeSource(SourceFile):
 
     @abstractmethod
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
-        """How a violation is mended, not yet proved.
+        """How a violation is fixed, not yet proved.
 
         Raises:
             EditRefusedError: The place is not of a form that can be edited safely.

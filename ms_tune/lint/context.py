@@ -66,7 +66,7 @@ class Violation:
         span: The place, if it is not where ``path`` stands.
         related: Other key paths that matter, each with the message that says why.
         related_spans: The same for places without a path of their own.
-        changes: How to mend it, if the check itself knows; else the checklist's ``fix`` counts.
+        changes: How to fix it, if the check itself knows; else the checklist's ``fix`` counts.
         safe: Whether ``changes`` surely keep what the author wanted.
     """
 

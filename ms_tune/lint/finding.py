@@ -68,7 +68,7 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """How a finding can be mended by replacing text.
+    """How a finding can be fixed by replacing text.
 
     Args:
         safe: Whether the meaning of the config surely stays what its author wanted.
@@ -99,7 +99,7 @@ class Finding:
         message: What is wrong here.
         help: What to do about it.
         related: Other places that matter.
-        fix: How it can be mended, if that was proved to change nothing else.
+        fix: How it can be fixed, if that was proved to change nothing else.
         unfixable: Why there is no fix although the check has one.
     """
 

@@ -37,7 +37,7 @@ class Rule:
         category: What kind of trouble it is about.
         title: The name as a sentence.
         why: What happens if a finding is left as it is.
-        help: How to mend it; what depends on the finding stands in angle brackets.
+        help: How to fix it; what depends on the finding stands in angle brackets.
         dialects: The dialects it is about.
         versions: The framework versions it is about; None for all.
         profiles: The profiles in which it is made; empty for all.
@@ -45,7 +45,7 @@ class Rule:
         fix: ``safe``, ``unsafe`` or ``none``.
         evidence: Where the claim can be read.
         bad: An example that violates it; empty if there is none.
-        good: The same example, mended.
+        good: The same example, fixed.
         language: What the examples are written in: ``yaml``, ``sh`` or ``python``.
     """
 

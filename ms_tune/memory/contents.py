@@ -3,7 +3,7 @@
 MindSpore's tracker names parameters only where a graph uses them; in the dynamic graph a block has the operator that
 first used it and the Python stack. So what a block holds comes from, in this order: the list of tensors that the
 dryrun's child process wrote; the tracker's ``type`` and the parameter's name; and the phase of the training step that
-allocated it (:mod:`ms_tune.memory.phases`). Seen in MindSpore 2.10 and not mended here: outputs of a few eager operators
+allocated it (:mod:`ms_tune.memory.phases`). Seen in MindSpore 2.10 and not fixed here: outputs of a few eager operators
 (Add, Mul, SiLU) carry the operator and stack of the task before.
 """
 

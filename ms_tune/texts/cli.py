@@ -10,7 +10,7 @@ TEXTS = {
     ),
     "cli.examples": Text(
         "examples:\n"
-        "  ms-tune lint config.yaml                  what is wrong, and how to mend it\n"
+        "  ms-tune lint config.yaml                  what is wrong, and how to fix it\n"
         "  ms-tune normalize-recompute config.yaml   what each layer will really recompute\n"
         "  ms-tune dryrun --layers 4 config.yaml     does it fit? the real MindSpore, simulated\n"
         "  ms-tune dryrun --check                    what dryrun finds on this machine",

@@ -103,7 +103,7 @@ TEXTS = {
     ),
     "layers.swap-no-stage": Text(
         "swap is on and there are {stages} stages, but MindFormers {version} does not set the stage of any layer then "
-        "(mended in 1.8).",
+        "(fixed in 1.8).",
         "已开启 swap 且有 {stages} 个 stage，但此时 MindFormers {version} 不会设置任何层所在的 stage（1.8 已修复）。",
     ),
     "layers.swap-no-exclude": Text("{keys} has no effect while swap is on.", "开启 swap 时，{keys} 不生效。"),

@@ -13,7 +13,7 @@ TEXTS = {
         "examples:\n"
         "  ms-tune lint pretrain.yaml                      show what is wrong\n"
         "  ms-tune lint configs                            every training config in a folder\n"
-        "  ms-tune lint --diff pretrain.yaml               what --fix would mend; --fix mends it\n"
+        "  ms-tune lint --diff pretrain.yaml               what --fix would change; --fix changes it\n"
         "  ms-tune lint --fail-on error --select MST4 .    exit code 1 for errors only, some checks only\n"
         "  ms-tune lint --framework-version 1.7 old.yaml   check for an older release\n"
         "  ms-tune lint --format sarif configs             for code scanning; --json for scripts\n"
@@ -51,7 +51,7 @@ TEXTS = {
         "跳过不是训练配置的文件，即使在命令行中指定（用于提交钩子）",
     ),
     "lint.help.fix": Text(
-        "mend what can be mended safely; --fix=unsafe mends more, and may change what the run does",
+        "fix what can be fixed safely; --fix=unsafe fixes more, and may change what the run does",
         "自动修复可以安全修复的问题；--fix=unsafe 修复更多，但可能改变训练行为",
     ),
     "lint.help.diff": Text(

@@ -6,7 +6,7 @@ TEXTS = {
     "rule.summary": Text("explain a check of the linter", "解释 lint 的检查项"),
     "rule.description": Text(
         "Explains checks of 'ms-tune lint': what is checked, why it matters on Ascend, a bad and a good example,\n"
-        "how it is mended, and where the claim can be read in the framework's source.",
+        "how it is fixed, and where the claim can be read in the framework's source.",
         "解释 'ms-tune lint' 的检查项：检查什么、在昇腾上为什么重要、正反示例、\n如何修改，以及在框架源码的何处可以查证。",
     ),
     "rule.examples": Text(
@@ -38,7 +38,7 @@ TEXTS = {
     "rule.index.text": Text(
         "What a MindSpore training config gets wrong, and what it costs on Ascend. Each page says what the framework and the "
         "device do, what is lost, and what to write instead; it shows a bad and a good example (both are run as tests), tells "
-        "whether the linter can mend it, and names the place in the framework's source where the claim can be read.",
+        "whether the linter can fix it, and names the place in the framework's source where the claim can be read.",
         "MindSpore 训练配置容易出错的地方，以及在昇腾上的代价。每一页说明框架与设备会怎么做、损失什么、应该怎么写，给出正反示例"
         "（均作为测试运行），说明能否自动修复，并指出可在框架源码的何处查证。",
     ),
@@ -58,7 +58,7 @@ TEXTS = {
     "rule.why": Text("Why it matters on Ascend", "为什么重要（昇腾）"),
     "rule.bad": Text("Bad", "错误示例"),
     "rule.good": Text("Good", "正确示例"),
-    "rule.fix": Text("How to mend it", "如何修改"),
+    "rule.fix": Text("How to fix it", "如何修改"),
     "rule.fix.none": Text(
         "There is no automatic fix: only the author can know what was meant.", "没有自动修复：只有作者才知道本意。"
     ),

@@ -19,7 +19,7 @@ from ms_tune.dryrun.shrink.mindformers_data import (
     take_out_the_surroundings,
     unsplit,
 )
-from ms_tune.dryrun.shrink.mindformers_layers import CutModel, Wish, cut, layer_count_key, layer_plan, stage_in
+from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, layer_count_key, layer_plan, stage_in
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
@@ -57,7 +57,7 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         raise ConfigError(msg("dryrun.no-layer-count"), msg("dryrun.no-layer-count.hint"), path=source.path)
     plan = layer_plan(config)
     warnings += _check_plan(plan, source, shrunk=request.layers is not None)
-    model = cut(config, plan, Wish(key, request.stage, stages, request.layers))
+    model = cut(config, plan, CutRequest(key, request.stage, stages, request.layers))
     limit = _memory_limit(config, source)
     job = _job(config)
     put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)

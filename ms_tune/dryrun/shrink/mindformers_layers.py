@@ -35,7 +35,7 @@ _SETTINGS = ("recompute_config.", "swap_config.")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CutRequest:
     """What is to be cut.
 
     Attributes:
@@ -95,44 +95,44 @@ def stage_in(config: ConfigCopy, index: int) -> Stage | None:
     return _stages(config, plan)[index]
 
 
-def cut(config: ConfigCopy, plan: NormalizedPlan | None, wish: Wish) -> CutModel:
-    """Give one stage the layers that are wished for.
+def cut(config: ConfigCopy, plan: NormalizedPlan | None, wanted: CutRequest) -> CutModel:
+    """Give one stage the layers that are wanted.
 
     Args:
         config: The config; it is not changed.
         plan: What its layers do, if that is known.
-        wish: Which stage, and how many layers.
+        wanted: Which stage, and how many layers.
 
     Raises:
         UsageError: So few layers cannot be spread over the stage's chunks.
         UnsupportedError: The settings cannot be cut.
     """
-    full = config.count(wish.key, 1)
+    full = config.count(wanted.key, 1)
     if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
         # Nothing is known about single layers: every stage gets the same.
-        if wish.layers is None:
-            return CutModel(config, max(full // wish.stages, 1), None, {})
-        return _cut_evenly(config, wish, wish.layers)
+        if wanted.layers is None:
+            return CutModel(config, max(full // wanted.stages, 1), None, {})
+        return _cut_evenly(config, wanted, wanted.layers)
     pipeline = _stages(config, plan)
-    stage = pipeline[wish.index]
-    if wish.layers is None or wish.layers == stage.layers:
+    stage = pipeline[wanted.index]
+    if wanted.layers is None or wanted.layers == stage.layers:
         return CutModel(config, stage.layers, stage.layers, stage.kinds)
-    _check_chunks(stage, wish.layers)
-    kept = _kept(plan, pipeline, resized(stage, wish.layers))
-    for candidate in _candidates(config, plan, wish.key, kept):
+    _check_chunks(stage, wanted.layers)
+    kept = _kept(plan, pipeline, resized(stage, wanted.layers))
+    for candidate in _candidates(config, plan, wanted.key, kept):
         result = layer_plan(candidate)
         if result is not None and result.failure is None and _same(result.layers, kept):
-            return CutModel(candidate, wish.layers, stage.layers, _stages(candidate, result)[stage.index].kinds)
-    return _cut_unlike(config, wish, wish.layers, stage.layers)
+            return CutModel(candidate, wanted.layers, stage.layers, _stages(candidate, result)[stage.index].kinds)
+    return _cut_unlike(config, wanted, wanted.layers, stage.layers)
 
 
-def _cut_unlike(config: ConfigCopy, wish: Wish, layers: int, full: int) -> CutModel:
+def _cut_unlike(config: ConfigCopy, wanted: CutRequest, layers: int, full: int) -> CutModel:
     """Settings that cannot be cut layer by layer: the same number everywhere, and what that does to each layer."""
-    made = _cut_evenly(config, wish, layers)
+    made = _cut_evenly(config, wanted, layers)
     plan = layer_plan(made.config)
     if plan is None or plan.failure is not None:
         raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
-    return replace(made, full_layers=full, kinds=_stages(made.config, plan)[wish.index].kinds)
+    return replace(made, full_layers=full, kinds=_stages(made.config, plan)[wanted.index].kinds)
 
 
 def _stages(config: ConfigCopy, plan: NormalizedPlan) -> list[Stage]:
@@ -260,10 +260,10 @@ def _deeds(layer: LayerPlan) -> tuple[object, ...]:
     return layer.stage, layer.chunk, layer.recompute, *map(frozenset, patterns), {repr(swap) for swap in layer.swap}
 
 
-def _cut_evenly(config: ConfigCopy, wish: Wish, layers: int) -> CutModel:
+def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel:
     """Every stage gets so many layers; counts are clamped to what is left."""
     made = config.twin()
-    made.set(wish.key, layers * wish.stages)
+    made.set(wanted.key, layers * wanted.stages)
     interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     if layers % chunks:
@@ -277,7 +277,7 @@ def _cut_evenly(config: ConfigCopy, wish: Wish, layers: int) -> CutModel:
         path = f"recompute_config.{name}"
         made.set(path, _clamped(config.get(path), layers, layers // chunks))
     if _first_dense(config):
-        made.set(_first_dense_key(config), min(_first_dense(config), layers * wish.stages))
+        made.set(_first_dense_key(config), min(_first_dense(config), layers * wanted.stages))
     return CutModel(made, layers, None, {})
 
 

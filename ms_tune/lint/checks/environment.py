@@ -41,8 +41,8 @@ def dropped(context: Context) -> Iterator[Violation]:
     for name in _KEYS:
         for item in _items(context, name):
             if item.key is None:
-                mended = re.sub(r"\s*=\s*", ":", item.text) if "=" in item.text else f"{item.text}:True"
-                yield Violation((name,), params={"item": item.text, "mended": mended}, span=_span(context, name, item))
+                fixed = re.sub(r"\s*=\s*", ":", item.text) if "=" in item.text else f"{item.text}:True"
+                yield Violation((name,), params={"item": item.text, "fixed": fixed}, span=_span(context, name, item))
 
 
 def unknown(context: Context) -> Iterator[Violation]:

@@ -70,8 +70,8 @@ def plain_dot(context: Context) -> Iterator[Violation]:
         for index, pattern in enumerate(value if isinstance(value, (list, dict)) else ()):
             if isinstance(pattern, str) and _PLAIN_DOT.search(pattern.replace(r"\.", " ")):
                 item = pattern if isinstance(value, dict) else index
-                mended = _PLAIN_DOT.sub(r"\\.", pattern)
-                yield Violation((_SECTION, key, item), params={"pattern": pattern, "mended": mended}, at_key=True)
+                fixed = _PLAIN_DOT.sub(r"\\.", pattern)
+                yield Violation((_SECTION, key, item), params={"pattern": pattern, "fixed": fixed}, at_key=True)
 
 
 def exclude_without_patterns(context: Context) -> Iterator[Violation]:

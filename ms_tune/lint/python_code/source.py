@@ -40,7 +40,7 @@ class PythonSource(CodeSource):
         return Fix(rule.safe, made.title, (), made.edits, made.swaps)
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Whether the mended text parses, to the tree that the swaps make of the old one."""
+        """Whether the fixed text parses, to the tree that the swaps make of the old one."""
         # Two fixes may add the same import: that is one edit.
         edits = dict.fromkeys(edit for fix in fixes for edit in fix.edits)
         swaps = dict.fromkeys(swap for fix in fixes for swap in fix.swaps)

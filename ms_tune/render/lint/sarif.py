@@ -76,7 +76,7 @@ def _rule(finding: Finding, rule: Rule | None) -> dict[str, object]:
         "fullDescription": {"text": rule.why.en},
         "help": {
             "text": f"{words['why']}\n\n{words['help']}",
-            "markdown": f"{words['why']}\n\n**How to mend it / 如何修改**\n\n{words['help']}{examples}",
+            "markdown": f"{words['why']}\n\n**How to fix it / 如何修改**\n\n{words['help']}{examples}",
         },
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
         "properties": {
