@@ -128,7 +128,7 @@ class Static(Framework):
 
     def _tree(self, model: Any, core: Any, experts: list[bool]) -> Any:
         known = layer_model(model.model_type, self.version, str(core.hidden_act))
-        if known is None or not known.kinds:
+        if known is None or not known.kinds or (core.mtp_num_layers and known.ahead is None):
             return None
 
         def tree(number: int) -> Tree:
@@ -171,10 +171,10 @@ class Static(Framework):
             setting(layer, number)
             asked.append(effect_of(layer))
         self.answer["asked"] = asked
-        if further and not reduced:
+        if further:  # they have a setting of their own; in the reduced class they are counted with the others
             setting = kind(*arguments)
             for number in range(model.num_layers, model.num_layers + further):
-                setting(Layer(Tree() if bare else self.tree(number)), model.num_layers - 1)
+                setting(Layer(Tree() if bare else self.tree(number)), number if reduced else model.num_layers - 1)
         self.answer["log"] = list(self.log.lines)
         self.step = "network"
 
