@@ -114,4 +114,5 @@ def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]
         seen[compare(framework, text_of(static_config(random, framework.version)))] += 1
     with capsys.disabled():
         print(f"\nstatic {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
-    assert seen["fine"] > CASES / 10
+    # What 1.6 hears of a model that is no legacy one needs no operators: its layers count as unknown.
+    assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 10
