@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser, integer_argument
-from ms_tune.config.source import load_source, parse_source
+from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import DEFAULT_VERSION
@@ -70,10 +70,15 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     _check_forms(arguments)
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
-    source = load_source(arguments.file)
+    source = _load(arguments.file)
+    _check_sizes(source, arguments)
     if arguments.write or arguments.diff:
         result = api.explicit(source, framework_version=arguments.framework_version, layers=arguments.layers)
         problems = _normalize(source, arguments).problems
+        for path in result.left:
+            console.warn(msg("normalize.write-comment", name=".".join(map(str, path))))
+        if result.left and not result.count:
+            return ExitCode.FINDINGS
         return _write(source, result.text, result.count, problems, arguments, console)
     if arguments.against:
         return _against(source, arguments, console)
@@ -81,6 +86,42 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         _tell_files(_normalize(source, arguments), console)
         return _convert(_converted(source, arguments), arguments, console)
     return _show(_normalize(source, arguments), arguments, console)
+
+
+def _load(path: Path) -> SourceFile:
+    """The config; ``-`` is standard input."""
+    if str(path) != "-":
+        return load_source(path)
+    import sys  # noqa: PLC0415 - needed here only
+
+    return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
+
+
+def _check_sizes(source: SourceFile, arguments: Namespace) -> None:
+    """What the command line says about sizes must not be other than what the config says."""
+    sizes = (
+        ("--layers", arguments.layers, ("num_layers", "num_hidden_layers", "n_layer")),
+        ("--stages", arguments.stages, ("pipeline_stage", "pipeline_parallel", "pipeline_model_parallel_size")),
+        (
+            "--chunks",
+            arguments.chunks,
+            ("pp_interleave_num", "pipeline_parallel_interleave_num", "virtual_pipeline_model_parallel_size"),
+        ),
+    )
+    for option, asked, names in sizes:
+        for section in (
+            ("model", "model_config"),
+            ("model",),
+            ("model_config",),
+            ("parallel_config",),
+            ("parallelism",),
+        ):
+            for name in names if asked is not None else ():
+                written = source.get((*section, name))
+                if isinstance(written, int) and written != asked:
+                    key = ".".join((*section, name))
+                    text = msg("normalize.contradicts", option=option, asked=asked, key=key, written=written)
+                    raise UsageError(text, usage_hint(_PROGRAM))
 
 
 def _converted(source: SourceFile, arguments: Namespace) -> Converted:
@@ -231,6 +272,8 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
             console.write("\n".join(lines))
         if count:
             return ExitCode.FINDINGS
+    elif count and str(source.path) == "-":
+        console.write(text.removesuffix("\n"))
     elif count:
         from ms_tune.config.write import write_back  # noqa: PLC0415 - as above
 

@@ -120,6 +120,7 @@ def read_recompute(
         sequence_splits=reader.whole(_PARALLEL, "seq_split_num", minimum=1),
         slice_activation=reader.flag((*_RECOMPUTE, "recompute_slice_activation")),
         values=RecomputeValues(**{key: recompute.get(key, _default(*_RECOMPUTE, key)) for key in heard}),
+        checked=RecomputeValues(**{key: recompute.get(key, _default(*_RECOMPUTE, key)) for key in KEYS}),
         swap=SwapValues(**swap),
         core_swap=SwapValues() if legacy else _core_swap(reader, facts),
         version=release,
@@ -153,6 +154,8 @@ def _asked(inputs: RecomputeInputs) -> Iterator[object]:
 def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Problem]:
     """What decides about all layers and is not what the config seems to say."""
     written = source.get((*_PARALLEL, "pipeline_stage"), 1)
+    if not written:
+        yield Problem("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))
     if written != inputs.stages and not splits(source):
         mode = source.get((*_PIPELINE[:1], "parallel_mode"))
         yield Problem("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
@@ -338,4 +341,7 @@ def _swap_section(reader: _Reader) -> dict[str, Any]:
 
 def _core_swap(reader: _Reader, model: Model) -> SwapValues:
     written = {key: reader.written(model, name) for key, name in _CORE_SWAP.items()}
-    return SwapValues(**{key: field.value for key, field in written.items() if field is not None})
+    values = {key: field.value for key, field in written.items() if field is not None}
+    if any(reader.section(_MODEL).get(name, MISSING) is None for name in ("swap", "cpu_offloading")):
+        values.setdefault("swap", None)  # null is no default here: the class refuses it
+    return SwapValues(**values)

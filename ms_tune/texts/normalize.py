@@ -245,6 +245,13 @@ TEXTS = {
     "normalize.remedy.both": Text(
         "this passes: {values}; and without {keys}", "改为以下取值，并去掉 {keys}，即可通过：{values}"
     ),
+    "normalize.contradicts": Text(
+        "{option} {asked} contradicts the config: {key} is {written}", "{option} {asked} 与配置矛盾：{key} 为 {written}"
+    ),
+    "normalize.no-stages": Text(
+        "pipeline_stage is {written}: MindFormers takes it for 1 with use_parallel: True, and stops without; write 1.",
+        "pipeline_stage 为 {written}：use_parallel: True 时 MindFormers 按 1 处理，否则报错退出；请写 1。",
+    ),
     "normalize.no-plan": Text(
         "There is no plan: the framework does not get through this config.", "无法给出方案：框架无法处理该配置。"
     ),

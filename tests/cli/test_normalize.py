@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -521,3 +522,54 @@ def test_other_dialects(text: str, dialect: str, config: Path, capsys: pytest.Ca
     assert main(["normalize-recompute", "--lang", "en", str(config)]) in {0, 1}
     assert f"dialect {dialect}" in capsys.readouterr().out
     assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) in {0, 1}
+
+
+REDUCED = """
+use_legacy: False
+parallel_config: {pipeline_stage: 2}
+model: {model_config: {num_layers: 4}}
+recompute_config: {select_recompute: [1, 1, 1]}
+"""
+
+
+def test_checks_of_the_old_release_see_every_value(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(REDUCED)
+    assert main(["normalize-recompute", "--lang", "en", "--framework-version", "1.6", str(config)]) == 1
+    assert "length of select_recompute should be equal or less" in capsys.readouterr().out
+
+
+def test_sizes_that_contradict_the_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(REDUCED.replace("[1, 1, 1]", "[1, 1]"))
+    for option, value in (("--layers", "5"), ("--stages", "3")):
+        assert main(["normalize-recompute", "--lang", "en", option, value, str(config)]) == 2
+        assert f"{option} {value} contradicts the config" in capsys.readouterr().err
+    assert main(["normalize-recompute", "--layers", "4", "--stages", "2", str(config)]) < 2
+
+
+@pytest.mark.parametrize("stages", ["0", "null"])
+def test_no_stages(stages: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = as_json(config, FLAT_ONE.replace("STAGES", stages), capsys)
+    assert code == 1
+    assert "no-stages" in {problem["id"] for problem in shown["problems"]}
+
+
+FLAT_ONE = "parallel_config: {pipeline_stage: STAGES}\nmodel: {model_config: {num_layers: 4}}\n"
+
+
+def test_swap_of_null_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = FLAT_ONE.replace("STAGES", "1").replace("num_layers: 4", "num_layers: 4, swap: null") + "use_legacy: False\n"
+    code, shown = as_json(config, text, capsys)
+    assert code == 1
+    assert "The 'swap' must be a bool, but got NoneType" in shown["problems"][0]["message"]
+
+
+def test_a_config_from_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = FLAT_ONE.replace("STAGES", "2") + "recompute_config: {recompute: [9, 1]}\n"
+    for option, code, shown in (
+        ("--json", 1, '"placement"'),
+        ("--diff", 1, "+recompute_config"),
+        ("--write", 1, "[2, 1]"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert main(["normalize-recompute", option, "-"]) == code
+        assert shown in capsys.readouterr().out

@@ -69,6 +69,7 @@ class RecomputeInputs:
         sequence_splits: ``parallel_config.seq_split_num``.
         slice_activation: ``recompute_config.recompute_slice_activation``.
         values: The recompute values.
+        checked: The values that the framework's own checks see, if the model does not get all of them.
         swap: The section ``swap_config``. Models that are not legacy ones never see it; the framework's checks do.
         core_swap: What such a model gets instead, out of ``model.model_config`` (since 1.7).
         version: The MindFormers release, one of :data:`~ms_tune.layers.mindformers.versions.VERSIONS`.
@@ -88,6 +89,7 @@ class RecomputeInputs:
     sequence_splits: int = 1
     slice_activation: bool = False
     values: RecomputeValues = field(default_factory=RecomputeValues)
+    checked: RecomputeValues | None = None
     swap: SwapValues = field(default_factory=SwapValues)
     core_swap: SwapValues = field(default_factory=SwapValues)
     version: str = DEFAULT_VERSION

@@ -135,7 +135,7 @@ def _check_rules(inputs: RecomputeInputs, section: SwapConfig, progress: _Progre
         _check_lengths(inputs)
         return
     progress.step = "swap-rules"
-    check_recompute(inputs.values)
+    check_recompute(inputs.checked or inputs.values)
     check_swap(section, inputs.swap.default_prefetch)
 
 
@@ -249,7 +249,7 @@ def _check_scheduler(inputs: RecomputeInputs) -> None:
 def _check_lengths(inputs: RecomputeInputs) -> None:
     """Lists (not tuples) of counts must not be longer than there are stages; nothing else is looked at."""
     for key in _CHECKED_LENGTHS:
-        value = inputs.values.get(key)
+        value = (inputs.checked or inputs.values).get(key)
         if isinstance(value, list) and len(value) > inputs.stages and is_counts(value):
             stop(
                 "ValueError",
