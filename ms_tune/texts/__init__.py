@@ -1,8 +1,9 @@
 """All texts for users, in English and Chinese.
 
-A text has an id such as ``dryrun.fits``: the part before the dot names the module of this package that holds it, so
-that each room keeps its own texts and only the rooms in use are loaded. The two languages stand side by side in one
-:class:`Text`; a text in one language only cannot be written.
+A text has an id such as ``dryrun.fits``: the part before the dot names the data file of this folder that holds it, so
+that each room keeps its own texts and only the rooms in use are loaded. There the two languages stand side by side, a
+text of several lines as a list of them; a text in one language only cannot be read. What a framework or a program says
+itself is quoted and stays in English.
 
 Code passes a :class:`Message` (an id and its parameters) around and never a sentence; whoever writes to the user
 calls :func:`render` with the user's language.
@@ -10,14 +11,19 @@ calls :func:`render` with the user's language.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from enum import Enum
-from importlib import import_module
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_FOLDER = Path(__file__).parent
 
 
 class Language(str, Enum):
@@ -50,15 +56,31 @@ def msg(text_id: str, /, **params: object) -> Message:
     return Message(text_id, params)
 
 
+@cache
+def texts_of(room: str) -> Mapping[str, Text]:
+    """All texts of one room.
+
+    Raises:
+        OSError: There is no such room.
+    """
+    texts: dict[str, dict[str, str | list[str]]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
+    return {text_id: Text(_joined(text["en"]), _joined(text["zh"])) for text_id, text in texts.items()}
+
+
+def _joined(lines: str | list[str]) -> str:
+    return lines if isinstance(lines, str) else "\n".join(lines)
+
+
 def lookup(text_id: str) -> Text:
     """The text with this id.
 
     Raises:
         KeyError: No such text. That is a defect of ms-tune, never of the user.
     """
-    room, _, _ = text_id.partition(".")
-    texts: Mapping[str, Text] = import_module(f"ms_tune.texts.{room}").TEXTS
-    return texts[text_id]
+    try:
+        return texts_of(text_id.partition(".")[0])[text_id]
+    except OSError as error:
+        raise KeyError(text_id) from error
 
 
 def render(message: Message, language: Language) -> str:

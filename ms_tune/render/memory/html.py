@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.render.memory.bands import bands_of
 from ms_tune.render.memory.html_blocks import packed_blocks
-from ms_tune.texts import Language, lookup
-from ms_tune.texts.memory import TEXTS
-from ms_tune.texts.memory_html import TEXTS as PAGE_TEXTS
+from ms_tune.texts import Language, lookup, texts_of
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
@@ -112,9 +110,9 @@ def _page(report: MemoryReport, comparison: Comparison | None, language: Languag
 
 def _texts() -> dict[str, dict[str, str]]:
     """All texts that the page may need, by the names that its scripts use."""
-    names = [name.partition(".")[2] for name in PAGE_TEXTS]
+    names = [name.partition(".")[2] for name in texts_of("memory_html")]
     texts = {name: lookup(f"memory_html.{name}") for name in names}
-    texts |= {name.partition(".")[2]: text for name, text in TEXTS.items() if name.startswith(_SHARED)}
+    texts |= {name.partition(".")[2]: text for name, text in texts_of("memory").items() if name.startswith(_SHARED)}
     return {name: {"en": text.en, "zh": text.zh} for name, text in texts.items()}
 
 
