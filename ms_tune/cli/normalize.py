@@ -220,6 +220,8 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
         return _show(api.from_sapp(text, **sizes), arguments, console)
     source = load_source(arguments.file)
     merged = api.merge_sapp(text, source, framework_version=arguments.framework_version, layers=arguments.layers)
+    if arguments.write or arguments.diff or arguments.to:
+        _tell_files(merged.plan, console)
     if arguments.write or arguments.diff:
         return _write(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:

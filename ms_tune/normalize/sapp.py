@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.edits import refuse_shared, with_values
+from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, same_data, spell
 from ms_tune.errors import ConfigError, UsageError
@@ -109,10 +110,13 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
         version: The framework's release, as the dialect's ``normalize_source`` takes it.
         layers: The number of layers, for a config that does not tell it.
 
+    What the config takes from other files counts as ever; what has to be other is written into the config itself.
+
     Raises:
         ConfigError: The config cannot be read, or a value stands where it cannot be changed alone.
         UsageError: The lists do not fit the config's sizes, or the framework does not get through the result.
     """
+    own, source = source, followed(source)
     dialect = dialect_of(source)
     if dialect is Dialect.MINDFORMERS:
         inputs = mindformers.read_recompute(source, version, layers)
@@ -128,8 +132,9 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
         wanted = dict(_static(source, lists, plan, by_id=inputs.swaps.swap is True))
     else:
         wanted = dict(_others(source, lists, plan, layers, problems))
-    text, count = with_settings(source, wanted)
-    result = normalize_source(parse_source(text, source.path), version, layers)
+    wanted = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
+    text, count = with_settings(own, wanted)
+    result = normalize_source(parse_source(text, own.path), version, layers)
     if result.failure is not None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
     if not _keeps(plan, result, lists):

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ms_tune import api
+from ms_tune.cli.main import main
 from ms_tune.config.source import SourceFile, parse_source
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.texts import Language, render
@@ -241,3 +242,44 @@ def test_a_pipeline_that_turns_round_is_not_what_sapp_means() -> None:
     with pytest.raises(UsageError) as caught:
         api.merge_sapp(lists, source(text))
     assert "would not mean the same" in render(caught.value.message, Language.EN)
+
+
+def test_what_stands_in_other_files_counts_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes from a base, layers from the model's ``config.json``: the lists go into the config, the others stay."""
+    base = STATIC.replace("    num_layers: 48\n", "").replace("use_legacy", "pretrained_model_dir: model\nuse_legacy")
+    (tmp_path / "base.yaml").write_text(base)
+    (tmp_path / "model").mkdir()
+    model = tmp_path / "model/config.json"
+    model.write_text('{"num_hidden_layers": 48}')
+    config, plan = tmp_path / "config.yaml", tmp_path / "plan.txt"
+    own = "base_config: base.yaml\nrecompute_config:  # ours\n  select_comm_recompute: True\n"
+    config.write_text(own)
+    plan.write_text(PLAN)
+    whole = STATIC.replace("comm_recompute: False", "comm_recompute: True")
+    expected = api.merge_sapp(PLAN, source(whole), framework_version="1.9").plan
+    arguments = ["normalize-recompute", "--from-sapp", str(plan), "--framework-version", "1.9", str(config)]
+    assert main([*arguments, "--diff"]) == 1
+    assert main([*arguments, "--write"]) == 1  # select_comm_recompute is a kind that SAPP was not asked for
+    said = capsys.readouterr().err
+    assert said.count(f"settings of {tmp_path / 'base.yaml'} count, too") == 2
+    assert said.count(f"settings of {model} count, too") == 2
+    changed = yaml.safe_load(config.read_text())
+    assert changed == {
+        "base_config": "base.yaml",
+        "model": {"model_config": {"offset": OFFSET}},
+        "recompute_config": {"select_comm_recompute": True, "recompute": FULL, "select_recompute": SELECT},
+    }
+    assert config.read_text().startswith(own)
+    assert (tmp_path / "base.yaml").read_text() == base
+    again = api.merge_sapp(PLAN, config, framework_version="1.9")
+    assert (again.count, essence(again.plan)) == (0, essence(expected))
+    assert again.plan.read_from == (str(tmp_path / "base.yaml"), str(model))
+
+
+def test_what_the_base_says_already_is_not_written_again(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(STATIC.replace("select_comm_recompute", "select_recompute"))
+    config = tmp_path / "config.yaml"
+    config.write_text(f"base_config: base.yaml\nrecompute_config: {{recompute: {FULL}}}\n")
+    merged = api.merge_sapp(PLAN, config, framework_version="1.9")
+    assert merged.count == 2
+    assert yaml.safe_load(merged.text)["recompute_config"] == {"recompute": FULL, "select_recompute": SELECT}
