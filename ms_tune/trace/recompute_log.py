@@ -121,14 +121,14 @@ class RecomputeLog:
 
 
 def find_logs(path: Path) -> list[Path]:
-    """The logs of a folder: ``worker_*.log`` (msrun), ``rank_*/info.log`` (MindFormers), or else ``*.log``.
+    """The logs of a folder, of the first kind that is there: of msrun, of MindFormers, of ``ms-tune dryrun``, any.
 
     Raises:
         TraceError: There is none, or far too many.
     """
     if not path.is_dir():
         return [path]
-    for pattern in ("worker_*.log", "rank_*/info.log", "*.log"):
+    for pattern in ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log"):
         found = sorted(path.glob(pattern), key=lambda file: (_rank(file) or 0, str(file)))
         if len(found) > _MAX_LOGS:
             raise TraceError(msg("trace.log.too-many", count=len(found), limit=_MAX_LOGS), path=path)
