@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.frameworks.keys import REQUIRED, tables
+from ms_tune.frameworks.data import REQUIRED
+from ms_tune.frameworks.keys import tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ms_tune.frameworks.data import load, order
+from ms_tune.frameworks.models import known
 from ms_tune.texts import Text
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["live", "dead", "deprecated"]
 
-REQUIRED = "**required**"  # in place of a default
+_MODEL = ("model", "model_config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Key:
     Args:
         path: The key path; ``*`` stands for the items of a list.
         types: ``int``, ``float``, ``str``, ``bool``, ``list``, ``dict``, ``null``; empty if anything goes.
-        default: What the framework takes where the key is missing; :data:`REQUIRED` if there is no default.
+        default: What the framework takes where the key is missing; :data:`ms_tune.frameworks.data.REQUIRED` if there is no default.
         choices: The values that the framework takes, if they can be listed.
         since: The first framework version that knows the key; None if all do that ms-tune knows.
         until: The last one, likewise.
@@ -59,24 +60,24 @@ class Key:
 
 @cache
 def tables(dialect: Dialect) -> tuple[Key, ...]:
-    """Every key of a dialect, of all its versions."""
-    return tuple(
-        Key(
-            tuple(row["path"].split(".")),
-            tuple(row["type"].split("|")) if "type" in row else (),
-            row.get("default"),
-            tuple(row.get("choices", ())),
-            row.get("since"),
-            row.get("until"),
-            Text(row["en"], row["zh"]),
-            row.get("state", "live"),
-            row.get("strict", False),
-            row.get("above"),
-            row.get("least"),
-            row.get("most"),
-        )
-        for row in load(f"keys_{dialect.value}")["keys"]
-    )
+    """Every key of a dialect, of all its versions; of a model's own settings its classes tell since and until when."""
+    found = []
+    for row in load(f"keys_{dialect.value}")["keys"]:
+        path = tuple(row["path"].split("."))
+        since, until = _span(path[-1]) if path[:-1] == _MODEL else (row.get("since"), row.get("until"))
+        limits = (row.get("above"), row.get("least"), row.get("most"))
+        types, choices = tuple(filter(None, row.get("type", "").split("|"))), tuple(row.get("choices", ()))
+        text, state = Text(row["en"], row["zh"]), row.get("state", "live")
+        strict = row.get("strict", False)
+        found.append(Key(path, types, row.get("default"), choices, since, until, text, state, strict, *limits))
+    return tuple(found)
+
+
+def _span(name: str) -> tuple[str | None, str | None]:
+    """Since and until when models have a setting; None where it is from the first release on, or to the last."""
+    served = load("models")["releases"]
+    releases = known().get(name, served)
+    return (None if releases[0] == served[0] else releases[0]), (None if releases[-1] == served[-1] else releases[-1])
 
 
 @cache
@@ -95,9 +96,9 @@ def by_section(dialect: Dialect, version: str | None = None) -> Mapping[tuple[st
 
 
 @cache
-def names(dialect: Dialect, section: tuple[str, ...] = ()) -> frozenset[str]:
-    """The names of the keys in one section, of all versions."""
-    return frozenset(by_section(dialect).get(section, ()))
+def names(dialect: Dialect, section: tuple[str, ...] = (), version: str | None = None) -> frozenset[str]:
+    """The names of the keys in one section, of one version or of all."""
+    return frozenset(by_section(dialect, version).get(section, ()))
 
 
 def known_in(one: Key, version: str) -> bool:

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ms_tune.frameworks.data import ABSENT, all_at, at, load, order
+from ms_tune.frameworks.data import ABSENT, REQUIRED, all_at, at, load, order
 from ms_tune.frameworks.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -310,10 +310,27 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
     return Facts(None, None, around=around, aliases=general, fields=all_at(data["fields"], release), listed=listed)
 
 
+@cache
+def known() -> Mapping[str, tuple[str, ...]]:
+    """Every key of ``model.model_config`` that a class of models has a use for, with the releases in which one has."""
+    data, found = load("models"), dict[str, tuple[str, ...]]()
+    for release in data["releases"]:
+        general = facts_of(release)
+        keys = {key for key in (*general.aliases, *general.fields, *general.around) if general.knows(key)}
+        keys.update(all_at(data["latent"], release))
+        for one in data["classes"].values():
+            if at(one["names"], release) is not ABSENT:
+                keys.update(
+                    all_at(one["defaults"], release), all_at(one["aliases"], release), at(one["ignored"], release)
+                )
+        found |= {key: (*found.get(key, ()), release) for key in keys}
+    return found
+
+
 def known_since(key: str, release: str) -> str | None:
     """The release that brought a key of ``model.model_config`` that an earlier one does not know, if any did."""
-    later = (one for one in load("models")["releases"] if order(one) > order(release))
-    return None if facts_of(release).knows(key) else next((one for one in later if facts_of(one).knows(key)), None)
+    releases = known().get(key, ())
+    return None if release in releases else next((one for one in releases if order(one) > order(release)), None)
 
 
 @cache
@@ -339,8 +356,6 @@ def _legacy_facts(release: str, kind: str | None) -> Facts:
 @cache
 def _mindspeed() -> Facts:
     """The one class of MindSpeed-Core-MS r0.1.0 (``TransformerConfig`` of ``mindspeed_ms/core/config.py``)."""
-    from ms_tune.frameworks.keys import REQUIRED, by_section  # noqa: PLC0415 - start-up time
-
-    keys = by_section(Dialect.MINDSPEED_MS)[("model_config",)]
-    fields = {name: key.default for name, key in keys.items() if key.default != REQUIRED}
+    rows = ((row["path"].split("."), row.get("default")) for row in load("keys_mindspeed-ms")["keys"])
+    fields = {path[-1]: default for path, default in rows if path[:-1] == ["model_config"] and default != REQUIRED}
     return Facts("TransformerConfig", None, fields=fields)

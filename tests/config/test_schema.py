@@ -11,8 +11,9 @@ import yaml
 from ms_tune.config import schema as module
 from ms_tune.config.recognise import recognise
 from ms_tune.config.schema import schema
+from ms_tune.frameworks.data import REQUIRED
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import REQUIRED, Key, tables
+from ms_tune.frameworks.keys import Key, tables
 from ms_tune.resources import data_folder
 from ms_tune.texts import Text
 from tests.config.corpus import wheel_configs

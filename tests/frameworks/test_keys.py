@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.config.schema import schema
+from ms_tune.frameworks.data import REQUIRED, load
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import REQUIRED, by_section, names, open_sections, tables
+from ms_tune.frameworks.keys import by_section, names, open_sections, tables
+from ms_tune.frameworks.models import known_since
 from tests.config.corpus import SITE_PACKAGES, wheel_configs
 
 if TYPE_CHECKING:
@@ -54,6 +57,35 @@ def test_versions_choose_the_keys() -> None:
     general = by_section(Dialect.MINDFORMERS, "1.7.1")[()]
     assert "ckpt_use_legacy_format" in general
     assert "use_legacy_format" not in general
+
+
+# Since when, as MindFormers' own classes take them: TransformerConfig and the tables that convert settings to its fields.
+LATER = {
+    "1.7": """add_mlp_fc1_bias_linear add_mlp_fc2_bias_linear disable_lazy_inline layer_norm_epsilon moe_aux_loss_coeff
+        moe_router_force_expert_balance moe_router_fusion moe_token_dispatcher_type n_head n_layer partial_rotary_factor
+        pre_process print_separate_loss rotary_cos_format use_contiguous_weight_layout_attention
+        use_interleaved_weight_layout_mlp use_qk_norm""",
+    "1.8": """model_architecture nope_layer_interval num_decoder_layers num_encoder_layers window_size param_init_std_rules
+        print_expert_load track_max_attention_logit window_attn_skip_freq""",
+    "1.9": """dsa_indexer_head_dim dsa_indexer_loss_coeff dsa_indexer_n_heads dsa_indexer_topk dsa_indexer_use_sparse_loss
+        enable_expert_relocation experimental_attention_variant index_topk expert_relocation_freq
+        expert_relocation_initial_iteration index_head_dim index_n_heads""",
+}
+
+
+def test_a_models_settings_have_one_date() -> None:
+    """The table, the schema and the linter ask the classes of models; the table's own rows say nothing of it."""
+    section = by_section(Dialect.MINDFORMERS)["model", "model_config"]
+    made = schema(Dialect.MINDFORMERS)["properties"]["model"]["properties"]["model_config"]["properties"]
+    listed = [(name, since) for since, names_ in LATER.items() for name in names_.split()]
+    assert len(listed) == 38
+    for name, since in listed:
+        assert (section[name].since, section[name].until) == (since, None), name
+        assert made[name]["description"].endswith(f"[>={since}]"), name
+        assert known_since(name, "1.6") == since
+    rows = [row for row in load("keys_mindformers")["keys"] if row["path"].startswith("model.model_config.")]
+    assert len(rows) > 200
+    assert not [row["path"] for row in rows if "since" in row or "until" in row]
 
 
 def test_sections_are_known_by_name() -> None:

@@ -36,7 +36,7 @@ def found(text: str, version: str | None = None) -> list[str]:
         ("parallel_config: {pipeline_stage: 2, vocab_emb_dp: }", []),
         ("train_precision_sync: 1", ["MST212"]),
         ("context: {mode: True}", []),  # True is 1, also for MindFormers' dictionary
-        ("callbacks: [{type: A}, {name: B}]", ["MST206"]),
+        ("callbacks: [{type: MFLossMonitor}, {name: B}]", ["MST206"]),
         ("optimizer: {}", []),
         ("trainer: 5", ["MST208"]),
         ("run_mode: predict\noptimizer: {weight_decay: 1}", []),

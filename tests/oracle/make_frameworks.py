@@ -1,6 +1,7 @@
 """Writes the facts about frameworks that stand under ``ms_tune/frameworks/data``, from the wheels of MindFormers.
 
-``python -m tests.oracle.make_frameworks [models] ...`` writes the named files, or all of them. For a new release its
+``python -m tests.oracle.make_frameworks [models] ...`` writes the named files, or all of them (``keys_mindformers`` and
+``keys_mindformers-pynative`` take the texts of keys from the files themselves, and date the keys anew). For a new release its
 wheel is added to :data:`tests.oracle.wheels.RELEASES`; the script does the rest, and ``git diff`` shows what the release
 changed. Every fact has a history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`GONE` where the
 release no longer knows it.
@@ -14,10 +15,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.oracle import make_trees, wheels
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import served
+from tests.oracle import make_keys, make_trees, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -144,12 +148,19 @@ def models() -> dict[str, Any]:
     }
 
 
+def keys(dialect: Dialect) -> dict[str, Any]:
+    """A key table, with ``since`` and ``until`` of those keys that the wheels tell about."""
+    name = f"keys_{dialect.value}"
+    content: dict[str, Any] = json.loads((DATA / f"{name}.json").read_bytes())
+    return make_keys.dated(name, content, {release: _wheel(release) for release in served(dialect)})
+
+
 def text(value: object, depth: int = 0) -> str:
     """JSON with one fact a line: a mapping whose values are mappings of mappings is spread out, others are not."""
     if _spread(value, depth):
         assert isinstance(value, list)
         return "[\n  " + ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n ]"
-    inside = isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
+    inside = isinstance(value, dict) and (depth == 0 or any(isinstance(one, dict) for one in value.values()))
     if not inside or value == GONE or _is_history(value):
         return json.dumps(value, ensure_ascii=False)
     assert isinstance(value, dict)
@@ -167,7 +178,13 @@ def _is_history(value: object) -> bool:
     return isinstance(value, dict) and all(key[:1].isdigit() for key in value)
 
 
-MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"models": models, "registries": registries, "trees": trees}
+MAKERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "models": models,
+    "registries": registries,
+    "trees": trees,
+    "keys_mindformers": partial(keys, Dialect.MINDFORMERS),
+    "keys_mindformers-pynative": partial(keys, Dialect.MINDFORMERS_PYNATIVE),
+}
 
 
 def main(names: Iterable[str]) -> None:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.frameworks.data import at, load
+from ms_tune.frameworks.data import all_at, at, load
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import UNKNOWN, Facts, Origin, facts_of, model_of
-from tests.oracle import framework, make_frameworks, wheels
+from ms_tune.frameworks.releases import served
+from tests.oracle import framework, make_frameworks, make_keys, registries_child, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,64 @@ def test_the_committed_models_are_those_of_the_wheels() -> None:
     for release in wheels.RELEASES:
         _need(release)
     assert (make_frameworks.DATA / "models.json").read_text() == make_frameworks.text(make_frameworks.models()) + "\n"
+
+
+@pytest.mark.parametrize("dialect", [Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE])
+def test_the_committed_keys_are_dated_as_the_wheels_say(dialect: Dialect) -> None:
+    for release in served(dialect):
+        _need(release)
+    name = f"keys_{dialect.value}"
+    assert (make_frameworks.DATA / f"{name}.json").read_text() == make_frameworks.text(
+        make_frameworks.keys(dialect)
+    ) + "\n"
+    paths = [row["path"] for row in load(name)["keys"] if not row["path"].startswith(make_keys.MODEL)]
+    told = make_keys.told(name, {release: make_frameworks._wheel(release) for release in served(dialect)}, paths)
+    by_hand = [path for path in paths if path not in told]
+    read_beside = [path for path in by_hand if not path.startswith(("context.", "parallel."))]
+    assert (len(by_hand), len(read_beside)) == ((72, 33) if dialect is Dialect.MINDFORMERS else (0, 0)), by_hand
+
+
+def test_a_key_table_says_what_the_sources_say_and_nothing_else() -> None:
+    content = {
+        "keys": [{"path": "seed", "since": "1.9", "en": "a", "zh": "b"}, {"zh": "d", "path": "hub_token", "en": "c"}]
+    }
+    content["keys"].append({"path": "monitor_config.health_checkpoint", "until": "1.7", "en": "e", "zh": "f"})
+    for release in served(Dialect.MINDFORMERS):
+        _need(release)
+    releases = {release: make_frameworks._wheel(release) for release in served(Dialect.MINDFORMERS)}
+    made = make_keys.dated("keys_mindformers", content, releases)["keys"]
+    assert [list(row) for row in made] == [["path", "en", "zh"], ["path", "en", "zh"], ["path", "since", "en", "zh"]]
+    assert made[2]["since"] == "1.9"  # MonitorConfig of template.py
+    with pytest.raises(ValueError, match=r"swap_config\.swop"):
+        make_keys.dated("keys_mindformers", {"keys": [{"path": "swap_config.swop"}]}, releases)
+
+
+def test_the_committed_registries_have_what_the_sources_register() -> None:
+    """What decorators register, read without running anything; the whole with MS_TUNE_ORACLE_WHOLE=1, in two minutes."""
+    for release in wheels.RELEASES:
+        _need(release)
+    committed = load("registries")
+    if os.environ.get("MS_TUNE_ORACLE_WHOLE"):
+        assert (make_frameworks.DATA / "registries.json").read_text() == (
+            make_frameworks.text(make_frameworks.registries()) + "\n"
+        )
+    for release in wheels.RELEASES:
+        found = make_keys.decorated(make_frameworks._wheel(release))
+        assert {"optimizer", "trainer", "dataset", "callback", "core_models"} <= found.keys()
+        for kind, module in (registries_child.KINDS | {"core_model": "core_models"}).items():
+            known = {*all_at(committed["static"].get(kind, {}), release)}
+            left_out = found.get(module, set()) - known
+            assert left_out <= _NOT_IMPORTED, (release, kind, left_out)
+            if kind in _BY_DECORATORS:  # what MindSpore brings is in none of these
+                assert known - found.get(module, set()) == set(), (release, kind)
+
+
+# What stands in the sources and is imported by nothing.
+_NOT_IMPORTED = {
+    *("LlamaForCausalLMUnify", "ParallelLlamaForCausalLM", "Qwen2ForCausalLM", "Qwen2Config"),
+    *("UnifiedTrainOneStepCell", "MaxLogitsReset", "OrderedIndexDataLoader"),
+}
+_BY_DECORATORS = {"dataset", "model", "core_model", "config", "processor", "tokenizer"}
 
 
 def _value(draw: random.Random, default: object, rule: list[str]) -> object:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 _GONE = {"gone": True}
 ABSENT = object()
+REQUIRED = "**required**"  # in place of a default
 
 
 @cache

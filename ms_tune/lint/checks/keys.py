@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
-from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import by_section, names, open_sections, tables
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
@@ -57,13 +56,13 @@ def unexpected(context: Context) -> Iterator[Violation]:
         if value is not None and not isinstance(value, dict):
             yield Violation(section, "not-mapping")
         elif isinstance(value, dict):
-            yield from _unexpected(section, value, names(context.dialect, section))
+            yield from _unexpected(section, value, names(context.dialect, section, context.version or None))
 
 
 def unexpected_anywhere(context: Context) -> Iterator[Violation]:
-    """The same for the dynamic graph of one ``version``: every section but the open ones takes no other key."""
-    free = open_sections(Dialect.MINDFORMERS_PYNATIVE)
-    for section, known in sorted(by_section(Dialect.MINDFORMERS_PYNATIVE, str(context.options["version"])).items()):
+    """The same for the dynamic graph: every section but the open ones takes no other key."""
+    free = open_sections(context.dialect)
+    for section, known in sorted(by_section(context.dialect, context.version or None).items()):
         value = context.source.get(section)
         if section not in free and isinstance(value, dict):
             yield from _unexpected(section, value, frozenset(known))
@@ -195,7 +194,7 @@ def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
     """Keys that their section does not know. One that only holds an anchor for other places is its author's own."""
     source = context.source
     for section in _sections(context):
-        known = names(context.dialect, section)
+        known = names(context.dialect, section, None if section else context.version or None)
         values = source.get(section) if section else source.data
         for key in values if isinstance(values, dict) else ():
             position = source.position((*section, key)) if isinstance(key, str) else None
