@@ -141,8 +141,8 @@ def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared
     covered: set[int] = set()
     for log in logs:
         one = _OneLog(plan, expected, wanted, log)
-        covered |= one.layers
         found += one.differences()
+        covered |= one.layers
         unreadable += one.unreadable
     if not covered:
         covered = {layer.layer for layer in plan.layers}
@@ -217,10 +217,13 @@ class _OneLog:
             return []
         found = [*self._lists(), *self._set_lines()]
         missing = [one for one in found if one.line is None]
-        if self._log.cut_off and missing and missing == found[-len(missing) :]:
+        last = max((layer for _, layer in self._run.layers), default=-1)
+        behind = [one for one in missing if last <= (-1 if one.layer is None else one.layer)]
+        if self._log.cut_off and behind and behind == found[-len(behind) :]:
             # The file ends here, and up to its end it agrees: what would have followed is not known.
             self.unreadable.append((self._log.path, self._log.lines))
-            found = found[: -len(missing)]
+            found = found[: -len(behind)]
+            self.layers -= {one.layer for one in behind if one.layer is not None}
         if missing and self._run.damaged and len(missing) == len(found):
             found = []  # a damaged line may be the one that is missing
         return found

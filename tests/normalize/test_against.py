@@ -322,3 +322,15 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert [layer["agrees"] for layer in result["layers"]] == [True, True, True, False, True, True]
     assert main([*words, "--stage", "0"]) == 2
+
+
+def test_a_line_that_is_missing_before_the_last_one_is_a_difference(tmp_path: Path) -> None:
+    """Where a log ends early, only what would have come behind its last line is not known."""
+    lines = lines_of(CONFIG)
+    ends = [number for number, line in enumerate(lines) if "at layer" in line]
+    text = as_log([*lines[: ends[0]], *lines[ends[0] + 1 :]])
+    result = against(tmp_path, CONFIG, text[: text.index(lines[ends[-1]])])
+    first = int(lines[ends[0]].split("at layer ")[1].split(":")[0])
+    assert result.verdict is Verdict.DIFFERS
+    assert [one.layer for one in result.differences] == [first]
+    assert result.layers[first].agrees is False
