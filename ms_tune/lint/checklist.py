@@ -129,7 +129,7 @@ class Check:
         dialects: The dialects it is about.
         versions: The framework versions it is about, such as ``>=1.7``; None for all.
         when: All of these must hold for the check to be made.
-        whole: Whether it must be skipped for a config that takes part of its keys from a ``base_config``.
+        whole: Whether it is about the config with the keys that it takes from a ``base_config``.
         test: How to tell.
         evidence: Where the claim can be read.
         bad: A config that violates it.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from ms_tune.config.follow import BASE, with_bases
+from ms_tune.errors import ConfigError
 from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Function
 from ms_tune.lint.conditions import applies, violations
@@ -46,11 +48,14 @@ def lint(
     """
     target = version or default_release(dialect)
     found: list[Finding] = []
+    checks = tuple(checks)
+    whole = _whole(source) if any(check.whole for check in checks) else None
     for check in checks:
-        if not concerns(check, dialect, target, profile):
+        read = whole if check.whole else source
+        if read is None or not concerns(check, dialect, target, profile):
             continue
         try:
-            found += _run(check, source, dialect, target)
+            found += _run(check, read, dialect, target)
         except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
             found.append(_broken(check, source, error))
     return proved(source, sorted(found, key=lambda finding: (finding.span.start, finding.id)))
@@ -62,9 +67,15 @@ def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) 
     return fits and dialect in check.dialects and matches(version, check.versions)
 
 
+def _whole(source: SourceFile) -> SourceFile | None:
+    """The config with the settings of its ``base_config``; None if they cannot be read."""
+    try:
+        return with_bases(source)
+    except ConfigError:
+        return None
+
+
 def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> Iterator[Finding]:
-    if check.whole and "base_config" in source.data:
-        return
     if not all(applies(source, when) for when in check.when):
         return
     if isinstance(check.test, Function):
@@ -79,29 +90,37 @@ def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> It
 
 
 def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
-    position = source.nearest(violation.path)
+    file = source.saying(violation.path)
+    position = file.nearest(violation.path)
     span = position.value
     if violation.span is not None:
         span = violation.span
+    elif file is not source:
+        span = source.nearest((BASE,)).value
     elif (violation.at_key or span.start == span.end) and position.key is not None:
         span = position.key
     params = {
         "key": last_key(violation.path),
         "path": dotted(violation.path),
-        "value": _shown(source, position.definition),
+        "value": _shown(file, position.definition),
         **{name: str(value) for name, value in violation.params.items()},
     }
     places = [
         (other.key or other.value, text)
         for other, text in ((source.nearest(path), text) for path, text in violation.related)
+        if not source.others or other.key
     ]
-    if position.value != position.definition and violation.span is None:
+    if file is not source:
+        params |= {"file": str(file.path), "line": str((position.key or position.value).line)}
+        places.append((span, "base-value"))
+    elif position.value != position.definition and violation.span is None:
         places.append((position.definition, "definition"))
     related = [
         Related(place, Wording(check.messages[text] if text in check.messages else lookup(f"lint.{text}"), params))
         for place, text in (*places, *violation.related_spans)
     ]
-    fix, unfixable = propose(check, source, violation, params)
+    # What a change of one file comes to depends on the others, so none is proposed.
+    fix, unfixable = (None, None) if source.others else propose(check, source, violation, params)
     finding = Finding(
         id=check.id,
         name=check.name,

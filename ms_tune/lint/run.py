@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import yaml
 
-from ms_tune.config.follow import with_model_folder
+from ms_tune.config.follow import with_bases, with_model_folder
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import decode, load_source, parse_source
 from ms_tune.config.yaml_nodes import LOADER, offsets
@@ -29,7 +29,7 @@ from ms_tune.lint.settings import Settings, load_settings, settings_for
 from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.lint.baseline import Baseline
@@ -221,16 +221,15 @@ def _check(target: Target, job: Job) -> Outcome:
         else parse_source(decode(job.request.stdin or b"", STDIN), STDIN)
     )
     dialect = job.request.dialect or settings.dialect
-    notes = []
+    notes: list[Message] = []
+    whole = _followed(source, with_bases, "lint.base-config", notes)
     if dialect is None:
-        found = recognise(source.data)
+        found = recognise(whole.data)
         dialect = found.dialect
         if dialect is None:
             return _not_recognised(target, ambiguous=bool(found.evidence))
         if not found.confident:
             notes.append(msg("lint.unsure", file=source.path, dialect=dialect.value))
-    if "base_config" in source.data:
-        notes.append(msg("lint.base-config", file=source.path))
     try:
         release = release_for(dialect, job.request.framework_version or settings.version)
     except UnsupportedError as error:
@@ -238,16 +237,20 @@ def _check(target: Target, job: Job) -> Outcome:
             raise
         return Outcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     if dialect is Dialect.MINDFORMERS:
-        source = _with_model(source, notes)
+        whole = _followed(whole, with_model_folder, "lint.model-json", notes)
+    source = replace(source, beside=whole.beside, read_from=whole.read_from)
     return _outcome(_File(source, dialect, release, job, settings, folder), notes)
 
 
-def _with_model(source: SourceFile, notes: list[Message]) -> SourceFile:
-    """A config with what its model's ``config.json`` says; without it if that cannot be read."""
+def _followed(
+    source: SourceFile, follow: Callable[[SourceFile], SourceFile], text: str, notes: list[Message]
+) -> SourceFile:
+    """A config with what it takes from other files; without it, and with a note, if they cannot be read."""
     try:
-        return with_model_folder(source)
+        return follow(source)
     except ConfigError as error:
-        notes.append(msg("lint.model-json", file=error.path, reason=error.message))
+        where = f"{error.path}:{error.line}" if error.line else error.path
+        notes.append(msg(text, file=source.path, where=where, reason=error.message))
         return source
 
 

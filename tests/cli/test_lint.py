@@ -233,11 +233,23 @@ def test_own_checklist(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert err.startswith("some.yaml:1:1: error: is not a valid checklist: ")
 
 
-def test_base_config_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "some.yaml").write_text("base_config: b.yaml\ntrainer: {}\n")
+@pytest.mark.parametrize(
+    ("base", "reason"),
+    [
+        ("b.yaml", "which is not a file"),
+        ("../b.yaml", "outside of this config's folder"),
+        ("some.yaml", "this very file"),
+    ],
+)
+def test_a_base_that_is_not_followed_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, base: str, reason: str
+) -> None:
+    (tmp_path.parent / "b.yaml").write_text("trainer: {}\n")
+    (tmp_path / "some.yaml").write_text(f"base_config: {base}\ntrainer: {{}}\n")
     code, _, err = run(capsys, "some.yaml")
     assert code == 0
-    assert err.startswith("warning: some.yaml: base_config is not followed")
+    assert err.startswith("warning: some.yaml: base_config is not followed (")
+    assert reason in err
 
 
 def test_long_lines_tabs_and_many_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""What a config takes from a ``base_config``: the checks of the whole config count it in, and say so."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPLIT = "model: {model_config: {num_layers: 9, offset: 0, pp_interleave_num: 2}}\n"
+STAGES = "trainer: {}\nparallel_config:\n  pipeline_stage: 4\n"
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["lint", "--lang", "en", "--framework-version", "1.9", *arguments])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+def test_a_base_counts_and_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What stands in the config is pointed at as ever; nothing is fixed, because another file has a part in it."""
+    (tmp_path / "base.yaml").write_text(STAGES)
+    (tmp_path / "some.yaml").write_text(f"base_config: base.yaml\n{SPLIT}")
+    (tmp_path / "alone.yaml").write_text(STAGES + SPLIT)
+    found = {}
+    for name in ("some.yaml", "alone.yaml"):
+        code, out, _ = run(capsys, "--json", name)
+        assert code == 1
+        found[name] = json.loads(out)
+    assert found["some.yaml"]["read_from"] == {"some.yaml": ["base.yaml"]}
+    both = [{(one["id"], one["message"]) for one in one["findings"] if one["id"] < "MST7"} for one in found.values()]
+    assert both[0] == both[1]
+    assert {"MST301", "MST302"} <= {identity for identity, _ in both[0]}
+    assert {one["line"] for one in found["some.yaml"]["findings"] if one["id"] == "MST301"} == {2}
+    before = (tmp_path / "some.yaml").read_text()
+    _, _, err = run(capsys, "--fix=unsafe", "some.yaml")
+    assert "some.yaml: settings of base.yaml count, too" in err
+    assert ((tmp_path / "some.yaml").read_text(), (tmp_path / "base.yaml").read_text()) == (before, STAGES)
+
+
+def test_a_value_in_the_base_is_told_with_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(SPLIT)
+    (tmp_path / "some.yaml").write_text(f"base_config: base.yaml\n{STAGES}")
+    code, out, _ = run(capsys, "some.yaml")
+    assert code == 1
+    assert "some.yaml:1:14" in out
+    assert "model.model_config.offset stands in base.yaml, line 1" in out
+    (tmp_path / "only.yaml").write_text("base_config: [base.yaml, some.yaml]\n")
+    assert run(capsys, "only.yaml")[0] == 1
+    (tmp_path / "some.yaml").write_text(f"base_config: base.yaml  # ms-tune: ignore[MST302, MST301]\n{STAGES}")
+    assert run(capsys, "some.yaml")[0] == 0
+    (tmp_path / "base.yaml").write_text("a: [\n")
+    assert "is not followed (base.yaml:2: " in run(capsys, "some.yaml")[2]
+
+
+def test_a_config_that_is_known_by_its_base(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing of its own tells what it is; a layer count in the model's ``config.json`` counts, too."""
+    core = "use_legacy: False\nrun_mode: train\ntrainer: {}\npretrained_model_dir: model\nparallel_config: {pipeline_stage: 4}\n"
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 9}')
+    (tmp_path / "base.yaml").write_text(core)
+    (tmp_path / "some.yaml").write_text("base_config: base.yaml\n")
+    _, out, err = run(capsys, "--json", "some.yaml")
+    assert "settings of base.yaml count, too" in err
+    assert json.loads(out)["read_from"] == {"some.yaml": ["base.yaml", "model/config.json"]}
