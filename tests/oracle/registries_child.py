@@ -32,11 +32,16 @@ _NEW = "mcore_"
 
 
 def dynamic() -> dict[str, list[str]]:
-    """The names that the builders of the dynamic graph compare with; what they leave to the registry is not here."""
+    """What only the dynamic graph takes: names that its builders compare with, and its callbacks, which it imports itself.
+
+    What its builders leave to the registry is not here.
+    """
     path = Path(str(import_module("mindformers").__file__)).parent / "pynative" / "trainer" / "utils.py"
     if not path.exists():
         return {}
+    import_module("mindformers.pynative.callback")
     return {
+        "callback": static()["callback"],
         "optimizer": compared(path, "_build_optimizer"),
         "dataset_loader": compared(path, "_build_dataset"),
     }
