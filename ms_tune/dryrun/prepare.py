@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
+from ms_tune.config.follow import BASE, with_bases
 from ms_tune.config.recognise import recognise
-from ms_tune.config.source import load_source
+from ms_tune.config.source import load_source, parse_source
 from ms_tune.dryrun import dynamic
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_DEVICES, DryrunRequest, PreparedRun
 from ms_tune.dryrun.settings import with_settings
@@ -26,7 +29,7 @@ class LoadedConfig:
     """A config that was read.
 
     Attributes:
-        original: As its author wrote it.
+        original: As its author wrote it; as one text with what it takes from a ``base_config``.
         source: With the user's ``--set``.
         dialect: Its dialect, one that can be run.
         name: What it is called before the user.
@@ -51,7 +54,7 @@ def load(request: DryrunRequest) -> LoadedConfig:
     devices = request.devices
     if request.config is None and devices is None:
         devices = DEFAULT_TEMPLATE_DEVICES
-    original = load_source(path)
+    original = _flat(load_source(path))
     dialect = recognise(original.data).dialect
     if dialect is None:
         raise ConfigError(msg("dryrun.not-a-config"), msg("dryrun.not-a-config.hint"), path=path)
@@ -73,8 +76,21 @@ def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Prepa
     """
     config = loaded or load(request)
     if config.dialect is Dialect.MINDFORMERS:
-        return mindformers.prepare(config.source, config.name, request, config.devices)
-    return dynamic.prepare(config.source, config.name, request, config.devices, config.dialect)
+        run = mindformers.prepare(config.source, config.name, request, config.devices)
+    else:
+        run = dynamic.prepare(config.source, config.name, request, config.devices, config.dialect)
+    told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
+    return replace(run, warnings=(*told, *run.warnings))
+
+
+def _flat(source: SourceFile) -> SourceFile:
+    """A config in one piece, which the run gets; its own lines are no longer those of the author's file."""
+    whole = with_bases(source)
+    if whole is source:
+        return source
+    text = yaml.safe_dump(whole.data, sort_keys=False, allow_unicode=True)
+    flat = parse_source(text, source.path.with_name(f"{source.path.name}+{BASE}"))
+    return replace(flat, read_from=whole.read_from)
 
 
 def _short(path: Path) -> str:

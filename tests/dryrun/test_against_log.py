@@ -35,9 +35,10 @@ LISTS = r"recompute_config: {recompute: [1, 2], select_recompute: {'mlp\.linear_
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path) -> Path:
-    """The folder of one run."""
+    """The folder of one run; all but the lists stands in the file that the config builds on."""
     folder = tmp_path_factory.mktemp("against")
-    (folder / "config.yaml").write_text(CONFIG + LISTS)
+    (folder / "base.yaml").write_text(CONFIG)
+    (folder / "config.yaml").write_text(f"base_config: base.yaml\n{LISTS}")
     run = run_dryrun(folder, stray_cache, "--stage", "0", "--no-extrapolate", str(folder / "config.yaml"))
     assert run.code in (0, 1), run.err
     return folder

@@ -10,7 +10,7 @@ import yaml
 
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare
-from ms_tune.dryrun.request import DEFAULT_TEMPLATE_DEVICES, DryrunRequest
+from ms_tune.dryrun.request import DEFAULT_TEMPLATE_DEVICES, DryrunRequest, Setting
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.reference_model.job import ReferenceJob
@@ -95,3 +95,31 @@ def test_what_is_no_training_config_is_told() -> None:
 def test_a_config_that_is_not_there_is_told() -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         prepare(DryrunRequest(config=Path("nowhere.yaml")))
+
+
+@pytest.mark.parametrize("config", [MINDFORMERS, MINDSPEED], ids=["mindformers", "mindspeed"])
+def test_a_base_is_part_of_the_run_and_is_told(config: dict[str, Any]) -> None:
+    own = {"parallel_config": config["parallel_config"]}
+    write({key: value for key, value in config.items() if key not in own}, "base.yaml")
+    path = write({"base_config": "base.yaml", **own}, "split.yaml")
+    whole = prepare(DryrunRequest(config=write(config)))
+    run = prepare(DryrunRequest(config=path))
+    assert (run.job, run.kinds, run.world_size) == (whole.job, whole.kinds, whole.world_size)
+    assert [yaml.safe_load(text) for text in run.files.values()] == [
+        yaml.safe_load(one) for one in whole.files.values()
+    ]
+    assert yaml.safe_load(run.config_text) == config
+    assert (run.config_name, run.warnings[1:]) == ("split.yaml", whole.warnings)
+    assert run.warnings[0].params["file"] == Path("base.yaml")
+
+
+def test_a_setting_reaches_what_stands_in_the_base() -> None:
+    write(MINDFORMERS, "base.yaml")
+    path = write({"base_config": "base.yaml"}, "split.yaml")
+    setting = Setting.parse("parallel_config.data_parallel=4")
+    assert prepare(DryrunRequest(config=path, settings=(setting,))).world_size == 64
+
+
+def test_a_base_that_is_missing_stops_the_run() -> None:
+    with pytest.raises(ConfigError, match="which is not a file"):
+        prepare(DryrunRequest(config=write({**MINDFORMERS, "base_config": "gone.yaml"})))
