@@ -78,20 +78,20 @@ class LoggedRun:
         layers: What was set at each layer: by what it is (``full recompute``) and the layer's number.
         given: The sections of the config as the job had them, by name.
         damaged: The numbers of lines of which nothing is left but their beginning.
-        remarks: The number of the last line that says nothing about a layer.
+        last: The number of the last line of all, which is not kept otherwise if it repeats another one or is a remark.
     """
 
     lists: dict[str, tuple[LogLine, ...]] = field(default_factory=dict)
     layers: dict[tuple[str, int], tuple[LogLine, ...]] = field(default_factory=dict)
     given: dict[str, LogLine] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
-    remarks: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
 
     @property
     def numbers(self) -> list[int]:
         """The numbers of all its lines, in no order."""
         lines = [line.number for lines in (*self.lists.values(), *self.layers.values()) for line in lines]
-        return [*lines, *self.damaged, *self.remarks]
+        return [*lines, *self.damaged, *self.last]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,8 @@ class _Reader:
         if any(word in text for word in _NEW_RUN):
             self._close()
             self._marked = True
-        elif match := _LIST.search(text):
+            return
+        if match := _LIST.search(text):
             value = read_value(match[2])
             damaged = glued or isinstance(value, str)
             if match[1] == PLACEMENT and len(self._block.lists) > 1:
@@ -261,10 +262,12 @@ class _Reader:
             if self._block.lists:
                 self._close()
             self._block.given[match[1]] = LogLine(number, read_value(match[2]), glued)
-        elif any(remark in text for remark in _REMARKS):
-            self._block.remarks[:] = [number]
-        elif _FORMATIVE in text or (_AT_LAYER in text and "Set " in text):
+            return
+        elif all(remark not in text for remark in _REMARKS):
+            if _FORMATIVE not in text and (_AT_LAYER not in text or "Set " not in text):
+                return
             self._block.damaged.append(number)
+        self._block.last[:] = [number]
 
     def _close(self) -> None:
         block, self._block = self._block, LoggedRun()
@@ -284,7 +287,7 @@ class _Reader:
             for line in lines:
                 _add(last.layers, key, line)
         last.damaged.extend(block.damaged)
-        last.remarks[:] = block.remarks or last.remarks
+        last.last[:] = block.last
 
 
 def _alike(run: LoggedRun, block: LoggedRun) -> bool:

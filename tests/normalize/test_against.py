@@ -195,6 +195,15 @@ def test_every_place_to_cut_off(tmp_path: Path) -> None:
         assert last - 1 <= result.unreadable[-1][1] <= last
 
 
+def test_a_log_of_several_ranks_cut_off_behind_any_line(tmp_path: Path) -> None:
+    """Where the last line repeats an earlier one, the log ends no less there."""
+    lines = lines_of(CONFIG)
+    for end in range(1, len(lines)):
+        text = as_log([line for line in lines[:end] for _ in range(2)], more=False)
+        assert against(tmp_path, CONFIG, text).verdict is Verdict.UNREADABLE, lines[end - 1]
+        assert against(tmp_path, CONFIG, text + prefixed("loss: 3.1\n")).verdict is not Verdict.UNREADABLE
+
+
 def test_every_changed_number(tmp_path: Path) -> None:
     """A digit of any line about layers that is another one makes a difference."""
     lines = lines_of(CONFIG)

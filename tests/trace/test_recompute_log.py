@@ -62,8 +62,9 @@ def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
         ("full recompute", 0): [3],  # the second time it says the same
         ("full recompute", 1): [6],
     }
-    assert sorted(run.numbers) == [2, 3, 6]
+    assert sorted({*run.numbers}) == [2, 3, 6]
     assert not read(tmp_path, FULL, at(0), "loss: 3.1").cut_off
+    assert read(tmp_path, FULL, at(0), "loss: 3.1", FULL).cut_off
 
 
 def test_values_of_two_ranks_stand_side_by_side(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_lines_that_ran_into_each_other_are_damaged(tmp_path: Path) -> None:
 
 def test_remarks_are_remembered_by_their_last_line(tmp_path: Path) -> None:
     (run,) = read(tmp_path, FULL, "the pattern a will be removed.", "the pattern b will be removed.").runs
-    assert run.remarks == [3]
+    assert run.last == [3]
     assert max(run.numbers) == 3
 
 
