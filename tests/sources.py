@@ -38,12 +38,14 @@ class Import:
 
     Attributes:
         typing_only: It stands under ``if TYPE_CHECKING``.
+        by_name: It is a call of ``import_module``.
     """
 
     module: str
     name: str
     line: int
     typing_only: bool
+    by_name: bool = False
 
 
 @cache
@@ -57,9 +59,28 @@ def modules() -> tuple[Module, ...]:
     return tuple(found)
 
 
-def imports(module: Module) -> Iterator[Import]:
-    """Every import of a module, relative ones spelled out."""
-    yield from _imports(module, module.tree, typing_only=False)
+@cache
+def imports(module: Module) -> tuple[Import, ...]:
+    """Every import of a module, relative ones spelled out, and those by ``import_module`` with all that they may name."""
+    return (*_imports(module, module.tree, typing_only=False), *_by_name(module))
+
+
+def _by_name(module: Module) -> Iterator[Import]:
+    words: set[object] = {node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant)}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            for name in _names(node.args[0], words):
+                yield Import(name, "", node.lineno, typing_only=False, by_name=True)
+
+
+def _names(argument: ast.expr, words: set[object]) -> Iterator[str]:
+    """The modules that ``import_module`` may be given: those behind the prefix that the text names, or else all of them."""
+    if isinstance(argument, ast.Constant):
+        yield str(argument.value)
+    elif isinstance(argument, ast.JoinedStr) and isinstance(argument.values[0], ast.Constant):
+        prefix = str(argument.values[0].value)
+        behind = {one.name for one in modules() if one.name.startswith(prefix)}
+        yield from {name for name in behind if name.removeprefix(prefix) in words} or behind
 
 
 def _imports(module: Module, node: ast.AST, *, typing_only: bool) -> Iterator[Import]:

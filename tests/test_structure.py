@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,6 +128,7 @@ class TestDirection:
         assert found == []
 
 
+@cache
 def used_modules() -> dict[str, set[str]]:
     """For every module those of the package that it imports, at start-up, later, or for its types."""
     names = {module.name for module in modules()}
@@ -150,6 +152,33 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
                 todo += arrows.get(one, ())
     groups = {frozenset(other for other in seen if start in reach.get(other, ())) for start, seen in reach.items()}
     return sorted(sorted(group) for group in groups if group)
+
+
+# One that is small, and not part of the one module of its room that imports it, has a reason.
+_SMALL, _LONG = 60, 400  # lines
+_SMALL_ONES = {
+    "ms_tune.dryrun.experts": "plain arithmetic, without the MindSpore that the child process needs",
+}
+
+
+def test_a_small_file_with_one_importer_is_part_of_it() -> None:
+    """But for packages' own files, modules that are loaded by their names, and the doors of a room to another one."""
+    lines = {module.name: len(module.path.read_text("utf-8").splitlines()) for module in modules()}
+    by_name = {use.module for module in modules() for use in imports(module) if use.by_name}
+    small = [module.name for module in modules() if lines[module.name] < _SMALL and not module.is_package]
+    found = {}
+    for name in small:
+        importers = [user for user, used in used_modules().items() if name in used]
+        if len(importers) == 1 and name not in by_name and room(importers[0]) == room(name):
+            found[name] = lines[name] + lines[importers[0]]
+    assert {name for name, together in found.items() if together <= _LONG} == set(_SMALL_ONES)
+
+
+def test_modules_that_are_loaded_by_name_are_seen() -> None:
+    used = used_modules()
+    assert "ms_tune.lint.checks.net" in used["ms_tune.lint.engine"]
+    assert "ms_tune.cli.lint" in used["ms_tune.cli.main"]
+    assert "ms_tune.cli.memory_plan" in used["ms_tune.cli.memory"]
 
 
 class TestCircles:

@@ -6,16 +6,15 @@ import gc
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from ms_tune.cli.parser import Parser, language_from_arguments
+from ms_tune.cli.parser import Command, Parser, language_from_arguments
 from ms_tune.errors import ExitCode, MsTuneError
 from ms_tune.render.console import Console
 from ms_tune.texts import language_from_environment, msg
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Sequence
 
     from ms_tune.texts import Language
@@ -33,16 +32,6 @@ COMMANDS = {
 
 _FEWER_COLLECTIONS = 50_000  # objects made before Python looks for the next rubbish; its default is 700
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-
-
-class Command(Protocol):
-    """What a module of this package provides."""
-
-    def build_parser(self, language: Language) -> Parser:
-        """The command's own parser."""
-
-    def run(self, arguments: Namespace, console: Console) -> int:
-        """Do the work; raise :class:`MsTuneError` on failure."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune import api
-from ms_tune.cli import memory_subcommands
 from ms_tune.cli.memory_inputs import ReadingProgress, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
@@ -20,18 +18,19 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ms_tune.cli.main import Command
+    from ms_tune.cli.parser import Command
     from ms_tune.memory.result import MemoryReport
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
 
-_OWN = {"diff": "memory_diff", "export": "memory_export"}
-
-
-def subcommands() -> dict[str, str]:
-    """Sub-command, and the module of this package that holds it; those whose module is not there are left out."""
-    known = {**_OWN, **memory_subcommands.SUBCOMMANDS}
-    return {name: module for name, module in known.items() if find_spec(f"ms_tune.cli.{module}") is not None}
+# Sub-command: the module of this package that holds it, and the text with its one-line help.
+_SUBCOMMANDS = {
+    "diff": ("memory_diff", "memory.diff.summary"),
+    "export": ("memory_export", "memory.export.summary"),
+    "what-if": ("memory_what_if", "allocator.what-if.summary"),
+    "plan": ("memory_plan", "placement.plan.summary"),
+    "import-memlog": ("memory_import", "memlog.summary"),
+}
 
 
 class _MemoryParser(Parser):
@@ -39,8 +38,8 @@ class _MemoryParser(Parser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse types it
         arguments: Sequence[str] = args or ()
-        if arguments and arguments[0] in subcommands():
-            command = cast("Command", import_module(f"ms_tune.cli.{subcommands()[arguments[0]]}"))
+        if arguments and arguments[0] in _SUBCOMMANDS:
+            command = cast("Command", import_module(f"ms_tune.cli.{_SUBCOMMANDS[arguments[0]][0]}"))
             parsed = command.build_parser(self.language).parse_args(arguments[1:], namespace)
             parsed.command = command
             return parsed
@@ -76,8 +75,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
     parser.add_argument("--no-graph", action="store_true", help=parser.tr("memory.help.no-graph"))
     parser.add_common_arguments()
-    summaries = {name: f"memory.{name}.summary" for name in _OWN} | memory_subcommands.SUMMARIES
-    lines = [f"  {name:<22}{parser.tr(summaries[name])}" for name in subcommands()]
+    lines = [f"  {name:<22}{parser.tr(summary)}" for name, (_, summary) in _SUBCOMMANDS.items()]
     parser.epilog = "\n".join([f"{parser.tr('cli.title.commands')}:", *lines, "", parser.epilog or ""])
     return parser
 

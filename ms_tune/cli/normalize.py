@@ -11,7 +11,7 @@ from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import DEFAULT_VERSION
-from ms_tune.layers import Severity
+from ms_tune.layers.result import Severity
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.config.source import SourceFile
-    from ms_tune.layers import LayerPlan, Problem
     from ms_tune.layers.conversion.convert import Converted
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan, Problem
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
 

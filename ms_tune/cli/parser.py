@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ms_tune.errors import UsageError
 from ms_tune.render.console import usage_hint
@@ -13,6 +13,8 @@ from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from ms_tune.render.console import Console
 
 # argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
 _COMPLAINTS = (
@@ -29,6 +31,16 @@ _COMPLAINTS = (
     (re.compile(r"argument (?P<argument>.*?): (?P<detail>.*)", re.DOTALL), "cli.usage.value"),
     (re.compile(r"(?P<detail>.*)", re.DOTALL), "cli.usage.other"),
 )
+
+
+class Command(Protocol):
+    """What a module of this package provides."""
+
+    def build_parser(self, language: Language) -> Parser:
+        """The command's own parser."""
+
+    def run(self, arguments: argparse.Namespace, console: Console) -> int:
+        """Do the work; raise :class:`MsTuneError` on failure."""
 
 
 class Parser(argparse.ArgumentParser):

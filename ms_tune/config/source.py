@@ -21,7 +21,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 __all__ = [
@@ -33,12 +33,14 @@ __all__ = [
     "Position",
     "SourceFile",
     "Span",
+    "Values",
     "decode",
     "load_source",
     "parse_source",
 ]
 
 KeyPath: TypeAlias = tuple[str | int, ...]
+Values: TypeAlias = "Mapping[KeyPath, object]"  # by their places
 
 MAX_BYTES = 4 * 1024**2
 

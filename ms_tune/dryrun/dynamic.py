@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.config.model import Change, Sharding
+from ms_tune.dryrun.job import MindSpeedJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
-from ms_tune.dryrun.shrink.mindspeed import framework_job
+from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.pynative import trainer_job
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
@@ -24,7 +25,7 @@ from ms_tune.reference_model.sizes import check_devices, check_sizes
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ms_tune.config.model import TrainingConfig
     from ms_tune.config.source import SourceFile
@@ -38,6 +39,13 @@ _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYN
 # So few micro-batches are run as they are: leaving some out would save no time worth mentioning. Sharded weights are
 # gathered anew for each of them, which takes longer.
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
+_CONFIG_FILE = "config.yaml"
+# What reads, writes or waits, and what a run of a few steps has no use for.
+_SURROUNDINGS = (
+    *("training_config.load_checkpoint", "training_config.resume_training", "training_config.save_interval"),
+    *("training_config.eval_interval", "training_config.profile", "training_config.check_for_nan_in_grad"),
+    *("dataset_config.dataset_dir", "parallel_config.deterministic_mode"),
+)
 
 
 def prepare(
@@ -133,7 +141,7 @@ def _by_framework(
         model = msg("pynative.by-trainer", framework=framework.name)
         without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
     else:
-        job, files, changes = framework_job(source, run.changes, framework)
+        job, files, changes = _framework_job(source, run.changes, framework)
         model = msg("reference.by-framework", framework=framework.name)
         without = [msg("reference.not-included.data")]
     return replace(run, job=job, files=files, model=model, changes=changes, not_included=tuple(without))
@@ -156,3 +164,27 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
         return wanted, ()
     key, factor = job.batch_key
     return enough, (Change(key, wanted * factor, enough * factor),)
+
+
+def _framework_job(
+    source: SourceFile, changes: Iterable[Change], framework: Framework
+) -> tuple[MindSpeedJob, dict[str, str], tuple[Change, ...]]:
+    """A ``mindspeed-ms`` config as the framework will read it, for a run on synthetic tokens.
+
+    Args:
+        source: The user's config.
+        changes: What is not run as it says: layers, micro-batches.
+        framework: The installed library.
+
+    Returns:
+        The job, its files, and all that was changed.
+    """
+    config = ConfigCopy(source.data, source.path)
+    for change in changes:
+        config.set(change.key, change.after)
+    for key in _SURROUNDINGS:
+        if config.get(key):
+            config.remove(key)
+    config.set("training_config.training_iters", STEPS)
+    job = MindSpeedJob(framework.package, _CONFIG_FILE, STEPS)
+    return job, {_CONFIG_FILE: config.text()}, config.changes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.config.source import MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ms_tune.config.source import KeyPath, SourceFile, Span
     from ms_tune.config.spans import Change
@@ -24,12 +24,14 @@ class Context:
         dialect: Its dialect.
         options: What the checklist passes to the check's function.
         version: The framework version that is checked for.
+        refused: Whether a check of any other module finds an error in this config.
     """
 
     source: SourceFile
     dialect: Dialect
     options: Mapping[str, object]
     version: str = ""
+    refused: Callable[[], bool] = field(default=lambda: False, compare=False)
 
     def get(self, dotted: str, default: object = None) -> object:
         """The value at ``a.b.c``; a null counts as missing, as it does for the frameworks."""
@@ -52,6 +54,22 @@ class Context:
         if not isinstance(value, list):
             raise TypeError(option)
         return frozenset(map(str, value))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Asked:
+    """A context as a key of a cache for what several checks ask: the same for every check of one config and version."""
+
+    context: Context
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Asked):
+            return False
+        mine, its = self.context, other.context
+        return its.source is mine.source and (its.version, its.dialect) == (mine.version, mine.dialect)
+
+    def __hash__(self) -> int:
+        return id(self.context.source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from functools import lru_cache, partial
 from importlib import import_module
+from itertools import zip_longest
+from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.config.follow import BASE, with_bases
-from ms_tune.errors import ConfigError
+from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.frameworks.releases import default_release
-from ms_tune.lint.checklist import Function
+from ms_tune.lint.checklist import Function, built_in
 from ms_tune.lint.conditions import applies, violations
-from ms_tune.lint.context import Context
+from ms_tune.lint.context import Asked, Context
 from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording, dotted, last_key
 from ms_tune.lint.fix import propose, proved
-from ms_tune.lint.remedy import with_remedy
-from ms_tune.lint.versions import matches
 from ms_tune.texts import Language, lookup
 
 if TYPE_CHECKING:
@@ -26,8 +29,16 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Violation
 
     CheckFunction = Callable[[Context], Iterable[Violation]]
+    from collections.abc import Iterable
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.config.spans import Change
+    from ms_tune.lint.context import Violation
 
 _SHOWN = 60  # characters of a value in a message
+_REFUSALS = {"plan.refused", "net.refused"}
+_OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
+_TERM = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
 def lint(
@@ -81,12 +92,21 @@ def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> It
     if isinstance(check.test, Function):
         module = import_module(f"ms_tune.lint.checks.{check.test.module}")
         function = cast("CheckFunction", getattr(module, check.test.name))
-        context = Context(source, dialect, check.test.options, version)
+        context = Context(
+            source, dialect, check.test.options, version, partial(_refused, check.test.module, source, dialect, version)
+        )
         answers = with_remedy(check, context, function(context))
     else:
         answers = violations(source, check.test)
     for violation in answers:
         yield _finding(check, source, violation)
+
+
+def _refused(module: str, source: SourceFile, dialect: Dialect, version: str) -> bool:
+    """Whether a check that is not of this module finds an error."""
+    errors = [check for check in built_in(dialect) if check.severity is Severity.ERROR]
+    others = [check for check in errors if not (isinstance(check.test, Function) and check.test.module == module)]
+    return bool(lint(source, dialect, others, version))
 
 
 def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
@@ -157,3 +177,56 @@ def _broken(check: Check, source: SourceFile, error: Exception) -> Finding:
 def _shown(source: SourceFile, span: Span) -> str:
     text = " ".join(source.text[span.start : span.end].split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def with_remedy(check: Check, context: Context, violations: Iterable[Violation]) -> Iterator[Violation]:
+    """Violations of errors without a fix of their own, with the remedy if it changes the place that they are about.
+
+    It is never a safe fix: which of several values its author wanted, nobody but the author knows.
+    """
+    refusal = f"{check.test.module}.{check.test.name}" in _REFUSALS  # type: ignore[union-attr]  # the caller has looked
+    for violation in violations:
+        if check.severity is Severity.ERROR and not check.fixes and not violation.changes:
+            # What this place is about comes first: it names the fix.
+            changes = sorted(_remedy(Asked(context)), key=lambda one: not _touches(one.path, violation.path))
+            if changes and (refusal or _touches(changes[0].path, violation.path)):
+                yield replace(violation, changes=tuple(changes), safe=False)
+                continue
+        yield violation
+
+
+def _touches(one: KeyPath, other: KeyPath) -> bool:
+    length = min(len(one), len(other))
+    return length > 1 and one[:length] == other[:length]
+
+
+# One config is asked about by many checks.
+@lru_cache(maxsize=1)
+def _remedy(asked: Asked) -> tuple[Change, ...]:
+    from ms_tune.normalize.source import normalize_source, remedy_of  # noqa: PLC0415 - only for what is wrong
+
+    context = asked.context
+    try:
+        plan = normalize_source(context.source, context.version or None, hints=False)
+    except MsTuneError:
+        return ()
+    return remedy_of(context.source, plan) if plan.failure is not None else ()
+
+
+def matches(version: str, versions: str | None) -> bool:
+    """Whether a version such as ``1.9`` lies in a range such as ``>=1.7,<2``.
+
+    Raises:
+        ValueError: The range is not one.
+    """
+    if versions is None:
+        return True
+    terms = [_TERM.fullmatch(term) for term in versions.split(",")]
+    if not all(terms):
+        raise ValueError(versions)
+    return all(_OPERATORS[term[1]](_compare(version, term[2]), 0) for term in terms if term)
+
+
+def _compare(one: str, other: str) -> int:
+    pairs = zip_longest(map(int, one.split(".")), map(int, other.split(".")), fillvalue=0)
+    return next((-1 if left < right else 1 for left, right in pairs if left != right), 0)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers import Effect
 from ms_tune.layers.plans import MINDFORMERS, MINDSPEED_MS
+from ms_tune.layers.result import Effect
 from ms_tune.normalize.source import normalize_source
 from ms_tune.texts import msg
 from ms_tune.trace.recompute_log import PLACEMENT, LoggedRun, find_logs, read_lines, read_recompute_log
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.config.source import SourceFile
-    from ms_tune.layers import LayerPlan
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan
     from ms_tune.texts import Message
     from ms_tune.trace.recompute_log import RecomputeLog
 

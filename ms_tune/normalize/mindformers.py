@@ -17,8 +17,10 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import by_section
 from ms_tune.frameworks.models import UNKNOWN, Origin, model_of
 from ms_tune.frameworks.releases import release_for
-from ms_tune.layers import KEYS, Problem, RecomputeInputs, RecomputeValues, Severity, SwapValues, normalize
+from ms_tune.layers.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.plans import from_recompute_plan
+from ms_tune.layers.result import Problem, Severity
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.stage import StageLayer
 from ms_tune.normalize.pynative import normalize_source
 from ms_tune.reference_model.configs.pynative import expert_layers, read_parallelism, read_pynative
-from ms_tune.reference_model.modules import module_paths
 from ms_tune.reference_model.read import (
     FUSED_ADAMW,
     DynamicJob,
@@ -30,7 +29,7 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.config.model import TrainingConfig
+    from ms_tune.config.model import ModelShape, TrainingConfig
     from ms_tune.config.source import SourceFile
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
@@ -282,3 +281,33 @@ def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
 def _section(source: SourceFile, name: str) -> dict[Any, Any]:
     value = source.data.get(name)
     return value if isinstance(value, dict) else {}
+
+
+def module_paths(shape: ModelShape, *, experts: bool) -> tuple[str, ...]:
+    """Dotted paths of the modules in a layer, as the network's own cells are named.
+
+    Args:
+        shape: The sizes of the model.
+        experts: The layer has experts.
+    """
+    attention = ["linear_qkv", "core_attention", "linear_proj"]
+    if shape.latent:
+        attention += ["linear_kvb", "k_layernorm", "rotary"]
+        attention += ["q_layernorm", "linear_qb"] if shape.latent.query_rank else []
+    else:
+        attention += ["q_layernorm", "k_layernorm"] if shape.qk_norm else []
+        attention += ["rotary"] if shape.rotary else []
+    block = ["linear_fc1", "activation_func", "linear_fc2"]
+    if experts and shape.experts:
+        shared = ["shared_experts", *(f"shared_experts.{name}" for name in block)]
+        block = ["router", "experts", "experts.activation_func"]
+        block += shared if shape.experts.shared_ffn_hidden_size else []
+    norms = ["input_layernorm", "pre_mlp_layernorm"]
+    norms += ["post_self_attn_layernorm", "post_mlp_layernorm"] if shape.sandwich_norm else []
+    return (
+        *norms,
+        "self_attention",
+        *(f"self_attention.{name}" for name in attention),
+        "mlp",
+        *(f"mlp.{name}" for name in block),
+    )

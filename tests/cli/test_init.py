@@ -10,7 +10,7 @@ from ms_tune.cli.init import Template, templates
 from ms_tune.cli.main import main
 from ms_tune.config.source import load_source
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers import normalize
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.lint.discover import Target
 from ms_tune.lint.run import Job, check_file
 from ms_tune.lint.settings import Settings

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ms_tune.config.source import parse_source
-from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
-from ms_tune.layers.mindformers.inputs import KEYS, SwapValues
+from ms_tune.layers.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.layers.plans import MINDFORMERS, MINDSPEED_MS, NormalizedPlan, from_recompute_plan

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ms_tune.errors import UsageError
-from ms_tune.layers import Effect, RecomputeInputs, RecomputeValues, Severity, normalize
 from ms_tune.layers.conversion.convert import Converted, convert
 from ms_tune.layers.conversion.sapp import SappLists, parse_sapp
 from ms_tune.layers.conversion.sapp import plan_of as sapp_plan
-from ms_tune.layers.mindformers.inputs import SwapValues
+from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.layers.plans import (
@@ -25,6 +25,7 @@ from ms_tune.layers.plans import (
 )
 from ms_tune.layers.pynative.inputs import PynativeInputs
 from ms_tune.layers.pynative.plan import normalize_pynative
+from ms_tune.layers.result import Effect, Severity
 from ms_tune.texts import Language, render
 from tests.layers.plan_cases import essence, mindformers_plan, mindspeed_plan, plan_of, pynative_plan
 

@@ -9,10 +9,10 @@ import pytest
 
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.layers import Effect, Severity
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.layers.plans import MINDSPEED_MS, NormalizedPlan
+from ms_tune.layers.result import Effect, Severity
 from ms_tune.normalize.mindspeed_ms import normalize_source
 from ms_tune.texts import Language, render
 

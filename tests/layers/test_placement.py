@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.layers import RecomputeInputs, RecomputePlan, normalize
+from ms_tune.layers.mindformers.inputs import RecomputeInputs
+from ms_tune.layers.mindformers.plan import normalize
+
+if TYPE_CHECKING:
+    from ms_tune.layers.result import RecomputePlan
 
 
 def counts(plan: RecomputePlan) -> list[list[int]]:

@@ -10,12 +10,11 @@ import pytest
 
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.layers import Effect, Severity
 from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan
 from ms_tune.layers.pynative.inputs import PynativeInputs
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.pynative.plan import normalize_pynative
-from ms_tune.layers.result import SwapPlan
+from ms_tune.layers.result import Effect, Severity, SwapPlan
 from ms_tune.normalize.pynative import normalize_source
 from ms_tune.texts import Language, render
 

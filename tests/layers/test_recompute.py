@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.layers import ENDLESS_LOOP, Effect, RecomputeInputs, RecomputeValues, Severity, normalize
+from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues
+from ms_tune.layers.mindformers.plan import normalize
+from ms_tune.layers.result import ENDLESS_LOOP, Effect, Severity
 from ms_tune.texts import Language, render
 
 if TYPE_CHECKING:
-    from ms_tune.layers import RecomputePlan
+    from ms_tune.layers.result import RecomputePlan
 
 GUIDE = RecomputeInputs(
     layers=48, stages=5, offset=[[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]], interleave=True, interleave_num=2

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.layers import Effect, RecomputeInputs, RecomputeValues, SwapPlan, SwapValues, normalize
+from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.mindformers.trees import layer_lines
-from ms_tune.layers.result import Warned
+from ms_tune.layers.result import Effect, SwapPlan, Warned
 from ms_tune.layers.tree import layer_model
 
 if TYPE_CHECKING:
-    from ms_tune.layers import RecomputePlan
+    from ms_tune.layers.result import RecomputePlan
 
 LLAMA = RecomputeInputs(layers=4)  # the guide trains Llama2-7B with four layers on one stage
 OPERATORS = [

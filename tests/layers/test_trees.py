@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from ms_tune.frameworks.data import load
-from ms_tune.layers import RecomputeInputs, RecomputeValues, normalize
+from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.mindformers.trees import ahead_lines, find, find_unmatched, layer_lines, narrowed
 from ms_tune.layers.patterns import full_match, is_risky
 from ms_tune.layers.tree import LayerModel, Tree, expert_layers, layer_model

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers import ENDLESS_LOOP, Effect, RecomputeInputs, RecomputeValues, normalize
+from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues
+from ms_tune.layers.mindformers.plan import normalize
+from ms_tune.layers.result import ENDLESS_LOOP, Effect
 
 SMALL = RecomputeInputs(layers=8, stages=4)
 CHUNKS = RecomputeInputs(layers=8, stages=2, interleave=True, interleave_num=2)

@@ -12,8 +12,7 @@ from ms_tune.config.source import parse_source
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Check, built_in, read_checklist
-from ms_tune.lint.engine import lint
-from ms_tune.lint.versions import matches
+from ms_tune.lint.engine import lint, matches
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.lint.few import profile_for

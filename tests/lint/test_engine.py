@@ -15,9 +15,8 @@ from ms_tune.config.source import load_source, parse_source
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import Function, built_in, read_checklist
-from ms_tune.lint.engine import lint
+from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.finding import Severity, dotted
-from ms_tune.lint.versions import matches
 from ms_tune.texts import Language
 from tests.config.corpus import wheel_configs
 

@@ -17,9 +17,8 @@ from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Check, built_in
-from ms_tune.lint.engine import lint
+from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.fix import Fixed, apply_fixes
-from ms_tune.lint.versions import matches
 from tests.config.corpus import wheel_configs
 from tests.lint.few import few, profile_for
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.lint.versions import matches
+from ms_tune.lint.engine import matches
 
 
 @pytest.mark.parametrize(

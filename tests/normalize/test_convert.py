@@ -12,16 +12,16 @@ from ms_tune import api
 from ms_tune.config.source import SourceFile, parse_source
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.names import counterpart
-from ms_tune.layers import Effect, Severity
 from ms_tune.layers.conversion.names import topmost
 from ms_tune.layers.mindformers.trees import find
+from ms_tune.layers.result import Effect, Severity
 from ms_tune.texts import Language, render
 from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
 
 if TYPE_CHECKING:
-    from ms_tune.layers import LayerPlan
     from ms_tune.layers.conversion.convert import Converted
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan
 
 LLAMA = r"""
 run_mode: train

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.layers import RecomputeInputs
+from ms_tune.layers.mindformers.inputs import RecomputeInputs
 from ms_tune.normalize.mindformers import known_layers
 from tests.normalize.conversion_cases import source_of
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers import KEYS, normalize
+from ms_tune.layers.mindformers.inputs import KEYS
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.mindformers.trees import ahead_lines, find_failure, layer_lines
 from ms_tune.layers.plans import from_recompute_plan
 from ms_tune.normalize.against import Verdict, compare_plan

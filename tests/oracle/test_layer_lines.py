@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers import KEYS, RecomputeValues, SwapValues, normalize
+from ms_tune.layers.mindformers.inputs import KEYS, RecomputeValues, SwapValues
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.mindformers.trees import ahead_lines, find_failure, layer_lines
 from ms_tune.layers.tree import LayerModel, Tree, bare_model, layer_model
 from tests.oracle import layer_setting
@@ -20,7 +21,7 @@ from tests.oracle.cases import random_case
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.layers import RecomputeInputs
+    from ms_tune.layers.mindformers.inputs import RecomputeInputs
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "2500")) // 10  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))

@@ -16,7 +16,9 @@ from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers import KEYS, Effect, RecomputeInputs, RecomputeValues, normalize
+from ms_tune.layers.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues
+from ms_tune.layers.mindformers.plan import normalize
+from ms_tune.layers.result import Effect
 from ms_tune.normalize.mindformers import read_recompute
 from ms_tune.texts import Language, render
 from tests.oracle import layer_setting
@@ -25,7 +27,7 @@ from tests.oracle.cases import random_case
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.layers import LayerPlan, RecomputePlan
+    from ms_tune.layers.result import LayerPlan, RecomputePlan
     from tests.oracle.layer_setting import Outcome
 
 _MISSING = layer_setting.why_missing()

@@ -17,7 +17,7 @@ import pytest
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers import Effect
+from ms_tune.layers.result import Effect
 from ms_tune.normalize.mindformers import normalize_source
 from tests.oracle.framework import Framework, why_missing
 from tests.oracle.lint_cases import text_of
@@ -26,8 +26,8 @@ from tests.oracle.whole_cases import SEED, static_config
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.layers import LayerPlan
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "60"))  # of each release
 # What was asked of a layer (False) or of a part of it (True).

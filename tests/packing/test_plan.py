@@ -15,9 +15,8 @@ from ms_tune.packing.checker import Placed, faults_of
 from ms_tune.packing.engine import Engine, NumpyEngine
 from ms_tune.packing.exact import luby
 from ms_tune.packing.native import CompiledEngine, best_engine
-from ms_tune.packing.orders import portfolio
 from ms_tune.packing.placement import lives_of, lower_bound, most_live
-from ms_tune.packing.plan import Progress, plan
+from ms_tune.packing.plan import Progress, plan, portfolio
 from tests.packing.problems import (
     Row,
     cut,

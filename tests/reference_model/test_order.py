@@ -7,8 +7,7 @@ from itertools import accumulate
 
 import pytest
 
-from ms_tune.reference_model.schedule import Pass, passes
-from ms_tune.reference_model.transformer.order import dynamic_passes
+from ms_tune.reference_model.schedule import Pass, dynamic_passes, passes
 
 SIZES = [(stages, chunks, count) for stages in (2, 3, 4) for chunks in (2, 3) for count in range(1, 14)]
 

@@ -22,7 +22,7 @@ from ms_tune.dryrun.environment import simulation_environment
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.reference_model.job import ReferenceJob
-from ms_tune.reference_model.modules import module_paths
+from ms_tune.reference_model.pynative import module_paths
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.reference_model.configs import CASES

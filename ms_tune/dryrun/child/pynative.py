@@ -6,6 +6,7 @@ What is put in is a loader of samples in the place of the data set's, and a call
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,9 @@ import yaml
 from mindformers.pynative.callback import TrainerCallback
 from mindformers.pynative.trainer import Trainer
 from mindformers.pynative.trainer import utils as trainer_utils
+from mindspore import Parameter, Tensor, mint
 from mindspore.dataset import GeneratorDataset
 
-from ms_tune.dryrun.child.pynative_compat import leave_the_host_alone
 from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob, pynative_job_from_json
 from ms_tune.training_process import (
     begin_dynamic_graph,
@@ -30,10 +31,11 @@ from ms_tune.training_process import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from mindspore import Tensor
     from numpy.typing import NDArray
 
     from ms_tune.dryrun.job import Column
+
+_SMALL = 1 << 20  # bytes; step counts and the like keep their values
 
 
 class _StepReport(TrainerCallback):
@@ -53,7 +55,7 @@ def run(job_data: Mapping[str, object]) -> None:
     job = pynative_job_from_json(job_data)
     report("build")
     begin_dynamic_graph()
-    leave_the_host_alone()
+    _leave_the_host_alone()
     if not hasattr(trainer_utils, PYNATIVE_LOADER):
         message = (
             f"mindformers.pynative.trainer.utils has no {PYNATIVE_LOADER}: this release of MindFormers is not known"
@@ -112,3 +114,31 @@ def _on_the_device(tensors: Iterable[Any]) -> list[Tensor]:
     """Their local parts, but for what was moved to the host."""
     local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
     return [tensor for tensor in local if not str(tensor.device).startswith("CPU") and tensor.data_ptr()]
+
+
+def _leave_the_host_alone() -> None:
+    """Make parameters from tensors without bringing the tensors' values to the host.
+
+    ``AdamW._init_main_params`` (MindFormers 2.0 and 2.1, pynative/optimizer/adamw.py) makes a parameter of every float32 copy,
+    and MindSpore (2.10, ``Parameter._get_parameter_new_args``) reads the tensor's values into a NumPy array for it: a model
+    of 7 billion weights would need 28 GB on the host, and as much again for the moments that are made from the copies. On
+    the device nothing changes: the parameter has its memory there from the first operator that reads it.
+
+    On devices (``--real``) values count, and nothing is changed.
+    """
+    if "MS_SIMULATION_LEVEL" not in os.environ:
+        return
+    made_of = Parameter._get_parameter_new_args  # noqa: SLF001 - there is no other place
+
+    def without_values(data: Any, *rest: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as Parameter takes them
+        if isinstance(data, Tensor) and not data.has_init and _has_memory(data) and data.nbytes > _SMALL:
+            return Tensor, mint.empty(data.shape, dtype=data.dtype, device="CPU")
+        made: tuple[Any, ...] = made_of(data, *rest)
+        return made
+
+    Parameter._get_parameter_new_args = staticmethod(without_values)  # noqa: SLF001 - as above
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether a tensor has memory and its parameter is to have some: a model is first made without any."""
+    return not tensor.is_meta and mindspore.get_context("device_target") != "meta"

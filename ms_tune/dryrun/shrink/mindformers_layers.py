@@ -15,9 +15,10 @@ from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
-from ms_tune.layers import Effect, Severity, normalize
 from ms_tune.layers.conversion.convert import convert
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.plans import MINDFORMERS, from_recompute_plan
+from ms_tune.layers.result import Effect, Severity
 from ms_tune.layers.stage import Stage, StageLayer, resized, stage_of
 from ms_tune.layers.tree import expert_layers
 from ms_tune.normalize.mindformers import default_version, read_recompute

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers import Severity
-from ms_tune.lint.checks.asked import Asked
-from ms_tune.lint.context import Violation
+from ms_tune.layers.result import Severity
+from ms_tune.lint.context import Asked, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.config.source import KeyPath
-    from ms_tune.layers import Problem
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import Problem
     from ms_tune.lint.context import Context
 
 _DYNAMIC = ("2.0", "2.1")  # the releases whose dynamic graph is served
@@ -38,7 +37,7 @@ def refused(context: Context) -> Iterator[Violation]:
     """The framework raises while it loads the config or sets its layers, and no other check has an error to tell."""
     plan = _plan(context)
     # Without a plan the config does not tell all that is needed, or needs something that is not served.
-    if plan is None or plan.failure is None or _told(context):
+    if plan is None or plan.failure is None or context.refused():
         return
     failure = plan.failure
     error = f"{failure.exception}: {failure.text}" if failure.text else failure.exception
@@ -104,17 +103,3 @@ def _worked_out(asked: Asked) -> NormalizedPlan | None:
         return pynative.normalize_source(context.source, release)
     except MsTuneError:
         return None
-
-
-def _told(context: Context) -> bool:
-    """Whether any other check finds an error."""
-    from ms_tune.lint.checklist import Function, built_in  # noqa: PLC0415 - the engine calls the checks
-    from ms_tune.lint.engine import lint  # noqa: PLC0415 - as above
-    from ms_tune.lint.finding import Severity  # noqa: PLC0415 - as above
-
-    others = [
-        check
-        for check in built_in(context.dialect)
-        if check.severity is Severity.ERROR and not (isinstance(check.test, Function) and check.test.module == "net")
-    ]
-    return bool(lint(context.source, context.dialect, others, context.version or None))

@@ -8,18 +8,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import MsTuneError
-from ms_tune.layers import ENDLESS_LOOP, KEYS, Severity, normalize
+from ms_tune.layers.mindformers.inputs import KEYS
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.patterns import compile_segment, is_risky
+from ms_tune.layers.result import ENDLESS_LOOP, Severity
 from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, startup, swap
-from ms_tune.lint.checks.asked import Asked
-from ms_tune.lint.context import Violation
+from ms_tune.lint.context import Asked, Violation
 from ms_tune.normalize.mindformers import normalize_source, read_recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.config.source import KeyPath
-    from ms_tune.layers import Problem, RecomputePlan
+    from ms_tune.layers.result import Problem, RecomputePlan
     from ms_tune.lint.context import Context
 
 _SECTION = "recompute_config"

@@ -22,13 +22,13 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
-    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.config.source import KeyPath, SourceFile, Values
     from ms_tune.layers.plans import NormalizedPlan
 
     # What each layer of a config does, and the explicit form of every list that has another one.
-    Reading: TypeAlias = tuple[NormalizedPlan, Mapping[KeyPath, object]]
+    Reading: TypeAlias = tuple[NormalizedPlan, Values]
 
 _MODULES = {
     Dialect.MINDFORMERS: "mindformers",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.config.spans import same_data
-from ms_tune.layers import KEYS, normalize
+from ms_tune.layers.mindformers.inputs import KEYS
+from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.mindformers.recompute import is_patterns
 from ms_tune.layers.plans import from_recompute_plan
 from ms_tune.normalize.mindformers import read_recompute
@@ -13,16 +14,16 @@ from ms_tune.normalize.mindformers import read_recompute
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.config.source import KeyPath, SourceFile
-    from ms_tune.layers import Formative, RecomputeInputs, RecomputePlan
-    from ms_tune.layers.result import LayerIds
-    from ms_tune.normalize.explicit import Reading
+    from ms_tune.config.source import KeyPath, SourceFile, Values
+    from ms_tune.layers.mindformers.inputs import RecomputeInputs
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import Formative, LayerIds, RecomputePlan
 
 _OFFSET: KeyPath = ("model", "model_config", "offset")
 _SECTION = "recompute_config"
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> Reading:
+def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[NormalizedPlan, Values]:
     """What each layer does, and the lists that are not explicit yet: those of recompute, and ``offset``."""
     inputs = read_recompute(source, version, layers)
     plan = normalize(inputs)

@@ -15,13 +15,13 @@ from ms_tune.normalize.mindspeed_ms import normalize_source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath, SourceFile
-    from ms_tune.normalize.explicit import Reading
+    from ms_tune.config.source import KeyPath, SourceFile, Values
+    from ms_tune.layers.plans import NormalizedPlan
 
 _SECTION = "parallel_config"
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> Reading:  # noqa: ARG001 - one form for all dialects
+def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[NormalizedPlan, Values]:  # noqa: ARG001 - one form for all dialects
     """What each layer does, and the lists that are not explicit yet."""
     plan = normalize_source(source, version)
     wanted = {} if plan.failure is not None else dict(_wanted(source))

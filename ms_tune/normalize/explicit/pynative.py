@@ -13,14 +13,13 @@ from ms_tune.normalize.pynative import normalize_source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.config.source import KeyPath, SourceFile, Values
     from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.normalize.explicit import Reading
 
 _STAGES: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> Reading:
+def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[NormalizedPlan, Values]:
     """What each layer does, and the lists that are not explicit yet."""
     plan = normalize_source(source, version, layers)
     return plan, {} if plan.failure is not None else dict(_wanted(source, plan))

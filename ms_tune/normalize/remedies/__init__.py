@@ -18,16 +18,16 @@ from ms_tune.layers.result import FrameworkStop
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.config.source import KeyPath, SourceFile, Values
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.texts import Message
 
-    # New values by their place; MISSING takes the key away.
-    Proposal: TypeAlias = Mapping[KeyPath, object]
     Read: TypeAlias = Callable[[SourceFile], NormalizedPlan]
-    Propose: TypeAlias = Callable[[SourceFile, NormalizedPlan, int | None], Iterable[Proposal]]
+    Propose: TypeAlias = Callable[
+        [SourceFile, NormalizedPlan, int | None], Iterable[Values]
+    ]  # MISSING takes a key away
 
 _ROUNDS = 12  # refusals one after the other
 # What a proposal must not bring with it: the framework goes on, and the layers are no split of the model.
@@ -76,7 +76,7 @@ def find_remedy(source: SourceFile, plan: NormalizedPlan, read: Read, layers: in
     return ()
 
 
-def _proposals(propose: Propose, source: SourceFile, plan: NormalizedPlan, layers: int | None) -> list[Proposal]:
+def _proposals(propose: Propose, source: SourceFile, plan: NormalizedPlan, layers: int | None) -> list[Values]:
     """The proposals, up to where a value is too strange even for them: then there is no remedy, and that is no error."""
     found = []
     try:
@@ -113,7 +113,7 @@ def _outcome(source: SourceFile, read: Read) -> NormalizedPlan | None:
         return None
 
 
-def _with(source: SourceFile, proposal: Proposal) -> SourceFile:
+def _with(source: SourceFile, proposal: Values) -> SourceFile:
     """The config with other values; positions are still those of the text."""
     data: Any = source.data
     for path, value in proposal.items():

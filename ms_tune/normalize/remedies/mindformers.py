@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MISSING
-from ms_tune.layers import KEYS
 from ms_tune.layers.arrays import leaves, to_int32
+from ms_tune.layers.mindformers.inputs import KEYS
 from ms_tune.layers.mindformers.placement import place
 from ms_tune.layers.mindformers.recompute import Formatter, is_counts
 from ms_tune.layers.patterns import compile_segment
@@ -18,11 +18,10 @@ from ms_tune.normalize.mindformers import read_recompute
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.config.source import KeyPath, SourceFile
-    from ms_tune.layers import RecomputeInputs
+    from ms_tune.config.source import KeyPath, SourceFile, Values
+    from ms_tune.layers.mindformers.inputs import RecomputeInputs
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import Placement
-    from ms_tune.normalize.remedies import Proposal
 
 _MODEL = ("model", "model_config")
 _PIPELINE = ("parallel", "pipeline_config")
@@ -33,7 +32,7 @@ _CHUNK_KEYS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
 _ZERO_BUBBLE = 2  # chunks and, at least, stages
 
 
-def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Iterator[Proposal]:
+def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Iterator[Values]:
     """Values that may get the framework past the step at which it stops, the smallest change first."""
     inputs = read_recompute(source, plan.framework_version, layers, fewest=0)
     step = plan.problems[0].id.removesuffix("-rejected")
@@ -56,7 +55,7 @@ def _named(source: SourceFile, names: tuple[str, ...]) -> KeyPath:
     return (*_MODEL, next(found, names[0]))
 
 
-def _core(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Proposal]:
+def _core(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
     yield {(*_RECOMPUTE, "recompute_slice_activation"): False}
     if not inputs.zero_bubble:
         return
@@ -92,7 +91,7 @@ def _placed(source: SourceFile, inputs: RecomputeInputs) -> Placement | None:
     return None
 
 
-def _offset(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Proposal]:
+def _offset(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
     """The offset that is nearest to the one written: no cell empty, all layers in place."""
     chunks = inputs.interleave_num if inputs.interleave else 1
     more: dict[KeyPath, object] = {}
@@ -130,10 +129,10 @@ def _fill(counts: list[int], layers: int) -> None:
             counts[max(order, key=counts.__getitem__)] -= 1
 
 
-def _values(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Proposal]:
+def _values(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
     """Recompute values and swap settings in a form that is taken: one at a time, then all of them."""
     swap = ("swap_config",) if inputs.legacy else _MODEL
-    parts: list[Proposal] = [*_swap_parts(source, ("swap_config",))]
+    parts: list[Values] = [*_swap_parts(source, ("swap_config",))]
     if swap is _MODEL:
         if source.get(("swap_config", "swap")) is True:
             yield {("swap_config", "swap"): False}  # checks look at it, the model never does
@@ -158,7 +157,7 @@ def _of_key(
     placement: Placement | None,
     *,
     by_id: bool,
-) -> Iterator[Proposal]:
+) -> Iterator[Values]:
     path: KeyPath = (*_RECOMPUTE, key)
     by_id = by_id and not key.endswith("_exclude")
     every: object = list(range(inputs.placed_layers)) if by_id else True
@@ -243,7 +242,7 @@ def _whole(item: object) -> int | None:
         return None
 
 
-def _swap_parts(source: SourceFile, section: KeyPath) -> Iterator[Proposal]:
+def _swap_parts(source: SourceFile, section: KeyPath) -> Iterator[Values]:
     given = source.get(section)
     if not isinstance(given, dict):
         return

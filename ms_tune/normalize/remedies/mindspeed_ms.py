@@ -13,9 +13,8 @@ from ms_tune.normalize.literals import literal_list
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.config.source import KeyPath, SourceFile, Values
     from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.normalize.remedies import Proposal
 
 _PARALLEL = "parallel_config"
 _MODEL = "model_config"
@@ -34,7 +33,7 @@ _MOST = 10_000
 _GUIDE = "_list"  # what the names of the tuning guide have more than the keys
 
 
-def propose(source: SourceFile, plan: NormalizedPlan, _: int | None) -> Iterator[Proposal]:
+def propose(source: SourceFile, plan: NormalizedPlan, _: int | None) -> Iterator[Values]:
     """Values that may get the framework past the step at which it stops, the smallest change first."""
     step = plan.problems[0].id.removesuffix("-rejected")
     if step == "load":
@@ -54,7 +53,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _load(source: SourceFile) -> Iterator[Proposal]:  # noqa: C901 - one setting after the other
+def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
     """Types that are others, choices that are none, and keys that are unknown."""
     parallel, model = _sections(source)
     for key in ("tensor_model_parallel_size", _STAGES):
@@ -82,7 +81,7 @@ def _load(source: SourceFile) -> Iterator[Proposal]:  # noqa: C901 - one setting
     yield from _lists(source, parallel)
 
 
-def _lists(source: SourceFile, parallel: dict[str, Any]) -> Iterator[Proposal]:
+def _lists(source: SourceFile, parallel: dict[str, Any]) -> Iterator[Values]:
     section = parallel.get("recompute_config")
     if "num_layer_list" in parallel:
         yield {(_PARALLEL, "num_layer_list"): MISSING}
@@ -118,7 +117,7 @@ def _layout(source: SourceFile) -> tuple[int, int, int]:
     return model["num_layers"], rows, stages
 
 
-def _placement(source: SourceFile) -> Iterator[Proposal]:
+def _placement(source: SourceFile) -> Iterator[Values]:
     parallel, model = _sections(source)
     for key in _OTHERS:
         if model.get(key):
@@ -155,7 +154,7 @@ def _fitted(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa: 
     return [flat[start : start + columns] for start in range(0, len(flat), columns)]
 
 
-def _values(source: SourceFile) -> Iterator[Proposal]:  # noqa: C901, PLR0912 - one way to write them after the other
+def _values(source: SourceFile) -> Iterator[Values]:  # noqa: C901, PLR0912 - one way to write them after the other
     """Lists of the right shape, each count between 0 and what is left of the cell; or none at all."""
     parallel, model = _sections(source)
     if not _is_count(model.get("num_layers")) or not _is_count(parallel.get(_STAGES, 1)):
@@ -176,7 +175,7 @@ def _values(source: SourceFile) -> Iterator[Proposal]:  # noqa: C901, PLR0912 - 
             listed: KeyPath = (*_LISTS, kind)
             given[listed] = section[kind]
     used = [[0] * columns for _ in counts]
-    fitted: Proposal = {}
+    fitted: Values = {}
     for path, value in given.items():
         rows = [
             [max(0, min(item, limit - taken)) for item, limit, taken in zip(row, limits, full, strict=True)]

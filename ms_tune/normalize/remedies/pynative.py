@@ -15,9 +15,8 @@ from ms_tune.normalize.pynative import normalize_source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.config.source import KeyPath, SourceFile, Values
     from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.normalize.remedies import Proposal
 
 _SECTIONS = ("recompute", "recompute_comm", "swap")
 _SPEC = re.compile(r"\s*(\d+)\s*(?:[-:~]\s*(\d+)\s*)?")
@@ -31,7 +30,7 @@ _KEYS = {
 }
 
 
-def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Iterator[Proposal]:
+def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Iterator[Values]:
     """Values that may get the framework past the step at which it stops, the smallest change first."""
     counts = _counts(source, plan.framework_version, layers)
     step = plan.problems[0].id.removesuffix("-rejected")
@@ -63,7 +62,7 @@ def _section(source: SourceFile, name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _load(source: SourceFile) -> Iterator[Proposal]:  # noqa: C901 - one setting after the other
+def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
     """Keys that are unknown, sections that are none, and types that are others."""
     for name in (*_SECTIONS, "parallelism"):
         if name in source.data and not isinstance(source.data[name], dict):
@@ -106,7 +105,7 @@ def _load(source: SourceFile) -> Iterator[Proposal]:  # noqa: C901 - one setting
     yield {("parallelism", _STAGES): "auto"}
 
 
-def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[Proposal]:
+def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[Values]:
     """Stages that there can be, and for each a range of layers for each of its chunks."""
     section = _section(source, "parallelism")
     stages, chunks = section.get("pipeline_parallel", 1), section.get(_CHUNKS, 1)
@@ -134,7 +133,7 @@ def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[P
     yield {("parallelism", _STAGES): [",".join(texts[stage::stages]) for stage in range(stages)]}
 
 
-def _values(source: SourceFile, version: str, total: int) -> Iterator[Proposal]:
+def _values(source: SourceFile, version: str, total: int) -> Iterator[Values]:
     recompute, comm, swap = (_section(source, name) for name in _SECTIONS)
     mode = recompute.get("mode", "None")
     if recompute.get("full_recompute_layer") is not None:
@@ -160,9 +159,9 @@ def _values(source: SourceFile, version: str, total: int) -> Iterator[Proposal]:
         yield from _swap(source, swap, total)
 
 
-def _swap(source: SourceFile, swap: dict[str, Any], total: int) -> Iterator[Proposal]:
+def _swap(source: SourceFile, swap: dict[str, Any], total: int) -> Iterator[Values]:
     prefetch = swap.get("default_prefetch", 1)
-    off: Proposal = {("swap", "enable"): False}
+    off: Values = {("swap", "enable"): False}
     if total == 1 or _section(source, "parallelism").get("pipeline_parallel", 1) > 1:
         yield off
         return
@@ -197,7 +196,7 @@ def _is_pattern(value: object) -> bool:
         return False
 
 
-def _modules(path: KeyPath, value: object, total: int) -> Iterator[Proposal]:
+def _modules(path: KeyPath, value: object, total: int) -> Iterator[Values]:
     every = write_specs(range(total))
     if isinstance(value, (str, list)):
         names = [value] if isinstance(value, str) else value
@@ -211,7 +210,7 @@ def _modules(path: KeyPath, value: object, total: int) -> Iterator[Proposal]:
             yield _specs((*path, name), specs, total)
 
 
-def _specs(path: KeyPath, value: object, total: int) -> Proposal:
+def _specs(path: KeyPath, value: object, total: int) -> Values:
     """The layers that are meant and that there are, in order."""
     items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     layers: set[int] = set()

@@ -11,11 +11,10 @@ from mindspore.mint import distributed
 from mindspore.ops.composite import GradOperation
 
 from ms_tune.config.model import Sharding
-from ms_tune.reference_model.schedule import passes
+from ms_tune.reference_model.schedule import dynamic_passes, passes
 
 from .network import ChunkNetwork
 from .optimizer import WholeWeights
-from .order import dynamic_passes
 from .sharded_state import ShardedWeights
 from .sharding import Sharder
 

@@ -9,8 +9,8 @@ from ms_tune.texts import render
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.layers import LayerPlan, Problem
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan, Problem
     from ms_tune.texts import Language
 
 _VERSION = 1
