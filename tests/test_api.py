@@ -21,11 +21,7 @@ from tests.sources import modules
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "python-api.md"
 RUN = Path(__file__).parent / "data" / "memory_tracker" / "asc2"
-FUNCTIONS = [
-    function
-    for name, function in vars(api).items()
-    if inspect.isfunction(function) and function.__module__ == api.__name__ and not name.startswith("_")
-]
+FUNCTIONS = [function for function in vars(api).values() if inspect.isfunction(function)]
 
 
 @pytest.fixture
@@ -78,7 +74,8 @@ def test_what_the_package_does_not_have() -> None:
 def test_importing_it_imports_no_engine() -> None:
     code = "import sys; from ms_tune import api; print(*sorted(m for m in sys.modules if m.startswith('ms_tune')))"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
-    assert done.stdout.split() == ["ms_tune", "ms_tune.api", "ms_tune.version"]
+    found = [name for name in done.stdout.split() if not name.startswith("ms_tune.api._")]
+    assert found == ["ms_tune", "ms_tune.api", "ms_tune.version"]
 
 
 def test_a_program_of_ten_lines(folder: Path) -> None:

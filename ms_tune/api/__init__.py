@@ -1,0 +1,45 @@
+"""ms-tune for Python programs: what the command line itself calls.
+
+::
+
+    from ms_tune import LintRequest, api
+
+    report = api.lint("train.yaml", request=LintRequest(framework_version="1.8"))
+    for finding in report.findings:
+        print(finding.span.line, finding.id)
+
+Arguments and results are frozen dataclasses, and every failure that a user can do something about is a
+:class:`~ms_tune.errors.MsTuneError`. Nothing is printed; nothing is written unless the request says so. The engines are
+imported when they are called, so that importing this module costs nothing.
+"""
+
+from ms_tune.api._dryrun import check_machine, compare_real, dryrun, job_report, request_like, run_command, sweep
+from ms_tune.api._lint import course, lint, rules, write_baseline
+from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
+from ms_tune.api._normalize import against, convert, convert_sapp, explicit, from_sapp, merge_sapp, normalize
+
+__all__ = [
+    "against",
+    "check_machine",
+    "compare_real",
+    "convert",
+    "convert_sapp",
+    "course",
+    "dryrun",
+    "explicit",
+    "from_sapp",
+    "job_report",
+    "lint",
+    "memory",
+    "memory_diff",
+    "memory_import",
+    "memory_plan",
+    "memory_what_if",
+    "merge_sapp",
+    "normalize",
+    "request_like",
+    "rules",
+    "run_command",
+    "sweep",
+    "write_baseline",
+]

@@ -1,0 +1,166 @@
+"""Simulated runs and what comes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.dryrun.check import Check
+    from ms_tune.dryrun.full_report import JobReport
+    from ms_tune.dryrun.request import CommandRequest, DryrunRequest
+    from ms_tune.dryrun.result import CommandResult, DryrunResult, RealComparison, SweepResult
+    from ms_tune.dryrun.task import Observer
+
+
+def dryrun(
+    config: str | Path | None = None, *, request: DryrunRequest | None = None, observer: Observer | None = None
+) -> DryrunResult:
+    """Simulate the stages of a training job and judge whether each fits. Needs the extra ``dryrun``.
+
+    Args:
+        config: The config; None for that of the request, or else the packaged default.
+        request: What to simulate.
+        observer: Told what is going on.
+
+    Raises:
+        ConfigError: The config is wrong.
+        UnsupportedError: This machine, or the model, is not served.
+        MissingExtraError: MindSpore, or the config's framework, is not installed.
+        RunError: A simulated process failed.
+
+    Example::
+
+        result = api.dryrun("train.yaml", request=DryrunRequest(layers=2, device_bytes=32 * 2**30))
+        print(result.worst.judged_bytes, result.verdict.value)
+    """
+    from dataclasses import replace  # noqa: PLC0415 - start-up time
+
+    from ms_tune.dryrun import run  # noqa: PLC0415 - as above
+    from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - as above
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
+
+    request = request or DryrunRequest()
+    return run.dryrun(request if config is None else replace(request, config=Path(config)), observer or Observer())
+
+
+def sweep(request: DryrunRequest, sweeps: Sequence[str], *, observer: Observer | None = None) -> SweepResult:
+    """Simulate variants of a job, all of them in one go; one that fails has its error in its place.
+
+    Args:
+        request: What all variants share.
+        sweeps: Values to try, ``path=a,b``; of several sweeps every combination is tried.
+        observer: Told what is going on.
+
+    Raises:
+        MsTuneError: No variant could be run, or this machine is at fault; as :func:`dryrun` says.
+
+    Example::
+
+        result = api.sweep(DryrunRequest(Path("train.yaml")), ["recompute_config.recompute=True,False"])
+        best = min(result.variants, key=lambda one: one.result.worst.judged_bytes if one.result else 2**60)
+    """
+    from ms_tune.dryrun import run  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun.settings import variants  # noqa: PLC0415 - as above
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
+
+    return run.sweep(variants(request, sweeps), observer or Observer())
+
+
+def run_command(request: CommandRequest, *, observer: Observer | None = None) -> CommandResult:
+    """Run a training program of the user's own in simulation, and judge what it allocates.
+
+    Args:
+        request: The program and how to run it.
+        observer: Told what is going on.
+
+    Raises:
+        MsTuneError: As :func:`dryrun` says.
+
+    Example::
+
+        result = api.run_command(CommandRequest(("python", "train.py")))
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune dryrun", "dryrun", "numpy")
+    from ms_tune.dryrun import command  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
+
+    return command.run_command(request, observer or Observer())
+
+
+def check_machine() -> Check:
+    """Whether this machine can simulate, and with what.
+
+    Example::
+
+        problem = api.check_machine().problem
+    """
+    from ms_tune.dryrun import check  # noqa: PLC0415 - start-up time
+
+    return check.check_machine()
+
+
+def compare_real(simulated: str | Path, real: str | Path) -> RealComparison:
+    """A simulated run beside a real one, rank by rank.
+
+    Args:
+        simulated: A folder that :func:`dryrun` left, or any trace.
+        real: The trace of a run on devices.
+
+    Raises:
+        TraceError: One of them holds no trace, or they have no rank in common.
+        MissingExtraError: The extra ``report`` is not installed.
+
+    Example::
+
+        ranks = api.compare_real("ms-tune-run/", "real-run/").ranks
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune dryrun --compare-real", "report", "numpy")
+    from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
+
+    return compare.compare_real(Path(simulated), Path(real))
+
+
+def request_like(real: str | Path, request: DryrunRequest) -> DryrunRequest:
+    """The request with what it leaves out taken from a run on devices, so that the two can be compared.
+
+    Args:
+        real: The folder of the run, with its config and its traces.
+        request: What else to simulate.
+
+    Raises:
+        UsageError: The folder keeps no config.
+        TraceError: It holds no trace.
+
+    Example::
+
+        result = api.dryrun(request=api.request_like("real-run/", DryrunRequest()))
+    """
+    from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
+
+    return compare.request_like(Path(real), request)
+
+
+def job_report(result: DryrunResult | CommandResult, *, most: int = 12) -> JobReport:
+    """A finished job's ranks analysed as :func:`memory` does, the worst first.
+
+    Args:
+        result: A job that left traces.
+        most: Ranks to look at.
+
+    Raises:
+        TraceError: A trace cannot be read any more.
+
+    Example::
+
+        findings = api.job_report(api.dryrun("train.yaml")).memory.all_findings
+    """
+    from ms_tune.dryrun import full_report  # noqa: PLC0415 - start-up time
+
+    return full_report.job_report(result, most)

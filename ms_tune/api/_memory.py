@@ -1,0 +1,156 @@
+"""Where the memory of a run went, and what it could be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ms_tune.memory.comparison import Comparison
+    from ms_tune.memory.plan import MemLogAnalysis, PlanReport
+    from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
+    from ms_tune.memory.result import MemoryReport
+    from ms_tune.memory.what_if import WhatIfReport
+    from ms_tune.packing.plan import Progress
+    from ms_tune.texts import Message
+
+
+def memory(
+    run: str | Path,
+    *,
+    request: MemoryRequest | None = None,
+    on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
+) -> MemoryReport:
+    """Where the memory of a run went, from the files that its memory tracker wrote.
+
+    Args:
+        run: A ``memory_block.csv``, its folder, or a folder of ranks.
+        request: Which ranks to look at, and how closely.
+        on_bytes: Told the bytes read so far, and the bytes of all files.
+
+    Raises:
+        TraceError: There is no trace, or it cannot be read.
+        MissingExtraError: The extra ``report`` is not installed.
+
+    Example::
+
+        worst = api.memory("run/").worst
+        print(worst.curve.peak_bytes, {content.value: size for content, size in worst.peak.contents.items()})
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory", "report", "numpy")
+    from ms_tune.memory.report import analyse  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
+
+    return analyse(Path(run), request or MemoryRequest(), on_bytes)
+
+
+def memory_diff(before: MemoryReport, after: MemoryReport) -> Comparison:
+    """What two runs have, one more than the other.
+
+    Args:
+        before: What :func:`memory` says about the first.
+        after: What it says about the second.
+
+    Example::
+
+        changes = api.memory_diff(api.memory("run-1/"), api.memory("run-2/")).ranks[0].changes
+    """
+    from ms_tune.memory.comparison import compare  # noqa: PLC0415 - start-up time
+
+    return compare(before, after)
+
+
+def memory_what_if(
+    run: str | Path,
+    *,
+    request: WhatIfRequest | None = None,
+    on_progress: Callable[[Message, float], None] = lambda _what, _share: None,
+) -> WhatIfReport:
+    """What a run's allocations would have taken of the device under other settings of MindSpore's pool.
+
+    Args:
+        run: A ``memory_block.csv``, its folder, or a folder above it.
+        request: The rank, and what else to replay: less blocks, shared out or recomputed.
+        on_progress: Told what is being done, and how much of it.
+
+    Raises:
+        TraceError: There is no trace, or it cannot be read.
+        UsageError: There is no such rank, or nothing of what is to be left out.
+
+    Example::
+
+        best = api.memory_what_if("run/", request=WhatIfRequest(max_memory=32 * 2**30)).result.best
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory what-if", "report", "numpy")
+    from ms_tune.memory.request import WhatIfRequest  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.what_if import replayed  # noqa: PLC0415 - as above
+
+    return replayed(Path(run), request or WhatIfRequest(), on_progress)
+
+
+def memory_plan(
+    run: str | Path,
+    *,
+    request: PlanRequest | None = None,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> PlanReport:
+    """How low the blocks of a run, or of a placement problem, could lie; the plan is checked independently.
+
+    Args:
+        run: A trace, or a CSV file of blocks.
+        request: The rank, the capacity and the time limit.
+        on_progress: Told how far the planner is.
+
+    Raises:
+        TraceError: There is no trace, or the file cannot be read.
+        UsageError: There is no such rank.
+
+    Example::
+
+        report = api.memory_plan("run/", request=PlanRequest(seconds=5))
+        print(report.plan.height, report.plan.lower_bound, report.valid)
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory plan", "report", "numpy")
+    from ms_tune.memory.plan import planned  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
+
+    return planned(Path(run), request or PlanRequest(), on_progress)
+
+
+def memory_import(
+    file: str | Path,
+    *,
+    request: PlanRequest | None = None,
+    npu: bool = False,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> MemLogAnalysis:
+    """What STAlloc's analysis says about a trace that STAlloc recorded, and how low its blocks could lie.
+
+    Args:
+        file: The trace.
+        request: How to plan.
+        npu: Whether torch_npu recorded it, which pads every block.
+        on_progress: Told how far the planner is.
+
+    Raises:
+        TraceError: The file cannot be read.
+
+    Example::
+
+        peak = api.memory_import("memlog.txt").report.peak
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory import-memlog", "report", "numpy")
+    from ms_tune.memory.plan import analysed  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
+
+    return analysed(Path(file), request or PlanRequest(), on_progress, npu=npu)

@@ -1,0 +1,194 @@
+"""What every layer does, written out, compared and converted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ms_tune.config.source import SourceFile
+    from ms_tune.layers.conversion.convert import Converted
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.normalize.against import Compared
+    from ms_tune.normalize.explicit import Explicit
+    from ms_tune.normalize.sapp import Merged
+
+
+def normalize(
+    config: str | Path | SourceFile, *, framework_version: str | None = None, layers: int | None = None
+) -> NormalizedPlan:
+    """What every layer of a config recomputes and swaps, as its framework decides it.
+
+    Args:
+        config: The file, or its parsed text.
+        framework_version: The release whose rules hold; None for the installed one, or else the default.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: The file cannot be read, or is of no dialect that is served.
+        UsageError: The release is not served.
+
+    Example::
+
+        plan = api.normalize("train.yaml", framework_version="1.9")
+        in_full = [layer.layer for layer in plan.layers if layer.recompute is Effect.FULL]
+    """
+    from ms_tune.normalize.source import normalize_source  # noqa: PLC0415 - start-up time
+
+    return normalize_source(_source(config), framework_version, layers)
+
+
+def against(
+    config: str | Path | SourceFile, *logs: str | Path, framework_version: str | None = None, layers: int | None = None
+) -> Compared:
+    """Whether a job did what a config says: its logs beside the plan, layer by layer.
+
+    Args:
+        config: The file, or its parsed text.
+        logs: Logs of its ranks (``worker_0.log``, ``info.log``), or folders of them.
+        framework_version: As for :func:`normalize`.
+        layers: As for :func:`normalize`.
+
+    Raises:
+        ConfigError: As for :func:`normalize`.
+        TraceError: A log cannot be read, or none says anything about layers.
+        UnsupportedError: The config's framework does not log what it sets.
+
+    Example::
+
+        compared = api.against("train.yaml", "output/msrun_log")
+        if compared.verdict is Verdict.DIFFERS:
+            print(compared.differences[0], *compared.why)
+    """
+    from ms_tune.normalize.against import compare  # noqa: PLC0415 - start-up time
+
+    return compare(_source(config), list(map(Path, logs)), framework_version, layers)
+
+
+def explicit(
+    config: str | Path | SourceFile, *, framework_version: str | None = None, layers: int | None = None
+) -> Explicit:
+    """A config with its lists of layers in their explicit form. The file stays as it is.
+
+    Args:
+        config: The file, or its parsed text.
+        framework_version: As for :func:`normalize`.
+        layers: As for :func:`normalize`.
+
+    Raises:
+        ConfigError: A value stands where it cannot be changed alone.
+        UsageError: The framework does not get through the config, or the result would not mean the same.
+
+    Example::
+
+        Path("explicit.yaml").write_text(api.explicit("train.yaml").text)
+    """
+    from ms_tune.normalize import explicit as engine  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.source import dialect_of  # noqa: PLC0415 - as above
+
+    source = _source(config)
+    return engine.explicit(source, dialect_of(source), framework_version, layers)
+
+
+def from_sapp(text: str, *, layers: int, stages: int, chunks: int = 1) -> NormalizedPlan:
+    """The plan that the lists printed by the pipeline tool SAPP stand for.
+
+    Args:
+        text: What SAPP printed.
+        layers: The model's layers.
+        stages: Its pipeline stages.
+        chunks: Its chunks, of which each stage has a part of the layers.
+
+    Raises:
+        UsageError: The text holds no such lists, or they do not fit the sizes.
+
+    Example::
+
+        plan = api.from_sapp(Path("sapp.txt").read_text(), layers=48, stages=4)
+    """
+    from ms_tune.layers.conversion import sapp  # noqa: PLC0415 - start-up time
+
+    return sapp.plan_of(sapp.parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
+
+
+def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 1) -> Converted:
+    """The settings of a dialect that the lists printed by SAPP come to.
+
+    Args:
+        text: As for :func:`from_sapp`.
+        to: As for :func:`convert`.
+        layers: As for :func:`from_sapp`.
+        stages: As for :func:`from_sapp`.
+        chunks: As for :func:`from_sapp`.
+
+    Raises:
+        UsageError: The text holds no such lists, they do not fit the sizes, or there is no such dialect or release.
+
+    Example::
+
+        settings = api.convert_sapp(Path("sapp.txt").read_text(), "mindspeed-ms", layers=48, stages=4).values
+    """
+    from ms_tune.layers.conversion.sapp import parse_sapp  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import sapp as engine  # noqa: PLC0415 - as above
+    from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
+
+    return engine.convert_sapp(parse_sapp(text), engine.Sizes(layers, stages, chunks), target_of(to))
+
+
+def merge_sapp(
+    text: str, config: str | Path | SourceFile, *, framework_version: str | None = None, layers: int | None = None
+) -> Merged:
+    """A config with the lists printed by SAPP in it. The file stays as it is.
+
+    Args:
+        text: As for :func:`from_sapp`.
+        config: The file, or its parsed text; the sizes are its own.
+        framework_version: As for :func:`normalize`.
+        layers: As for :func:`normalize`.
+
+    Raises:
+        ConfigError: The config cannot be read, or a value stands where it cannot be changed alone.
+        UsageError: The lists do not fit the config, or the framework does not get through the result.
+
+    Example::
+
+        merged = api.merge_sapp(Path("sapp.txt").read_text(), "train.yaml")
+        Path("planned.yaml").write_text(merged.text)
+    """
+    from ms_tune.layers.conversion.sapp import parse_sapp  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import sapp as engine  # noqa: PLC0415 - as above
+
+    return engine.merge(_source(config), parse_sapp(text), framework_version, layers)
+
+
+def convert(
+    config: str | Path | SourceFile, to: str, *, framework_version: str | None = None, layers: int | None = None
+) -> Converted:
+    """The settings that do the same in another dialect; what cannot be said there is among ``problems``.
+
+    Operators get the names of the target's model, and the settings are read back by the target's own rules: where a
+    layer would not do what it does now, a problem says so.
+
+    Args:
+        config: The file, or its parsed text.
+        to: The other dialect, with ``@RELEASE`` behind it for another release than the default.
+        framework_version: As for :func:`normalize`.
+        layers: As for :func:`normalize`.
+
+    Raises:
+        ConfigError: The file cannot be read, or is of no dialect that is served.
+        UsageError: There is no such dialect, or a release is not served.
+
+    Example::
+
+        settings = api.convert("train.yaml", "mindformers-pynative@2.0").values
+    """
+    from ms_tune.normalize import convert as engine  # noqa: PLC0415 - start-up time
+
+    return engine.convert_source(_source(config), engine.target_of(to), framework_version, layers)
+
+
+def _source(config: str | Path | SourceFile) -> SourceFile:
+    from ms_tune.config.source import load_source  # noqa: PLC0415 - start-up time
+
+    return load_source(Path(config)) if isinstance(config, (str, Path)) else config
