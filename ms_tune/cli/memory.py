@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import ReadingProgress, new_file, written
+from ms_tune.cli.memory_inputs import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
@@ -90,8 +90,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.html:
         need("ms-tune memory --html", "report", "jinja2")
     request = MemoryRequest(frozenset(arguments.rank), arguments.device_memory, with_graph=not arguments.no_graph)
-    with ReadingProgress(console) as progress:
-        report = api.memory(arguments.path, request=request, on_bytes=progress.show)
+    with ProgressLine(console, LONG) as progress:
+        report = api.memory(arguments.path, request=request, on_bytes=progress.read)
     _write_files(report, arguments, console)
     _show(report, arguments, console)
     bad = any(finding.check.severity.value == "error" for finding in report.all_findings)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import ReadingProgress, new_file, written
+from ms_tune.cli.memory_inputs import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need
@@ -45,9 +45,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.render.memory import text as memory_text  # noqa: PLC0415
 
     request = MemoryRequest(frozenset(arguments.rank), with_graph=bool(arguments.html))
-    with ReadingProgress(console) as progress:
-        before = api.memory(arguments.before, request=request, on_bytes=progress.show)
-        after = api.memory(arguments.after, request=request, on_bytes=progress.show)
+    with ProgressLine(console, LONG) as progress:
+        before = api.memory(arguments.before, request=request, on_bytes=progress.read)
+        after = api.memory(arguments.after, request=request, on_bytes=progress.read)
     comparison = api.memory_diff(before, after)
     if arguments.html:
         need("ms-tune memory diff --html", "report", "jinja2")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import ReadingProgress, new_file, written
+from ms_tune.cli.memory_inputs import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
@@ -43,8 +43,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         new_file(path, force=arguments.force)
     need("ms-tune memory export", "report", "numpy")
     request = MemoryRequest(frozenset(arguments.rank))
-    with ReadingProgress(console) as progress:
-        report = api.memory(arguments.path, request=request, on_bytes=progress.show)
+    with ProgressLine(console, LONG) as progress:
+        report = api.memory(arguments.path, request=request, on_bytes=progress.read)
     if arguments.perfetto:
         from ms_tune.render.memory.perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
 

@@ -1,4 +1,4 @@
-"""What ``ms-tune memory`` and its sub-commands share: progress while files are read, and care when files are written."""
+"""What ``ms-tune memory`` and its sub-commands share: a line that shows progress, and care when files are written."""
 
 from __future__ import annotations
 
@@ -18,18 +18,40 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ms_tune.render.console import Console
+    from ms_tune.texts import Message
 
-_LONG = 1.0  # seconds before there is a progress bar
-_BAR = 30
+LONG = 1.0  # seconds before there is a line that shows how far the reading is
+_EVERY = 0.1  # seconds between two looks of a progress line
 
 
-class ReadingProgress(AbstractContextManager["ReadingProgress"]):
-    """A bar on standard error, on a terminal only, while long files are read."""
+class ProgressLine(AbstractContextManager["ProgressLine"]):
+    """One line on standard error that is rewritten on a terminal; elsewhere nothing is shown.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: Says the texts.
+        delay: Seconds before anything is shown: short work needs no line.
+    """
+
+    def __init__(self, console: Console, delay: float = 0.0) -> None:
         self._console = console
-        self._begin = time.monotonic()
+        self._live = sys.stderr.isatty()
         self._shown = False
+        self._next = time.monotonic() + delay
+
+    def show(self, message: Message, share: float) -> None:
+        """Show how much of something is done."""
+        now = time.monotonic()
+        if not self._live or now < self._next:
+            return
+        self._next = now + _EVERY
+        filled = round(max(0.0, min(share, 1.0)) * 20)
+        sys.stderr.write(f"\r\033[K{self._console.say(message)} [{'#' * filled}{'.' * (20 - filled)}] {share:4.0%}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def read(self, done: int, total: int) -> None:
+        """Show that so many bytes of so many are read."""
+        self.show(msg("memory.progress", done=done // MIB, total=total // MIB), done / max(total, 1))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -37,16 +59,6 @@ class ReadingProgress(AbstractContextManager["ReadingProgress"]):
         if self._shown:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
-
-    def show(self, done: int, total: int) -> None:
-        """So many bytes of so many are read."""
-        if not sys.stderr.isatty() or time.monotonic() - self._begin < _LONG:
-            return
-        self._shown = True
-        filled = min(_BAR, done * _BAR // max(total, 1))
-        text = self._console.text("memory.progress", done=done // MIB, total=total // MIB)
-        sys.stderr.write(f"\r\033[K[{'█' * filled}{'░' * (_BAR - filled)}] {text}")
-        sys.stderr.flush()
 
 
 def new_file(path: Path | None, *, force: bool) -> None:

@@ -52,7 +52,6 @@ class Table:
 
     Attributes:
         end: Tick of the release, or :data:`~ms_tune.trace.memory_block.NEVER_FREED`.
-        first_user: Time stamp of the first task that touched the block.
         users: The ``user_tasks`` text of weights and of blocks that were never freed, by row.
         dropped: Some of the refused rows.
         dropped_count: How many rows were refused.
@@ -68,7 +67,6 @@ class Table:
     used_after: NDArray[np.int64]
     footprint_after: NDArray[np.int64]
     producer: NDArray[np.int64]
-    first_user: NDArray[np.int64]
     last_user: NDArray[np.int64]
     persistent: NDArray[np.bool_]
     small: NDArray[np.bool_]
@@ -114,7 +112,7 @@ class Table:
 
 NUMBERS = (
     *("line", "start", "end", "stream", "size", "used_after", "footprint_after"),
-    *("producer", "first_user", "last_user"),
+    *("producer", "last_user"),
 )
 TEXTS = ("pool", "kind", "task", "node", "graph")
 COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
@@ -173,7 +171,7 @@ class TableBuilder:
             values = (
                 *(block.line, block.start, NEVER_FREED if block.end is None else block.end),
                 *(_or_none(block.stream), block.size, _or_none(block.used_after), _or_none(block.footprint_after)),
-                *(_or_none(block.producer_task), touched[0] if touched else NONE),
+                _or_none(block.producer_task),
                 last if last is not None else touched[-1] if touched else NONE,
             )
             for name, value in zip(NUMBERS, values, strict=True):
@@ -222,7 +220,6 @@ class TableBuilder:
             used_after=numbers["used_after"][order],
             footprint_after=numbers["footprint_after"][order],
             producer=numbers["producer"][order],
-            first_user=numbers["first_user"][order],
             last_user=numbers["last_user"][order],
             pool=texts["pool"],
             kind=texts["kind"],

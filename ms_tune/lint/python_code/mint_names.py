@@ -86,19 +86,6 @@ WITHOUT_FIX = {
     "mindspore.nn.CosineEmbeddingLoss": "mint.nn.CosineEmbeddingLoss",
     "mindspore.ops.cosine_embedding_loss": "mint.nn.functional.cosine_embedding_loss",
 }
-# Looks like one of the above and is none, with what is different (MindSpore 2.9).
-LEFT_OUT: Mapping[str, str] = {
-    "mindspore.communication.comm_func.P2POp": "mint receives into the tensor given; there is no recv_dtype",
-    "mindspore.communication.comm_func.batch_isend_irecv": "mint gives handles to wait for, not what was received",
-    "mindspore.experimental.optim.Adam": "by its own documentation its formula is not the one that mint's Adam has",
-    "mindspore.ops.flatten": "its second argument is `order`, and it keeps the first axis unless told otherwise",
-    "mindspore.ops.gather": "takes slices along an axis; mint's picks element by element",
-    "mindspore.ops.max": "gives an index, too, whether or not there is an axis",
-    "mindspore.ops.min": "gives an index, too, whether or not there is an axis",
-    "mindspore.ops.std": "is that of the whole population unless told otherwise",
-    "mindspore.ops.transpose": "takes the order of all axes; mint's swaps two",
-    "mindspore.ops.var": "is that of the whole population unless told otherwise",
-}
 
 # What parameters are called in mint: those of any function, of one of WITH_KEYWORDS, and of a few.
 _AXES = {"axis": "dim", "keep_dims": "keepdim", "keepdims": "keepdim"}
