@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
+from ms_tune.frameworks.models import model_of
+from ms_tune.frameworks.releases import release_or_default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from ms_tune.config.source import KeyPath, SourceFile, Span
     from ms_tune.config.spans import Change
     from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.frameworks.models import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,12 @@ class Context:
     options: Mapping[str, object]
     version: str = ""
     refused: Callable[[], bool] = field(default=lambda: False, compare=False)
+
+    @property
+    def model(self) -> Model:
+        """The model, with what the framework's class makes of its settings, left out or not."""
+        release = release_or_default(self.version, self.dialect)
+        return model_of(self.source, self.dialect, release, self.source.beside)
 
     def get(self, dotted: str, default: object = None) -> object:
         """The value at ``a.b.c``; a null counts as missing, as it does for the frameworks."""

@@ -37,6 +37,26 @@ def without_some(random: Random, section: dict[str, Any], chance: float | None =
     return {key: value for key, value in section.items() if random.random() >= (DROP if chance is None else chance)}
 
 
+# The sections that say what is trained and how, of all dialects.
+SECTIONS = (
+    *("model.model_config", "moe_config", "parallel", "parallel_config", "recompute_config", "swap_config"),
+    *("runner_config", "context", "training", "parallelism", "recompute", "recompute_comm", "swap"),
+    *("model_config", "training_config", "dataset_config", "optimizer_config"),
+)
+
+
+def left_out(random: Random, config: dict[str, Any], needed: Iterable[str] = ()) -> dict[str, Any]:
+    """The config with the keys of these sections left out with a probability; what is needed stays."""
+
+    def less(section: dict[str, Any], path: str) -> dict[str, Any]:
+        kept = without_some(random, section) if path in SECTIONS else section
+        kept = {key: value for key, value in section.items() if key in kept or f"{path}.{key}" in needed}
+        inner = {key: f"{path}.{key}" if path else str(key) for key in kept}
+        return {key: less(one, inner[key]) if isinstance(one, dict) else one for key, one in kept.items()}
+
+    return less(config, "")
+
+
 def model_section(random: Random, kinds: Iterable[str], layers: int, mtp: int) -> dict[str, Any]:
     """A model's section as it might be written, with all that decides about its layers."""
     kind = random.choice(tuple(kinds))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.models import UNKNOWN, Model, known_since, model_of
+from ms_tune.frameworks.models import UNKNOWN, Model, known_since
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
@@ -52,7 +52,7 @@ class _Fields:
 def refused(context: Context) -> Iterator[Violation]:
     """A setting, or several together, that the option ``rules`` names (``experts`` or ``model``) and that are refused."""
     version = VERSIONS.index(startup.release(context))
-    model = _model(context)
+    model = context.model
     fields = _Fields(context, model)
     for rule in _RULES[str(context.options["rules"])]:
         first, last = VERSIONS.index(rule.since), VERSIONS.index(rule.until)
@@ -62,7 +62,7 @@ def refused(context: Context) -> Iterator[Violation]:
 
 def unconverted(context: Context) -> Iterator[Violation]:
     """A key that no field takes: up to 1.8 such a key stops the run, later it is only told (``convert_to_transformer_config``)."""
-    facts = _model(context).facts
+    facts = context.model.facts
     for key in map(str, context.mapping("model.model_config")):
         if facts.knows(key):
             continue
@@ -75,7 +75,7 @@ def unconverted(context: Context) -> Iterator[Violation]:
 
 def conflicting(context: Context) -> Iterator[Violation]:
     """A second name for a field that the model's class has a value for: 'Mapping Conflicts' or 'Multiple Config'."""
-    model = _model(context)
+    model = context.model
     section = context.mapping("model.model_config")
     for own, field in model.clashes():
         if field.path is not None and (own in model.facts.defaults or own not in section):
@@ -233,10 +233,6 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
         _Rule("window", ("window_size",), _window, since="1.8"),
     ),
 }
-
-
-def _model(context: Context) -> Model:
-    return model_of(context.source, context.dialect, startup.release(context), context.source.beside)
 
 
 def _place(model: Model, fields: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import MISSING
+from ms_tune.frameworks.models import UNKNOWN
 from ms_tune.layers.mindformers.inputs import RecomputeInputs
 from ms_tune.layers.mindformers.placement import place
 from ms_tune.layers.result import FrameworkStop
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from ms_tune.layers.result import Placement
     from ms_tune.lint.context import Context
 
-_MODEL = "model.model_config"
-# One setting under three names (mindformers/parallel_core/transformer_config_utils.py, MindFormers 1.9).
-_LAYERS = ("num_layers", "num_hidden_layers", "n_layer")
-# Layers behind the others that some legacy models count in (models/deepseek3 of the research folder, 1.5 to 1.9).
-_EXTRA = ("mtp_depth", "num_nextn_predict_layers")
+_MODEL = ("model", "model_config")
+_OFFSET = (*_MODEL, "offset")
 _MOST = 10_000  # layers or cells, as in the readers of the configs
 
 
@@ -38,9 +35,9 @@ def impossible_split(context: Context) -> Iterator[Violation]:
         return
     refused = [stop for stop in map(_refusal, _readings(context, inputs)) if stop]
     if refused and len(refused) == len(_readings(context, inputs)):
-        related = () if path == _offset_path() else ((path, "layers"),)
+        related = () if path == _OFFSET else ((path, "layers"),)
         yield Violation(
-            _offset_path() if context.get(".".join(map(str, _offset_path()))) is not None else path,
+            _OFFSET if context.get(".".join(_OFFSET)) is not None else path,
             params=_params(inputs, error=str(refused[0])),
             related=related,
         )
@@ -57,36 +54,33 @@ def miscounted_split(context: Context) -> Iterator[Violation]:
     placements = [_placement(reading) for reading in _readings(context, inputs)]
     if placements and all(placement and placement.slots != inputs.layers for placement in placements):
         slots = next(placement.slots for placement in placements if placement)
-        yield Violation(_offset_path(), params=_params(inputs, slots=slots), related=((path, "layers"),))
+        yield Violation(_OFFSET, params=_params(inputs, slots=slots), related=((path, "layers"),))
 
 
 def _inputs(context: Context) -> tuple[RecomputeInputs | None, KeyPath]:
     """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
-    counts = {name: context.integer(f"{_MODEL}.{name}") for name in _LAYERS}
-    given = [name for name, count in counts.items() if count is not None]
-    if len(given) != 1:
-        return None, ()
-    if context.get(f"{_MODEL}.stage_num", 0) != 0 or context.get(f"{_MODEL}.start_stage", 0) != 0:
+    model, legacy = context.model, startup.is_legacy(context)
+    layers, place = model.number("num_layers"), model.field("num_layers").path
+    if layers is None or len(model.written("num_layers")) > 1 or any(map(model.number, ("stage_num", "start_stage"))):
         return None, ()  # a part of a multi-modal model
-    legacy = startup.is_legacy(context)
-    offset = context.source.get((*_MODEL.split("."), "offset"), 0 if startup.knows_offset(context) else MISSING)
-    stages = startup.stages(context)
-    interleave = startup.interleaves(context)
-    chunks = context.integer(f"{_MODEL}.pp_interleave_num", 1 if legacy else None)
-    if stages is None or stages < 1 or offset is MISSING or (interleave and chunks is None):
+    if place is None and (context.get("base_config") or (legacy and context.get("pretrained_model_dir"))):
+        return None, ()  # the other file may have it
+    offset, stages, interleave = model.value("offset"), startup.stages(context), startup.interleaves(context)
+    chunks = context.integer(".".join((*_MODEL, "pp_interleave_num")), 1 if legacy else None)
+    if stages is None or stages < 1 or offset is UNKNOWN or (interleave and chunks is None):
         return None, ()  # some legacy models know no offset
     inputs = RecomputeInputs(
-        layers=counts[given[0]] or 0,
+        layers=layers,
         stages=stages,
         offset=offset,
         interleave=interleave,
         interleave_num=chunks,
         scheduler=startup.scheduler(context),
         legacy=legacy,
-        mtp_layers=0 if legacy else context.integer(f"{_MODEL}.mtp_num_layers") or _further(context),
+        mtp_layers=0 if legacy else _further(context),
         version=startup.release(context),
     )
-    return inputs, (*_MODEL.split("."), given[0])
+    return inputs, place or _MODEL
 
 
 def too_few(context: Context) -> Iterator[Violation]:
@@ -97,7 +91,7 @@ def too_few(context: Context) -> Iterator[Violation]:
     inputs, path = _inputs(context)
     if inputs is None or not startup.splits_by_strategy(context):
         return
-    if inputs.stages <= 1 and context.get(f"{_MODEL}.model_type") != "deepseek_v3":
+    if inputs.stages <= 1 and context.model.kind != "deepseek_v3":
         return
     needed = inputs.stages * (inputs.interleave_num or 1 if inputs.interleave else 1)
     layers = inputs.layers + _further(context)
@@ -107,7 +101,7 @@ def too_few(context: Context) -> Iterator[Violation]:
 
 def _further(context: Context) -> int:
     """Layers that predict further tokens; some models count them with the others."""
-    return sum(context.integer(f"{_MODEL}.{name}") or 0 for name in _EXTRA)
+    return context.model.number("mtp_num_layers") or 0
 
 
 def _readings(context: Context, inputs: RecomputeInputs) -> list[RecomputeInputs]:
@@ -134,10 +128,6 @@ def _placement(inputs: RecomputeInputs) -> Placement | None:
         return place(inputs)
     except FrameworkStop:
         return None
-
-
-def _offset_path() -> KeyPath:
-    return (*_MODEL.split("."), "offset")
 
 
 def _params(inputs: RecomputeInputs, **more: object) -> dict[str, object]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
-from ms_tune.frameworks.models import model_of
+from ms_tune.frameworks.models import UNKNOWN
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
@@ -39,14 +39,13 @@ class Network:
     context: Context
 
     def get(self, name: str) -> object:
-        """A value of the model; None where there is none."""
-        return self.context.get(".".join((*MODEL, name)))
+        """A value of the model, which its class may have where the config says nothing; None where there is none."""
+        value: object = self.context.model.value(name)
+        return None if value is UNKNOWN else value
 
     def size(self, name: str) -> int | None:
-        """A number of the model, which its class may have where the config says nothing."""
-        written = self.context.integer(".".join((*MODEL, name)))
-        model = model_of(self.context.source, self.context.dialect, startup.release(self.context))
-        return model.number(name) if written is None else written
+        """A number of the model, likewise."""
+        return self.context.model.number(name)
 
     def on(self, name: str) -> bool:
         """Whether a switch of the model is on."""

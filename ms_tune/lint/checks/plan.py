@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import MsTuneError
+from ms_tune.frameworks.models import UNKNOWN
 from ms_tune.layers.mindformers.inputs import KEYS
 from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.patterns import compile_segment, is_risky
@@ -183,9 +184,8 @@ def _worked_out(asked: Asked) -> RecomputePlan | None:
 
 def _unsure(context: Context) -> bool:
     """Whether models read the layer count or the offset in different ways: nothing is said then."""
-    model = context.mapping("model.model_config")
-    counted = any(model.get(name) for name in ("mtp_depth", "num_nextn_predict_layers"))
-    unknown = model.get("offset") is None and not startup.knows_offset(context)
+    model = context.model
+    counted, unknown = bool(model.number("mtp_num_layers")), model.value("offset") in (None, UNKNOWN)
     return startup.is_legacy(context) and (unknown or counted) and startup.stages(context) != 1
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.releases import release_or_default
 from ms_tune.normalize.mindformers import splits as splits_network
 
@@ -80,8 +79,3 @@ def scheduler(context: Context) -> str:
     """In which order the stages work."""
     written = context.get("parallel.pipeline_config.pipeline_scheduler", "1f1b")
     return str(written) if is_parallel(context) else "1f1b"
-
-
-def knows_offset(context: Context) -> bool:
-    """Whether it is clear what an absent ``offset`` means: Mcore models and some legacy ones take 0."""
-    return not is_legacy(context) or model_of(context.source, context.dialect, release(context)).known
