@@ -10,6 +10,7 @@ from ms_tune.config.source import parse_source
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from ms_tune.lint.finding import Severity
 from ms_tune.texts import Language
 
 CHECKS = [check for check in built_in(Dialect.MINDFORMERS) if check.id in ("MST345", "MST346", "MST347")]
@@ -120,3 +121,23 @@ def test_stretched_positions() -> None:
         "MST347 extend_method: LLAMA3 also needs high_freq_factor"
     ]
     assert found(model=good.replace("{factor", "{x: 1, factor")) == ["MST347 extend_method: LLAMA3 does not take 'x'"]
+
+
+# ``LayerSetting`` refuses these offsets; the class has 32 layers, that of ChatGLM 28.
+@pytest.mark.parametrize(
+    ("model", "refused"),
+    [
+        ("type: LlamaConfig, offset: [-1, 2]", ["MST302"]),
+        ("type: LlamaConfig, offset: [-1, 1]", []),
+        ("type: ChatGLM2Config, offset: 1", ["MST302"]),
+        ("type: NobodysConfig, offset: [-1, 2]", []),
+    ],
+)
+def test_layers_that_are_left_out_are_those_of_the_class(model: str, refused: list[str]) -> None:
+    text = f"run_mode: train\nuse_parallel: True\nparallel_config: {{pipeline_stage: 2}}\nmodel: {{model_config: {{{model}}}}}\n"
+    for more in ("", "base_config: other.yaml\n"):
+        found = lint(
+            parse_source(text + more, Path("a.yaml")), Dialect.MINDFORMERS, built_in(Dialect.MINDFORMERS), "1.9"
+        )
+        told = [one.id for one in found if one.severity is Severity.ERROR]
+        assert told == ([] if more else refused), more
