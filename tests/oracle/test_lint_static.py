@@ -72,7 +72,7 @@ def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]
         seen[compare(framework, text_of(left_out(random, random_config(random, framework.version), NEEDED)))] += 1
     with capsys.disabled():
         print(f"\n{framework.version}: {CASES} random configs, stopped at: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
-    assert seen["fine"] > CASES // 8
+    assert seen["fine"] > CASES // 12  # keys that are left out stop more of them
     assert {"load", "context", "trainer", "batches", "rules", "network"} <= seen.keys() or CASES < 200
 
 
