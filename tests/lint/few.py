@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.lint import checklist, run
@@ -34,8 +35,9 @@ def few(dialect: Dialect | None = None) -> tuple[Check, ...]:
 
 def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``ms-tune lint`` make these checks only, and forget what it knows about settings and checklists."""
-    run._checks.cache_clear()
-    run._check_names.cache_clear()
+    # Memories of their own, so that the next test does not remember these few.
+    monkeypatch.setattr(run, "_checks", lru_cache(run._checks.__wrapped__))
+    monkeypatch.setattr(run, "_check_names", lru_cache(run._check_names.__wrapped__))
     settings_for.cache_clear()
     monkeypatch.setattr(run, "built_in", few)
 

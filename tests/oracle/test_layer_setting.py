@@ -131,7 +131,8 @@ def test_configs_of_mindformers(path: Path, oracle: layer_setting.Oracle) -> Non
     try:
         inputs = read_recompute(source)
     except ConfigError as error:
-        assert "how many layers" in str(error)  # noqa: PT017 - the other outcome is as good
+        said = str(error)
+        assert "how many layers" in said or "config.json of pretrained_model_dir" in said
         pytest.skip("no layer count")
     except UnsupportedError:
         pytest.fail("all of these are served")

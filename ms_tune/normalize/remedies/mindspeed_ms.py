@@ -160,6 +160,8 @@ def _values(source: SourceFile) -> Iterator[Values]:  # noqa: C901, PLR0912 - on
     if not _is_count(model.get("num_layers")) or not _is_count(parallel.get(_STAGES, 1)):
         return
     layers, chunks, columns = _layout(source)
+    if chunks * columns > _MOST:
+        return
     stages = parallel.get(_STAGES, 1)
     placed = parallel.get("num_layer_list")
     if placed and stages > 1:
