@@ -32,11 +32,8 @@ def set_layer(layer: int, placement: Placement, formative: Formative, recompute:
     if formative.by_id is not None:
         return _set_by_id(layer, cell, formative.by_id, recompute, timed=timed)
     full = bool(recompute) and (isinstance(recompute, bool) or _reaches(formative.layer_recompute, cell))
-    select: tuple[str, ...] = ()
-    comm: tuple[str, ...] = ()
-    if not full:
-        select = _active(formative.select_recompute, cell, timed=timed)
-        comm = _active(formative.select_comm_recompute, cell, timed=timed)
+    select = () if full else _active(formative.select_recompute, cell, timed=timed)
+    comm = () if full else _active(formative.select_comm_recompute, cell, timed=timed)
     return LayerPlan(
         layer=layer,
         stage=cell.stage,
@@ -52,12 +49,9 @@ def set_layer(layer: int, placement: Placement, formative: Formative, recompute:
 
 def _set_by_id(layer: int, cell: Cell, by_id: ById, recompute: object, *, timed: bool) -> LayerPlan:
     """The same when swap is on: values name layers. Excludes are without effect then."""
-    select: tuple[str, ...] = ()
-    comm: tuple[str, ...] = ()
     full = bool(recompute) and _names(by_id.layer_recompute, layer)
-    if not full:
-        select = _named(by_id.select_recompute, layer, timed=timed)
-        comm = _named(by_id.select_comm_recompute, layer, timed=timed)
+    select = () if full else _named(by_id.select_recompute, layer, timed=timed)
+    comm = () if full else _named(by_id.select_comm_recompute, layer, timed=timed)
     return LayerPlan(
         layer=layer,
         stage=cell.stage,
