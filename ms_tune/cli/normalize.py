@@ -10,6 +10,7 @@ from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import names_of
 from ms_tune.frameworks.releases import DEFAULT_VERSION
 from ms_tune.layers.result import Severity
 from ms_tune.render.console import usage_hint
@@ -100,13 +101,9 @@ def _load(path: Path) -> SourceFile:
 def _check_sizes(source: SourceFile, arguments: Namespace) -> None:
     """What the command line says about sizes must not be other than what the config says."""
     sizes = (
-        ("--layers", arguments.layers, ("num_layers", "num_hidden_layers", "n_layer")),
+        ("--layers", arguments.layers, names_of("num_layers")),
         ("--stages", arguments.stages, ("pipeline_stage", "pipeline_parallel", "pipeline_model_parallel_size")),
-        (
-            "--chunks",
-            arguments.chunks,
-            ("pp_interleave_num", "pipeline_parallel_interleave_num", "virtual_pipeline_model_parallel_size"),
-        ),
+        ("--chunks", arguments.chunks, (*names_of("pp_interleave_num"), "pipeline_parallel_interleave_num")),
     )
     for option, asked, names in sizes:
         for section in (

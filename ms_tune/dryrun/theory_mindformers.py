@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ms_tune.config.model import DType, LatentAttention
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy, splits_operators
 from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
-from ms_tune.frameworks.models import facts_of
+from ms_tune.frameworks.models import facts_of, names_of
+from ms_tune.frameworks.registries import mindspore_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _KIB = 1024
 _RELEASE = "1.9"  # the release that this is told of
 _THRESHOLD = 64  # KiB; `parallel_optimizer_threshold` where nobody sets it (MindSpore's `set_auto_parallel_context`)
-_SEMI_AUTO = (1, "SEMI_AUTO_PARALLEL")
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
 # Settings that make other weights, with the values that leave them as they are told here.
 _REFUSED: dict[str, tuple[object, ...]] = {
@@ -55,8 +55,7 @@ _REFUSED_ELSEWHERE: dict[str, tuple[object, ...]] = {
     # `zero_bubble_v` puts the head on the first stage (gpt_model.py).
     "parallel.pipeline_config.pipeline_scheduler": ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp"),
 }
-_OWN_EXPERTS = ("num_experts", "n_routed_experts")  # by the names that classes of models have for them
-_EXPERT_KEYS = (*_OWN_EXPERTS, "n_shared_experts", "moe_shared_expert_intermediate_size")
+_EXPERT_KEYS = ("num_experts", "n_routed_experts", "n_shared_experts", "moe_shared_expert_intermediate_size")
 _LATENT_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _WAYS = ("data_parallel", "context_parallel", "model_parallel", "expert_parallel")
 
@@ -157,7 +156,7 @@ def _foreign(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
 def _model(config: ConfigCopy, facts: Facts) -> StaticModel:
     settings, kind = _Settings(config.get(MODEL), facts), str(facts.kind)
     latent = settings.flag("multi_latent_attention")
-    experts = any(key in facts.defaults for key in _OWN_EXPERTS)
+    experts = any(key in facts.defaults for key in names_of("num_moe_experts"))
     predicts = settings.get("num_nextn_predict_layers") or 0
     foreign = _foreign(kind, latent=latent, experts=experts)
     if latent is not facts.latent or any(settings.get(key) for key in foreign) or predicts not in (0, 1):
@@ -210,7 +209,7 @@ def _split(config: ConfigCopy) -> StaticSplit:
     """
     shares = bool(config.get("parallel.enable_parallel_optimizer", default=False))
     if splits_operators(config):
-        if config.get("parallel.parallel_mode", 1) not in _SEMI_AUTO:
+        if config.get("parallel.parallel_mode", 1) not in mindspore_values("semi_automatic"):
             raise _UnknownError
     elif config.get("use_parallel", default=False):
         raise _UnknownError  # in data parallelism optimizer state is shared out in another way

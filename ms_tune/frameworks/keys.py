@@ -96,6 +96,12 @@ def by_section(dialect: Dialect, version: str | None = None) -> Mapping[tuple[st
 
 
 @cache
+def key_at(dialect: Dialect, *path: str) -> Key:
+    """The key at a path that some version knows."""
+    return by_section(dialect)[path[:-1]][path[-1]]
+
+
+@cache
 def names(dialect: Dialect, section: tuple[str, ...] = (), version: str | None = None) -> frozenset[str]:
     """The names of the keys in one section, of one version or of all."""
     return frozenset(by_section(dialect, version).get(section, ()))

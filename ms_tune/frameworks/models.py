@@ -310,6 +310,12 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
     return Facts(None, None, around=around, aliases=general, fields=all_at(data["fields"], release), listed=listed)
 
 
+def names_of(name: str) -> tuple[str, ...]:
+    """Every key that the newest release reads a field of a model from (any name of it will do), the field's own first."""
+    facts = facts_of(load("models")["releases"][-1])
+    return facts.names(facts.canonical(name))
+
+
 @cache
 def known() -> Mapping[str, tuple[str, ...]]:
     """Every key of ``model.model_config`` that a class of models has a use for, with the releases in which one has."""

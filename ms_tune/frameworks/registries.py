@@ -7,6 +7,7 @@ them the dynamic graph's trainer compares names itself (``mindformers/pynative/t
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from ms_tune.frameworks.data import all_at, load
 from ms_tune.frameworks.dialect import Dialect
@@ -26,3 +27,15 @@ def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
     modes = load("registries")
     own = modes["dynamic"].get(kind) if dialect is Dialect.MINDFORMERS_PYNATIVE else None
     return frozenset(all_at(own or modes["static"].get(kind, {}), release))
+
+
+@cache
+def mindspore_values(name: str) -> tuple[Any, ...]:
+    """Values of settings that MindSpore reads.
+
+    Args:
+        name: ``pipeline_scheduler`` (``_PipelineScheduler`` in ``mindspore/parallel/_auto_parallel_context.py``, 2.9);
+            ``splitting``, the values of ``parallel_mode`` with which operators are split (``PARALLEL_MODE`` in
+            ``mindformers/tools/utils.py``); ``semi_automatic``, those of them with which the user says how.
+    """
+    return tuple(load("mindspore_context")["values"][name])

@@ -14,8 +14,9 @@ from ms_tune.config.follow import model_folder
 from ms_tune.config.source import MISSING
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import by_section
-from ms_tune.frameworks.models import UNKNOWN, Origin, model_of
+from ms_tune.frameworks.keys import key_at
+from ms_tune.frameworks.models import UNKNOWN, Origin, model_of, names_of
+from ms_tune.frameworks.registries import mindspore_values
 from ms_tune.frameworks.releases import release_for
 from ms_tune.layers.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.layers.mindformers.plan import normalize
@@ -43,8 +44,6 @@ _SWAP_KEYS = ("swap", "layer_swap", "op_swap", "default_prefetch")
 # Swap of models that are not legacy ones, by the fields of their own section (1.7 to 2.1).
 _CORE_SWAP = {"swap": "cpu_offloading", "layer_swap": "cpu_offloading_num_layers", "op_swap": "op_swap"}
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
-_SPLITTING = (1, "SEMI_AUTO_PARALLEL", 2, "AUTO_PARALLEL")
-_SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 
 
 def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
@@ -136,7 +135,7 @@ def splits(source: SourceFile) -> bool:
     ``PARALLEL_MODE`` in ``tools/utils.py``.
     """
     mode = source.get((*_PIPELINE[:1], "parallel_mode"))
-    return mode is None or mode in _SPLITTING
+    return mode is None or mode in mindspore_values("splitting")
 
 
 def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Problem]:
@@ -208,7 +207,7 @@ def _legacy_model(facts: Model, layers: int) -> LayerModel | None:
 
 def _default(*path: str) -> Any:  # noqa: ANN401 - settings are of all types
     """What the framework takes where a setting is not written."""
-    return by_section(Dialect.MINDFORMERS)[path[:-1]][path[-1]].default
+    return key_at(Dialect.MINDFORMERS, *path).default
 
 
 def _known(facts: Model, name: str, otherwise: object) -> Any:  # noqa: ANN401 - as above
@@ -316,8 +315,8 @@ def _pipeline_config(reader: _Reader) -> tuple[bool, str]:
     if config.keys() != {"pipeline_interleave", "pipeline_scheduler"}:
         reader.fail(_PIPELINE, msg("normalize.pipeline-config", found=", ".join(map(str, config))))
     scheduler = config["pipeline_scheduler"]
-    if scheduler not in _SCHEDULERS:
-        known = ", ".join(_SCHEDULERS)
+    if scheduler not in mindspore_values("pipeline_scheduler"):
+        known = ", ".join(mindspore_values("pipeline_scheduler"))
         reader.fail((*_PIPELINE, "pipeline_scheduler"), msg("normalize.scheduler", value=scheduler, known=known))
     return reader.flag((*_PIPELINE, "pipeline_interleave")), scheduler
 
@@ -344,6 +343,6 @@ def _swap_section(reader: _Reader) -> dict[str, Any]:
 def _core_swap(reader: _Reader, model: Model) -> SwapValues:
     written = {key: reader.written(model, name) for key, name in _CORE_SWAP.items()}
     values = {key: field.value for key, field in written.items() if field is not None}
-    if any(reader.section(_MODEL).get(name, MISSING) is None for name in ("swap", "cpu_offloading")):
+    if any(reader.section(_MODEL).get(name, MISSING) is None for name in names_of("swap")):
         values.setdefault("swap", None)  # null is no default here: the class refuses it
     return SwapValues(**values)

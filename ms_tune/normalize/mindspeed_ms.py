@@ -7,10 +7,12 @@ The rules are those of ``mindspeed_ms/core/config.py`` of branch r0.1.0, ``Model
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import Key, key_at
 from ms_tune.frameworks.releases import release_for
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
@@ -95,7 +97,7 @@ def _check_bounds(source: SourceFile, inputs: MindSpeedInputs) -> None:
 def _load(sections: Mapping[str, Mapping[str, Any]]) -> MindSpeedInputs:
     """The settings as the framework has them once it has loaded the config."""
     parallel = _load_parallel(sections["parallel_config"])
-    experts = sections["moe_config"].get("num_experts", 1)
+    experts = _value(sections["moe_config"], "moe_config", "num_experts")
     return MindSpeedInputs(
         **parallel,
         **_load_model(sections["model_config"]),
@@ -104,20 +106,22 @@ def _load(sections: Mapping[str, Mapping[str, Any]]) -> MindSpeedInputs:
 
 
 def _load_parallel(parallel: Mapping[str, Any]) -> dict[str, Any]:
-    tensor = _positive("tensor_model_parallel_size", parallel.get("tensor_model_parallel_size", 1))
-    stages = _positive("pipeline_model_parallel_size", parallel.get("pipeline_model_parallel_size", 1))
-    chunks = parallel.get("virtual_pipeline_model_parallel_size")
+    get = partial(_value, parallel, "parallel_config")
+    tensor, stages = (
+        _positive(name, get(name)) for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+    )
+    chunks = get("virtual_pipeline_model_parallel_size")
     if chunks is not None:
         _positive("virtual_pipeline_model_parallel_size", chunks)
-    sequence = _flag("sequence_parallel", parallel.get("sequence_parallel", False))
+    sequence = _flag("sequence_parallel", get("sequence_parallel"))
     return {
         "tensor": tensor,
         "stages": stages,
         # training/training.py hands the number of chunks on only if it is more than one.
         "chunks": chunks if chunks is not None and chunks > 1 else None,
         "sequence_parallel": sequence,
-        "standalone": bool(parallel.get("standalone_embedding_stage", False)),
-        "num_layer_list": _layer_list(parallel.get("num_layer_list")),
+        "standalone": bool(get("standalone_embedding_stage")),
+        "num_layer_list": _layer_list(get("num_layer_list")),
         "recompute_config": _recompute_config(parallel),
     }
 
@@ -155,33 +159,42 @@ def _recompute_config(parallel: Mapping[str, Any]) -> dict[str, object] | None:
 
 def _load_model(model: Mapping[str, Any]) -> dict[str, Any]:
     layers = _positive("num_layers", model["num_layers"])
-    flash = _flag("use_flash_attention", model.get("use_flash_attention", False))
-    activation = model.get("hidden_act", "gelu")
+    get = partial(_value, model, "model_config")
+    flash = _flag("use_flash_attention", get("use_flash_attention"))
+    activation = get("hidden_act")
     if not isinstance(activation, str):
         kind = type(activation).__name__
         stop("TypeError", f"The type of 'hidden_act' should be 'str', but got type '{kind}'.")
-    method = _one_of("recompute_method", model.get("recompute_method"), ("uniform", "block"))
-    number = model.get("recompute_num_layers")
+    method = _one_of("recompute_method", get("recompute_method"))
+    number = get("recompute_num_layers")
     if number is not None:
         _in_range("recompute_num_layers", number, layers)
-    granularity = _one_of("recompute_granularity", model.get("recompute_granularity"), ("selective", "full"))
-    others = [model.get(key) for key in ("encoder_num_layers", "decoder_num_layers")]
-    for key, value in zip(("encoder_num_layers", "decoder_num_layers"), others, strict=True):
+    granularity = _one_of("recompute_granularity", get("recompute_granularity"))
+    others = {key: get(key) for key in ("encoder_num_layers", "decoder_num_layers")}
+    for key, value in others.items():
         if value is not None:
             _positive(key, value)
-    comm = _flag("select_comm_recompute", model.get("select_comm_recompute", False))
-    select = _flag("select_recompute", model.get("select_recompute", False))
+    comm, select = (_flag(name, get(name)) for name in ("select_comm_recompute", "select_recompute"))
     return {
         "layers": layers,
-        "other_layers": any(others),
+        "other_layers": any(others.values()),
         "flash_attention": flash,
         "activation": activation,
         "method": method,
         "num_layers": number,
-        "granularity": "selective" if model.get("recompute_activations") else granularity,
+        "granularity": "selective" if get("recompute_activations") else granularity,
         "comm": comm,
         "select": select,
     }
+
+
+def _value(section: Mapping[str, Any], *path: str) -> Any:  # noqa: ANN401 - settings are of all types
+    """A setting, or what the framework takes where it is not written."""
+    return section.get(path[-1], _key(*path).default)
+
+
+def _key(*path: str) -> Key:
+    return key_at(Dialect.MINDSPEED_MS, *path)
 
 
 def _positive(name: str, value: object) -> int:
@@ -211,8 +224,9 @@ def _in_range(name: str, value: object, most: int) -> None:
         stop("ValueError", f"The '{name}' must be in range of [1, {most}], but got {value} with type 'int'.")
 
 
-def _one_of(name: str, value: object, choices: tuple[str, str]) -> str | None:
+def _one_of(name: str, value: object) -> str | None:
     """``check_string``, where None goes too."""
+    choices = _key("model_config", name).choices
     if value is None:
         return None
     if not isinstance(value, str) or value not in choices:

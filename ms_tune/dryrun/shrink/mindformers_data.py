@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.config.follow import find_model_config, read_model_config
 from ms_tune.dryrun.job import Column
 from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import facts_of, model_of, names_of
+from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.normalize.mindformers import default_version
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
 MODEL = "model.model_config"
 _MEGATRON = "BlendedMegatronDatasetDataLoader"
 _MASKS = ("create_compressed_eod_mask", "create_attention_mask")
-# `parallel_mode` as MindFormers' configs spell it (mindformers/tools/utils.py) where operators are split.
-_SPLITTING = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL")
 _SPLITS = ("data_parallel", "model_parallel", "context_parallel", "expert_parallel", "pipeline_stage")
 _TAKEN_OUT = (
     *("train_dataset_task", "eval_dataset", "eval_dataset_task", "eval_callbacks", "monitor_config", "tensorboard"),
@@ -39,8 +41,6 @@ _COLUMNS = (*_BASE_COLUMNS, "attention_mask", "actual_seq_len")
 _DEFAULT_EOD_LENGTH = 128  # `eod_pad_length` of `GPTDatasetConfig`, mindformers/dataset/blended_datasets/gpt_dataset.py
 # Read from the YAML alone, before its values and those of `config.json` meet (``build_network``).
 _OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
-_LEGACY_SEQ_LENGTH = 2048  # `LlamaConfig`, mindformers/models/llama/llama_config.py
-_SEQ_LENGTH = 4096  # `TransformerConfig`, mindformers/parallel_core/transformer_config.py
 
 
 def is_legacy(config: ConfigCopy) -> bool:
@@ -87,7 +87,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
 
 def _has_layer_count(config: ConfigCopy) -> bool:
     """Whether the config itself names the number of layers."""
-    return any(config.get(f"{MODEL}.{key}") for key in ("num_hidden_layers", "num_layers"))
+    return any(config.get(f"{MODEL}.{key}") for key in names_of("num_layers"))
 
 
 def _is_named(config: ConfigCopy) -> bool:
@@ -158,8 +158,9 @@ def sample_length(config: ConfigCopy) -> int:
     The older Llama cuts one off for the labels where the data set has not done so (``construct`` in
     mindformers/models/llama/llama.py: ``input_sliced_sig`` is off, or there is no column of labels).
     """
-    default = _LEGACY_SEQ_LENGTH if is_legacy(config) else _SEQ_LENGTH
-    length = config.count(f"{MODEL}.seq_length", default)
+    model = model_of(config, Dialect.MINDFORMERS, default_version())
+    general = facts_of(model.release).fields["seq_length"]
+    length = config.count(f"{MODEL}.seq_length", model.number("seq_length") or general)
     names = config.names("train_dataset.input_columns", ("input_ids",))
     sliced = bool(config.get(f"{MODEL}.input_sliced_sig", default=False)) and "labels" in names
     cuts = is_legacy(config) and config.get("model.arch.type") == "LlamaForCausalLM"
@@ -190,7 +191,9 @@ def splits_operators(config: ConfigCopy) -> bool:
 
     Source: ``_check_global_batch_size_for_auto_parallel``, ``set_ms_auto_parallel_context`` in mindformers/core.
     """
-    return bool(config.get("use_parallel", default=False)) and config.get("parallel.parallel_mode", 1) in _SPLITTING
+    return bool(config.get("use_parallel", default=False)) and config.get(
+        "parallel.parallel_mode", 1
+    ) in mindspore_values("splitting")
 
 
 def unsplit(config: ConfigCopy) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.frameworks.models import names_of
 from ms_tune.layers.pynative.layer_specs import parse_specs, write_specs
 from ms_tune.layers.result import FrameworkStop
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ms_tune.layers.stage import StageLayer
 
 _COUNT = "model.num_hidden_layers"
-_COUNTS = ("num_hidden_layers", "num_layers", "n_layer")  # parallel_core/transformer_config_utils.py
 _FREQUENCY = "model.moe_layer_freq"
 _NAMED_DENSE = "model.mlp_only_layers"
 _FIRST_DENSE = "model.first_k_dense_replace"
@@ -48,7 +48,7 @@ def _own_key(config: ConfigCopy, key: str) -> str:
     """The name that the config has for it: MindFormers stops at two names for the number of layers."""
     if key != _COUNT:
         return key
-    return next((f"model.{name}" for name in _COUNTS if config.get(f"model.{name}") is not None), key)
+    return next((f"model.{name}" for name in names_of("num_layers") if config.get(f"model.{name}") is not None), key)
 
 
 def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:

@@ -91,14 +91,15 @@ def dead(context: Context) -> Iterator[Violation]:
 def required(context: Context) -> Iterator[Violation]:
     """One of the ``keys``, missing in a section that is there; ``empty`` tells that an empty section counts.
 
-    ``most`` tells to be silent where fewer than half of the keys are there: that is a part of a config.
+    ``most`` tells to be silent where fewer than half of the keys are there and one of the ``beside`` sections is not: that is
+    a part of a config.
     """
     listed = context.options["keys"]
     wanted = [tuple(str(one).split(".")) for one in listed] if isinstance(listed, list) else []
-    if context.options.get("most") is True and 2 * sum(
-        context.source.get(path, MISSING) is not MISSING for path in wanted
-    ) < len(wanted):
-        return
+    if context.options.get("most") is True:
+        there = sum(context.source.get(path, MISSING) is not MISSING for path in wanted)
+        if 2 * there < len(wanted) and not all(context.mapping(name) for name in context.names("beside")):
+            return
     empty = context.options.get("empty") is True
     for path in wanted:
         outer = context.source.get(path[:-2]) if empty and len(path) > 2 else None  # noqa: PLR2004 - a section in one

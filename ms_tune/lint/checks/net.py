@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import release_or_default
 from ms_tune.layers.result import Severity
 from ms_tune.lint.context import Asked, Violation
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ms_tune.layers.result import Problem
     from ms_tune.lint.context import Context
 
-_DYNAMIC = ("2.0", "2.1")  # the releases whose dynamic graph is served
 # Where the patterns stand that a problem calls by the name of what they are for.
 _PATTERNS: dict[str, KeyPath] = {
     "select_module": ("recompute", "select_module"),
@@ -99,7 +99,6 @@ def _worked_out(asked: Asked) -> NormalizedPlan | None:
             return mindspeed_ms_layers.normalize_source(context.source)
         from ms_tune.normalize import pynative  # noqa: PLC0415 - as above
 
-        release = next((one for one in _DYNAMIC if context.version.startswith(one)), _DYNAMIC[-1])
-        return pynative.normalize_source(context.source, release)
+        return pynative.normalize_source(context.source, release_or_default(context.version, context.dialect))
     except MsTuneError:
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.models import names_of
+from ms_tune.frameworks.registries import mindspore_values
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
@@ -14,10 +16,6 @@ if TYPE_CHECKING:
 
 _PIPELINE = ("parallel", "pipeline_config")
 _KEYS = ("pipeline_interleave", "pipeline_scheduler")
-_CHUNKS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
-# `_PipelineScheduler` in mindspore/parallel/_auto_parallel_context.py (2.9).
-_SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
-_SEMI_AUTOMATIC = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL")
 
 
 def pipeline_config(context: Context) -> Iterator[Violation]:
@@ -37,7 +35,7 @@ def pipeline_config(context: Context) -> Iterator[Violation]:
     interleave, scheduler = (value.get(key) for key in _KEYS)
     if _KEYS[0] in value and not isinstance(interleave, bool):
         yield Violation((*_PIPELINE, _KEYS[0]))
-    if _KEYS[1] in value and scheduler not in _SCHEDULERS:
+    if _KEYS[1] in value and scheduler not in mindspore_values("pipeline_scheduler"):
         yield Violation((*_PIPELINE, _KEYS[1]))
     elif interleave is False and scheduler not in ("1f1b", None):
         yield Violation((*_PIPELINE, _KEYS[1]), "interleave")
@@ -46,8 +44,9 @@ def pipeline_config(context: Context) -> Iterator[Violation]:
 def interleave_without_number(context: Context) -> Iterator[Violation]:
     """Interleave without the number of chunks, which ``LayerSetting`` multiplies with: legacy models have 1 of their own."""
     model = context.mapping("model.model_config")
-    counted = any(model.get(name) is not None for name in _CHUNKS)
-    absent = startup.is_legacy(context) and _CHUNKS[0] not in model
+    chunks = names_of("virtual_pipeline_model_parallel_size")
+    counted = any(model.get(name) is not None for name in chunks)
+    absent = startup.is_legacy(context) and chunks[1] not in model
     if startup.interleaves(context) and not counted and not absent:
         yield Violation((*_PIPELINE, "pipeline_interleave"))
 
@@ -69,7 +68,7 @@ def dataset_strategy(context: Context) -> Iterator[Violation]:
     # The template's defaults: parallel_mode 1, full_batch True (ParallelConfig of register/template.py).
     if context.source.get(("parallel", "full_batch"), default=True):  # a null written out is no default
         return
-    if context.get("parallel.parallel_mode", 1) not in _SEMI_AUTOMATIC:
+    if context.get("parallel.parallel_mode", 1) not in mindspore_values("splitting"):
         return
     strategy = context.get("parallel.dataset_strategy")
     ways = context.integer("parallel_config.data_parallel", 1)

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Context
 
 _LAYER = re.compile(r"(\d+)(?:-(\d+))?")
-_COUNTS = ("num_layers", "num_hidden_layers", "n_layer")
-_EXTRA = ("mtp_num_layers", "num_nextn_predict_layers", "mtp_depth")
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
-_PLAIN = ("qwen3", "qwen3_moe", "deepseek_v3")  # model types whose attention is the usual one
 _ROUNDS = 3  # elements of rampup_batch_size
 
 
@@ -170,7 +167,7 @@ def layers_per_stage(context: Context) -> Iterator[Violation]:
     chunks = context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1
     path: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
     value = context.source.get(path, "auto")
-    layers = next((context.integer(f"model.{name}") for name in _COUNTS if context.integer(f"model.{name}")), None)
+    layers = context.model.number("num_layers")
     if stages <= 1 or net.passes(context):
         return
     if value == "auto":
@@ -236,7 +233,8 @@ def context_without_mask(context: Context) -> Iterator[Violation]:
     masks = ("model.use_attn_mask_compression", "model.use_eod_attn_mask_compression")
     compressed = any(context.get(name) for name in masks)
     compressed |= bool(context.get("train_dataset.dataloader.config.create_compressed_eod_mask"))
-    plain = context.get("model.model_type") in _PLAIN and not context.get("model.experimental_attention_variant")
+    model = context.model
+    plain = "dynamic" in model.facts.modes and not model.value("experimental_attention_variant")
     if ways > 1 and plain and not compressed:
         yield Violation(("parallelism", "context_parallel"), params={"context_parallel": ways})
 
@@ -314,13 +312,13 @@ def _swap_lists(context: Context) -> Iterator[tuple[KeyPath, list[object]]]:
 
 def _layers(context: Context) -> int | None:
     """Layers with those of multi-token prediction, which are the last ids."""
-    counts = {context.integer(f"model.{name}") for name in _COUNTS} - {None}
-    count = next(iter(counts)) if len(counts) == 1 else None
-    return None if count is None else count + _extra(context)
+    count = context.model.number("num_layers")
+    same = all(one.value == count for one in context.model.written("num_layers"))
+    return count + _extra(context) if count is not None and same else None
 
 
 def _extra(context: Context) -> int:
-    return sum(context.integer(f"model.{name}") or 0 for name in _EXTRA)
+    return context.model.number("mtp_num_layers") or 0
 
 
 def _is_range(text: str) -> bool:

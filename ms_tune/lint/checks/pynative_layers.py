@@ -29,8 +29,7 @@ def modules_behind_full(context: Context) -> Iterator[Violation]:
     if context.get("recompute.mode") != "select" or not net.passes(context):
         return
     full = set(parse_specs(context.get("recompute.full_recompute_layer")))
-    last = context.integer("model.num_layers", context.integer("model.num_hidden_layers"))
-    ahead = sum(context.integer(f"model.{name}") or 0 for name in ("mtp_num_layers", "num_nextn_predict_layers"))
+    last, ahead = context.model.number("num_layers"), context.model.number("mtp_num_layers") or 0
     for path, layers in _layers(context, _MODULES):
         if full and layers and layers <= full:
             yield Violation(path, at_key=True, related=((("recompute", "full_recompute_layer"), "full"),))

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import names_of
+from ms_tune.frameworks.registries import mindspore_values
 from ms_tune.frameworks.releases import release_or_default
 from ms_tune.normalize.mindformers import splits as splits_network
 
 if TYPE_CHECKING:
     from ms_tune.lint.context import Context
-
-# `PARALLEL_MODE` of tools/utils.py; the template's default is 1 (`MsParallelConfig` of register/template.py).
-_SEMI = (1, "SEMI_AUTO_PARALLEL")
 
 
 def release(context: Context) -> str:
@@ -37,7 +36,7 @@ def is_reduced(context: Context) -> bool:
 
 def swaps_in_core(context: Context) -> bool:
     """Whether a model that is no legacy one is told to swap by its own section (since 1.7)."""
-    told = any(context.get(f"model.model_config.{name}") is True for name in ("swap", "cpu_offloading"))
+    told = any(context.get(f"model.model_config.{name}") is True for name in names_of("swap"))
     return told and not is_legacy(context) and not is_reduced(context)
 
 
@@ -53,7 +52,7 @@ def splits(context: Context) -> bool:
 
 def splits_by_strategy(context: Context) -> bool:
     """Whether the network is split as ``parallel_config`` says, the mode that ``check_rules`` looks at."""
-    return is_parallel(context) and context.get("parallel.parallel_mode", 1) in _SEMI
+    return is_parallel(context) and context.get("parallel.parallel_mode", 1) in mindspore_values("semi_automatic")
 
 
 def splits_sequence(context: Context) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MISSING
+from ms_tune.frameworks.models import names_of
 from ms_tune.layers.arrays import leaves, to_int32
 from ms_tune.layers.mindformers.inputs import KEYS
 from ms_tune.layers.mindformers.placement import place
@@ -27,8 +28,7 @@ _MODEL = ("model", "model_config")
 _PIPELINE = ("parallel", "pipeline_config")
 _RECOMPUTE = ("recompute_config",)
 _PARALLEL = ("parallel_config",)
-_LAYER_KEYS = ("num_layers", "num_hidden_layers", "n_layer")
-_CHUNK_KEYS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
+_LAYERS, _CHUNKS = "num_layers", "pp_interleave_num"  # settings of the model
 _ZERO_BUBBLE = 2  # chunks and, at least, stages
 
 
@@ -48,18 +48,18 @@ def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Ite
         yield from _values(source, inputs)
 
 
-def _named(source: SourceFile, names: tuple[str, ...]) -> KeyPath:
-    """The name that the config uses for a setting of the model, or else the first one."""
+def _named(source: SourceFile, name: str) -> KeyPath:
+    """The name that the config uses for a setting of the model, or else this one."""
     section = source.get(_MODEL)
-    found = (name for name in names if isinstance(section, dict) and section.get(name) is not None)
-    return (*_MODEL, next(found, names[0]))
+    found = (one for one in names_of(name) if isinstance(section, dict) and section.get(one) is not None)
+    return (*_MODEL, next(found, name))
 
 
 def _core(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
     yield {(*_RECOMPUTE, "recompute_slice_activation"): False}
     if not inputs.zero_bubble:
         return
-    yield {_named(source, _CHUNK_KEYS): _ZERO_BUBBLE}
+    yield {_named(source, _CHUNKS): _ZERO_BUBBLE}
     yield {(*_PARALLEL, "pipeline_stage"): max(inputs.stages, _ZERO_BUBBLE)}
     yield {(*_PARALLEL, "micro_batch_num"): _ZERO_BUBBLE * inputs.stages}
     placement = _placed(source, inputs)
@@ -81,8 +81,8 @@ def _placed(source: SourceFile, inputs: RecomputeInputs) -> Placement | None:
         pass
     for proposal in _offset(source, inputs):
         named = {path[-1]: value for path, value in proposal.items()}
-        chunks = next((named[name] for name in _CHUNK_KEYS if name in named), inputs.interleave_num)
-        layers = next((named[name] for name in _LAYER_KEYS if name in named), inputs.layers)
+        chunks = next((named[name] for name in names_of(_CHUNKS) if name in named), inputs.interleave_num)
+        layers = next((named[name] for name in names_of(_LAYERS) if name in named), inputs.layers)
         more: dict[str, Any] = {"interleave_num": chunks, "layers": layers}
         try:
             return place(replace(inputs, offset=named.get("offset", inputs.offset), **more))
@@ -97,12 +97,12 @@ def _offset(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
     more: dict[KeyPath, object] = {}
     if chunks is None or chunks < 1:
         chunks = 1
-        more = {_named(source, _CHUNK_KEYS): 1}
+        more = {_named(source, _CHUNKS): 1}
         yield more
     cells = inputs.placed_stages * chunks
     layers = inputs.placed_layers
     if layers < cells:
-        yield {**more, _named(source, _LAYER_KEYS): cells, (*_MODEL, "offset"): 0}
+        yield {**more, _named(source, _LAYERS): cells, (*_MODEL, "offset"): 0}
         return
     base = layers // cells
     counts = [base] * cells
@@ -246,14 +246,14 @@ def _swap_parts(source: SourceFile, section: KeyPath) -> Iterator[Values]:
     given = source.get(section)
     if not isinstance(given, dict):
         return
-    for name in ("swap", "cpu_offloading"):
+    for name in names_of("swap"):
         if name in given and not isinstance(given[name], bool):
             yield {(*section, name): str(given[name]).strip().lower() in {"1", "true", "on"}}
     prefetch = given.get("default_prefetch", 1)
     if not _is_prefetch(prefetch):
         yield {(*section, "default_prefetch"): 1}
         prefetch = 1
-    for name in ("layer_swap", "cpu_offloading_num_layers", "op_swap"):
+    for name in (*names_of("layer_swap"), "op_swap"):
         value = given.get(name)
         if value is None:
             continue

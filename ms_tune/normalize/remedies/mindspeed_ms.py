@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MISSING
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import key_at
 from ms_tune.layers.arrays import leaves
 from ms_tune.layers.mindspeed_ms.plan import KINDS, divide
 from ms_tune.layers.result import FrameworkStop
@@ -27,7 +29,7 @@ _FLAGS = (
     (_MODEL, "select_recompute"),
     (_MODEL, "select_comm_recompute"),
 )
-_CHOICES = {"recompute_method": ("uniform", "block"), "recompute_granularity": ("selective", "full")}
+_CHOICES = ("recompute_method", "recompute_granularity")
 _OTHERS = ("encoder_num_layers", "decoder_num_layers")
 _MOST = 10_000
 _GUIDE = "_list"  # what the names of the tuning guide have more than the keys
@@ -65,8 +67,8 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
         value = (parallel if section == _PARALLEL else model).get(key, False)
         if not isinstance(value, bool):
             yield {(section, key): str(value).strip().lower() in {"1", "true", "on"}}
-    for key, choices in _CHOICES.items():
-        if model.get(key) not in (None, *choices):
+    for key in _CHOICES:
+        if model.get(key) not in (None, *key_at(Dialect.MINDSPEED_MS, _MODEL, key).choices):
             yield {(_MODEL, key): MISSING}
     if "hidden_act" in model and not isinstance(model["hidden_act"], str):
         yield {(_MODEL, "hidden_act"): MISSING}

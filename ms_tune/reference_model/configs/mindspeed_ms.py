@@ -21,6 +21,7 @@ from ms_tune.config.model import (
     TrainingConfig,
 )
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.reference_model.configs.section import Section
 from ms_tune.texts import msg
 
@@ -41,37 +42,35 @@ def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
     Raises:
         ConfigError: A required key is missing or a value cannot be.
     """
-    model = Section(data, "model_config", path)
-    training = Section(data, "training_config", path)
-    parallel = Section(data, "parallel_config", path)
-    batch = Section(data, "dataset_config", path)
-    optimizer = Section(data, "optimizer_config", path)
+    model = Section(data, "model_config", path, Dialect.MINDSPEED_MS)
+    training = Section(data, "training_config", path, Dialect.MINDSPEED_MS)
+    parallel = Section(data, "parallel_config", path, Dialect.MINDSPEED_MS)
+    batch = Section(data, "dataset_config", path, Dialect.MINDSPEED_MS)
+    optimizer = Section(data, "optimizer_config", path, Dialect.MINDSPEED_MS)
     # core/config.py _check_arguments: fp16 and bf16 force params_dtype and compute_dtype.
-    if training.get("bf16", default=False):
+    if training.known("bf16"):
         parameters = DType.BFLOAT16
-    elif training.get("fp16", default=False):
+    elif training.known("fp16"):
         parameters = DType.FLOAT16
     else:
         parameters = DType(model.one_of("params_dtype", [dtype.value for dtype in DType], "float32"))
-    mixed = training.get("bf16", default=False) or training.get("fp16", default=False)
-    ddp = training.get("wrap_with_ddp", default=False)
+    mixed = training.known("bf16") or training.known("fp16")
+    ddp = training.known("wrap_with_ddp")
     # training/training.py: bf16 with DDP forces accumulation in float32.
-    fp32_gradients = ddp and (training.get("accumulate_allreduce_grads_in_fp32", default=False) or mixed)
+    fp32_gradients = ddp and (training.known("accumulate_allreduce_grads_in_fp32") or mixed)
     return TrainingConfig(
-        shape=_read_shape(model, Section(data, "moe_config", path), path),
+        shape=_read_shape(model, Section(data, "moe_config", path, Dialect.MINDSPEED_MS), path),
         parallelism=_read_parallelism(parallel),
-        batch=Batch(batch.get("batch_size", 1), batch.get("micro_batch_num", 1)),
+        batch=Batch(batch.known("batch_size"), batch.known("micro_batch_num")),
         precision=_read_precision(model, parameters, mixed=mixed, fp32_gradients=fp32_gradients),
         optimizer=Optimizer(
-            optimizer.get("optimizer_type", "AdamWeightDecay"),
+            optimizer.known("optimizer_type"),
             gradient_buffers=ddp,
             # Forced to False without DDP (core/config.py, use_distributed_optimizer).
-            sharding=Sharding.OPTIMIZER
-            if ddp and training.get("use_distributed_optimizer", default=False)
-            else Sharding.NONE,
-            overlaps=ddp and training.get("overlap_grad_reduce", default=False),
-            delays=training.get("delay_grad_reduce", default=False),
-            bucket_size=training.count(("bucket_size",)) or None,
+            sharding=Sharding.OPTIMIZER if ddp and training.known("use_distributed_optimizer") else Sharding.NONE,
+            overlaps=ddp and training.known("overlap_grad_reduce"),
+            delays=training.known("delay_grad_reduce"),
+            bucket_size=training.count("bucket_size") or None,
         ),
     )
 
@@ -79,7 +78,7 @@ def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
 def _read_precision(model: Section, parameters: DType, *, mixed: bool, fp32_gradients: bool) -> Precision:
     dtypes = [dtype.value for dtype in DType]
     compute = parameters if mixed else DType(model.one_of("compute_dtype", dtypes, "float32"))
-    wide_softmax = model.get("attention_softmax_in_fp32", default=True)
+    wide_softmax = model.known("attention_softmax_in_fp32")
     return Precision(
         parameters,
         mixed,
@@ -90,40 +89,40 @@ def _read_precision(model: Section, parameters: DType, *, mixed: bool, fp32_grad
 
 
 def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
-    heads = model.get("num_attention_heads", None)
-    hidden = model.get("hidden_size", None)
+    heads = model.known("num_attention_heads")
+    hidden = model.known("hidden_size")
     if hidden % heads:
         raise ConfigError(
             msg("model.not-divisible", a="model_config.hidden_size", b="model_config.num_attention_heads"), path=path
         )
-    groups = model.get("num_query_groups", 32) if model.get("group_query_attention", default=False) else heads
+    groups = model.known("num_query_groups") if model.known("group_query_attention") else heads
     if heads % groups:
         raise ConfigError(
             msg("model.not-divisible", a="model_config.num_attention_heads", b="model_config.num_query_groups"),
             path=path,
         )
     return ModelShape(
-        vocab_size=model.get("vocab_size", None),
+        vocab_size=model.known("vocab_size"),
         hidden_size=hidden,
-        ffn_hidden_size=model.get("ffn_hidden_size", None),
-        num_layers=model.get("num_layers", None),
+        ffn_hidden_size=model.known("ffn_hidden_size"),
+        num_layers=model.known("num_layers"),
         num_attention_heads=heads,
         num_query_groups=groups,
         head_size=model.get("kv_channels", hidden // heads),
-        seq_length=model.get("seq_length", None),
+        seq_length=model.known("seq_length"),
         activation=_activation(model),
-        normalization=model.get("normalization", "LayerNorm"),
-        rotary=model.get("position_embedding_type", "absolute") == "rope",
-        tied_embeddings=not model.get("untie_embeddings_and_output_weights", default=False),
-        qkv_bias=model.get("qkv_has_bias", default=True),
-        output_bias=model.get("out_proj_has_bias", default=True),
-        mlp_bias=model.get("mlp_has_bias", default=True),
-        flash_attention=model.get("use_flash_attention", default=False),
+        normalization=model.known("normalization"),
+        rotary=model.known("position_embedding_type") == "rope",
+        tied_embeddings=not model.known("untie_embeddings_and_output_weights"),
+        qkv_bias=model.known("qkv_has_bias"),
+        output_bias=model.known("out_proj_has_bias"),
+        mlp_bias=model.known("mlp_has_bias"),
+        flash_attention=model.known("use_flash_attention"),
         experts=_read_experts(model, moe),
         legacy=True,
-        fused_norm=model.get("normalization", "LayerNorm") != "RMSNorm",
-        fused_rotary=model.get("apply_rope_fusion", default=False),
-        adds_mask=model.get("mask_func_type", "attn_mask_add") == "attn_mask_add",
+        fused_norm=model.known("normalization") != "RMSNorm",
+        fused_rotary=model.known("apply_rope_fusion"),
+        adds_mask=model.known("mask_func_type") == "attn_mask_add",
         heads_first=_heads_first(model),
     )
 
@@ -136,20 +135,20 @@ def _heads_first(model: Section) -> bool:
 
 def _activation(model: Section) -> str:
     """``legacy/model/activation.py``: SwiGLU as one operator, which keeps its input only, or as two."""
-    name = model.get("hidden_act", "gelu")
-    return "fusedswiglu" if name == "swiglu" and model.get("apply_swiglu_fusion", default=False) else name
+    name = model.known("hidden_act")
+    return "fusedswiglu" if name == "swiglu" and model.known("apply_swiglu_fusion") else name
 
 
 def _read_experts(model: Section, moe: Section) -> Experts | None:
     """Every layer has experts or none has; they run one after the other (``moe_grouped_gemm`` is not implemented)."""
-    count = moe.get("num_experts", 1)
+    count = moe.known("num_experts")
     if count == 1:
         return None
     factor = moe.raw("moe_expert_capacity_factor")
     return Experts(
         count=count,
-        per_token=moe.get("moe_router_topk", 2),
-        ffn_hidden_size=model.get("ffn_hidden_size", None),
+        per_token=moe.known("moe_router_topk"),
+        ffn_hidden_size=model.known("ffn_hidden_size"),
         grouped=False,
         # A factor below zero stands for none (core/config.py, moe_expert_capacity_factor).
         capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
@@ -159,12 +158,12 @@ def _read_experts(model: Section, moe: Section) -> Experts | None:
 def _read_parallelism(parallel: Section) -> Parallelism:
     virtual = parallel.raw("virtual_pipeline_model_parallel_size")
     return Parallelism(
-        tensor=parallel.get("tensor_model_parallel_size", 1),
-        pipeline=parallel.get("pipeline_model_parallel_size", 1),
-        context=parallel.get("context_parallel_size", 1),
-        expert=parallel.get("expert_model_parallel_size", 1),
+        tensor=parallel.known("tensor_model_parallel_size"),
+        pipeline=parallel.known("pipeline_model_parallel_size"),
+        context=parallel.known("context_parallel_size"),
+        expert=parallel.known("expert_model_parallel_size"),
         virtual_pipeline=None if virtual is None else parallel.get("virtual_pipeline_model_parallel_size", 1),
-        sequence=parallel.get("sequence_parallel", default=False),
+        sequence=parallel.known("sequence_parallel"),
         context_method=_CONTEXT_METHODS[
             parallel.one_of("context_parallel_algo", list(_CONTEXT_METHODS), "ulysses_cp_algo")
         ],

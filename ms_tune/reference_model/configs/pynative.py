@@ -24,6 +24,7 @@ from ms_tune.config.model import (
     TrainingConfig,
 )
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.reference_model.configs.section import Section
 from ms_tune.texts import msg
 
@@ -31,20 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+_DIALECT = Dialect.MINDFORMERS_PYNATIVE
 _DTYPES = tuple(dtype.value for dtype in DType)
 _CONTEXT_METHODS = {
     "colossal": ContextMethod.RING,
     "ulysses": ContextMethod.ULYSSES,
     "hybrid": ContextMethod.HYBRID,
 }
-_HEADS = ("num_attention_heads", "num_heads", "n_head")
-_GROUPS = ("num_query_groups", "num_key_value_heads", "n_kv_heads")
-_WIDTH = ("intermediate_size", "ffn_hidden_size")
-_HEAD_SIZE = ("head_dim", "kv_channels")
-_EXPERTS = ("n_routed_experts", "num_experts", "num_moe_experts", "expert_num")
-_PER_TOKEN = ("num_experts_per_tok", "moe_router_topk", "num_experts_chosen")
-_EXPERT_WIDTH = ("moe_intermediate_size", "moe_ffn_hidden_size")
-_SHARED = ("n_shared_experts", "shared_expert_num")
 _COMPRESSED = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
 _GATED = ("silu", "swiglu", "fusedswiglu")
 
@@ -60,14 +54,14 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
     Raises:
         ConfigError: A required key is missing or a value cannot be.
     """
-    model = Section(data, "model", path)
-    training = Section(data, "training", path)
+    model = Section(data, "model", path, _DIALECT)
+    training = Section(data, "training", path, _DIALECT)
     parallelism = read_parallelism(data, path)
     # ``layers/linear.py`` of 2.1: weights are made in the format that is computed in; norms and the embedding have their own,
     # and so have the projections in ``transformers/attention.py``, which ``params_dtype`` is for.
     parameters = DType(model.one_of("compute_dtype", _DTYPES, DType.BFLOAT16.value))
     attention = DType(model.one_of("params_dtype", _DTYPES, DType.FLOAT32.value))
-    local = training.get("local_batch_size", 1)
+    local = training.known("local_batch_size")
     return TrainingConfig(
         shape=_read_shape(model, path, whole=parallelism.context == 1),
         parallelism=parallelism,
@@ -87,20 +81,20 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
 
 def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
     """How the job is split; the data-parallel size follows from the devices."""
-    section = Section(data, "parallelism", path)
-    chunks = section.get("pipeline_parallel_interleave_num", 1)
-    tensor = section.get("tensor_parallel", 1)
+    section = Section(data, "parallelism", path, _DIALECT)
+    chunks = section.known("pipeline_parallel_interleave_num")
+    tensor = section.known("tensor_parallel")
     method = section.one_of("context_parallel_method", list(_CONTEXT_METHODS), "colossal")
     return Parallelism(
         tensor=tensor,
-        pipeline=section.get("pipeline_parallel", 1),
-        context=section.get("context_parallel", 1),
-        expert=section.get("expert_parallel", 1),
+        pipeline=section.known("pipeline_parallel"),
+        context=section.known("context_parallel"),
+        expert=section.known("expert_parallel"),
         virtual_pipeline=chunks if chunks > 1 else None,
-        sequence=section.get("sequence_parallel", default=False),
+        sequence=section.known("sequence_parallel"),
         context_method=_CONTEXT_METHODS[method],
         ulysses=section.get("ulysses_degree_in_cp", 1),
-        split_loss=section.get("enable_loss_parallel", default=False) and tensor > 1,
+        split_loss=section.known("enable_loss_parallel") and tensor > 1,
     )
 
 
@@ -112,14 +106,14 @@ def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[
         path: Its path, for errors.
         layers: Layers of the model, without multi-token prediction.
     """
-    model = Section(data, "model", path)
-    if not model.count(_EXPERTS):
+    model = Section(data, "model", path, _DIALECT)
+    if not model.count("num_moe_experts"):
         return (False,) * layers
     pattern = model.raw("moe_layer_freq")
     if isinstance(pattern, list) and len(pattern) == layers:
         return tuple(bool(item) for item in pattern)
     frequency = pattern if isinstance(pattern, int) and pattern > 0 else 1
-    first = model.count(("first_k_dense_replace",))
+    first = model.count("first_k_dense_replace")
     dense = model.raw("mlp_only_layers")
     named = set(dense) if isinstance(dense, list) else set()
     return tuple(number >= first and number % frequency == 0 and number not in named for number in range(layers))
@@ -127,7 +121,7 @@ def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[
 
 def _micro_batches(training: Section, data_parallel: int, local: int, path: Path) -> int:
     """``trainer.py``: samples of a step, divided by the ranks that see different ones and by those of a micro-batch."""
-    total = training.get("global_batch_size", 1)
+    total: int = training.known("global_batch_size")
     count, rest = divmod(total, max(1, data_parallel) * local)
     if rest or not count:
         raise ConfigError(
@@ -139,11 +133,13 @@ def _micro_batches(training: Section, data_parallel: int, local: int, path: Path
 
 def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
     """The sizes; ``whole`` where no rank has a part of the sequence only."""
-    heads, hidden = model.first(_HEADS, None), model.get("hidden_size", None)
-    groups = model.first(_GROUPS, heads)
+    heads, hidden = model.first("num_attention_heads", None), model.get("hidden_size", None)
+    groups = model.first("num_query_groups", heads)
     latent = _read_latent(model) if model.get("multi_latent_attention", default=False) else None
     if latent is None and heads % groups:
-        raise ConfigError(msg("model.not-divisible", a=f"model.{_HEADS[0]}", b=f"model.{_GROUPS[0]}"), path=path)
+        raise ConfigError(
+            msg("model.not-divisible", a="model.num_attention_heads", b="model.num_query_groups"), path=path
+        )
     kind = model.get("model_type", "")
     activation = model.get("hidden_act", "silu")
     # ``gated_linear_unit`` is the MindFormers models' own setting where the config does not say.
@@ -152,26 +148,26 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
     return ModelShape(
         vocab_size=model.get("vocab_size", None),
         hidden_size=hidden,
-        ffn_hidden_size=model.first(_WIDTH, None),
-        num_layers=model.first(("num_hidden_layers", "num_layers", "n_layer"), None),
+        ffn_hidden_size=model.first("ffn_hidden_size", None),
+        num_layers=model.first("num_layers", None),
         num_attention_heads=heads,
         num_query_groups=heads if latent else groups,
-        head_size=latent.head_size if latent else model.first(_HEAD_SIZE, hidden // heads),
+        head_size=latent.head_size if latent else model.first("kv_channels", hidden // heads),
         seq_length=model.get("seq_length", None),
         activation=("fusedswiglu" if activation == "fusedswiglu" else "swiglu") if gated else activation,
         normalization=model.get("normalization", "RMSNorm"),
         rotary=model.get("position_embedding_type", "rope") != "none",
         tied_embeddings=model.get("tie_word_embeddings", default=False),
-        qkv_bias=linear_bias or model.first(("attention_bias", "add_qkv_bias", "qkv_has_bias"), kind == "glm4"),
+        qkv_bias=linear_bias or model.first("add_qkv_bias", kind == "glm4"),
         output_bias=linear_bias,
         mlp_bias=linear_bias,
         # ``pynative/transformers``: FlashAttention is used whatever ``use_flash_attention`` says.
         flash_attention=True,
         rotary_fraction=_fraction(model, 0.5 if kind.startswith("glm4") else 1.0),
-        qk_norm=model.first(("qk_layernorm", "use_qk_norm"), kind.startswith("qwen3")),
-        sandwich_norm=model.first(("use_sandwich_norm", "sandwich_norm"), kind == "glm4"),
+        qk_norm=model.first("qk_layernorm", kind.startswith("qwen3")),
+        sandwich_norm=model.get("use_sandwich_norm", kind == "glm4"),
         latent=latent,
-        experts=_read_experts(model) if model.count(_EXPERTS) else None,
+        experts=_read_experts(model) if model.count("num_moe_experts") else None,
         # ``parallel_core/transformer_config.py``: the layout and the mask of FlashAttention.
         heads_first=whole,
         whole_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
@@ -180,21 +176,21 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
 
 def _read_latent(model: Section) -> LatentAttention:
     return LatentAttention(
-        query_rank=model.count(("q_lora_rank",)) or None,
+        query_rank=model.count("q_lora_rank") or None,
         key_value_rank=model.get("kv_lora_rank", None),
-        plain_size=model.first(("qk_nope_head_dim", "qk_head_dim"), 128),
-        rotary_size=model.first(("qk_rope_head_dim", "qk_pos_emb_head_dim"), 64),
+        plain_size=model.first("qk_head_dim", 128),
+        rotary_size=model.first("qk_pos_emb_head_dim", 64),
         value_size=model.get("v_head_dim", 128),
     )
 
 
 def _read_experts(model: Section) -> Experts:
-    width = model.first(_EXPERT_WIDTH, None)
-    shared = model.count(_SHARED)
+    width = model.first("moe_ffn_hidden_size", None)
+    shared = model.count("shared_expert_num")
     factor = model.raw("moe_expert_capacity_factor")
     return Experts(
-        count=model.count(_EXPERTS),
-        per_token=model.first(_PER_TOKEN, 2),
+        count=model.count("num_moe_experts"),
+        per_token=model.first("moe_router_topk", 2),
         ffn_hidden_size=width,
         shared_ffn_hidden_size=model.get("moe_shared_expert_intermediate_size", shared * width) if shared else 0,
         shared_gate=model.get("use_shared_expert_gating", default=False),
@@ -214,12 +210,12 @@ def _fraction(model: Section, default: float) -> float:
 
 def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Parallelism, *, alone: bool) -> Optimizer:
     """The optimizer; on a single device nothing is sharded, and gradients are cast as they come (``trainer.py``)."""
-    section = Section(data, "parallelism", path)
+    section = Section(data, "parallelism", path, _DIALECT)
     policy = section.one_of("reshard_after_forward_policy", ("always", "never", "default"), "default")
     shards = section.raw("data_parallel_shard")
     again = policy == "always" or (policy == "default" and parallelism.pipeline == 1)
     return Optimizer(
-        Section(data, "optimizer", path).get("type", "AdamW"),
+        Section(data, "optimizer", path, _DIALECT).get("type", "AdamW"),
         gradient_buffers=not alone,
         sharding=Sharding.NONE if alone else Sharding.PARAMETERS,
         gathers_again=again,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.data import REQUIRED
+from ms_tune.frameworks.keys import key_at
+from ms_tune.frameworks.models import names_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from ms_tune.frameworks.dialect import Dialect
 
 _Value = TypeVar("_Value", int, str, bool)
 
@@ -17,8 +22,9 @@ _Value = TypeVar("_Value", int, str, bool)
 class Section:
     """One section of the config, read with types checked: the framework's own validators are as strict."""
 
-    def __init__(self, data: Mapping[str, object], name: str, path: Path) -> None:
+    def __init__(self, data: Mapping[str, object], name: str, path: Path, dialect: Dialect) -> None:
         section = data.get(name)
+        self.dialect = dialect
         self.name = name
         self.path = path
         self._values: Mapping[object, object] = {}
@@ -49,22 +55,27 @@ class Section:
             raise ConfigError(msg("model.not-positive", key=f"{self.name}.{key}", value=value), path=self.path)
         return value  # type: ignore[return-value] # checked just above, in a way that mypy cannot follow
 
+    def known(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
+        """The value of a key, or what the framework takes where it is not written; see :meth:`get`."""
+        default = key_at(self.dialect, self.name, key).default
+        return self.get(key, None if default == REQUIRED else default)  # type: ignore[type-var] # as the table has it
+
     def raw(self, key: str) -> object:
         """The value of a key as the parser gave it."""
         return self._values.get(key)
 
-    def first(self, keys: Sequence[str], default: _Value | None) -> _Value:
-        """The value of the first of these names for one thing that the config has; see :meth:`get`."""
-        return self.get(next((key for key in keys if self.raw(key) is not None), keys[0]), default)
+    def first(self, name: str, default: _Value | None) -> _Value:
+        """The value of a model's field, under whichever of its names the config has it; see :meth:`get`."""
+        return self.get(next((key for key in names_of(name) if self.raw(key) is not None), name), default)
 
-    def count(self, keys: Sequence[str], default: int = 0) -> int:
-        """A whole number from zero up, by the first of these names that the config has.
+    def count(self, name: str, default: int = 0) -> int:
+        """A whole number from zero up, under whichever name the config has it.
 
         Raises:
             ConfigError: It is something else.
         """
-        key = next((key for key in keys if self.raw(key) is not None), None)
-        value = default if key is None else self.raw(key)
+        key = next((key for key in names_of(name) if self.raw(key) is not None), name)
+        value = default if self.raw(key) is None else self.raw(key)
         if type(value) is not int or value < 0:
             raise ConfigError(
                 msg("model.wrong-type", key=f"{self.name}.{key}", wanted="int ≥ 0", value=repr(value)), path=self.path
