@@ -27,9 +27,11 @@ from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity
 from ms_tune.texts import Language
 from tests.oracle import mindspeed_cases, mindspeed_ms, pynative, pynative_cases, pynative_start, wheels
+from tests.oracle.models import Models
+from tests.oracle.whole_cases import left_out, without_some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1000"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
@@ -77,6 +79,12 @@ def mindformers(request: pytest.FixtureRequest) -> pynative.Oracle:
 
 
 @pytest.fixture(scope="module")
+def models(mindformers: pynative.Oracle) -> Iterator[Models]:
+    with Models(mindformers._version[:3], 1) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
 def mindspeed() -> mindspeed_ms.Oracle:
     found = wheels.wheel("1.6")
     if mindspeed_ms.MISSING or isinstance(found, str):
@@ -112,6 +120,7 @@ def as_read(config: dict[str, Any]) -> dict[str, Any]:
 def layers_of_mindformers(oracle: pynative.Oracle, random: Random) -> str:
     version = oracle._version
     config, layers, further = pynative_cases.random_config(random, version[:3])
+    config = left_out(random, config)
     outcome = oracle.ask(as_read(config), layers, further)
     raised = outcome.exception
     if raised is None and any(last >= layers for _, last in outcome.ranges):
@@ -122,7 +131,7 @@ def layers_of_mindformers(oracle: pynative.Oracle, random: Random) -> str:
 
 
 def layers_of_mindspeed(oracle: mindspeed_ms.Oracle, random: Random) -> str:
-    config = mindspeed_cases.random_config(random)
+    config = left_out(random, mindspeed_cases.random_config(random), ("model_config.num_layers",))
     stages = config.get("parallel_config", {}).get("pipeline_model_parallel_size", 1)
     # As many micro-batches as the schedule wants, which comes after the layers.
     batches = {"dataset_config": {"micro_batch_num": stages}} if isinstance(stages, int) and stages > 1 else {}
@@ -130,13 +139,17 @@ def layers_of_mindspeed(oracle: mindspeed_ms.Oracle, random: Random) -> str:
     return compare({**config, **batches}, outcome.exception, Dialect.MINDSPEED_MS)
 
 
-def whole_config(oracle: pynative.Oracle, random: Random) -> str:
-    """A sound config with one or two settings changed, or keys added or taken out, up to the first step on one card."""
+def whole_config(oracle: pynative.Oracle, models: Models, random: Random) -> str:
+    """A sound config with one or two settings changed, or keys added or taken out, up to the first step on one card.
+
+    Many of the keys are left out. Where nothing of the model's section was changed, the model's own classes are asked, too.
+    """
     version = oracle._version[:3]
     known = tables(Dialect.MINDFORMERS_PYNATIVE)
     keys = [key for key in known if known_in(key, version) and "*" not in key.path and key.path not in _LATER]
-    config = copy.deepcopy(_SOUND)
-    for _ in range(random.choice((1, 1, 2))):
+    config = left_out(random, copy.deepcopy(_SOUND))
+    config["model"] = model = without_some(random, _SOUND["model"])
+    for _ in range(random.choice((0, 1, 1, 2))):
         path = random.choice(keys).path
         section = config
         for part in path[:-1]:
@@ -155,6 +168,9 @@ def whole_config(oracle: pynative.Oracle, random: Random) -> str:
         start(version).go(oracle._config["TrainConfig"].from_dict(as_read(config)))
     except Exception as error:  # noqa: BLE001 - whatever it is
         raised = f"{type(error).__name__}: {error}"
+    if raised is None and config.get("model") == model:
+        made = models.make(model)
+        raised = made.error and f"{made.error}: {made.text}"
     return compare(config, raised, Dialect.MINDFORMERS_PYNATIVE, version)
 
 
@@ -166,9 +182,11 @@ def test_random_layers_of_mindformers(mindformers: pynative.Oracle, capsys: pyte
     assert seen["fine"] > CASES // 4
 
 
-def test_random_configs_of_mindformers(mindformers: pynative.Oracle, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_configs_of_mindformers(
+    mindformers: pynative.Oracle, models: Models, capsys: pytest.CaptureFixture[str]
+) -> None:
     random = Random(SEED)  # noqa: S311 - as above
-    seen = Counter(whole_config(mindformers, random) for _ in range(CASES))
+    seen = Counter(whole_config(mindformers, models, random) for _ in range(CASES))
     with capsys.disabled():
         print(f"\ndynamic graph {mindformers._version}: {CASES} random configs: {dict(seen.most_common())}")  # noqa: T201 - as above
     assert seen["fine"] > CASES // 10
@@ -190,8 +208,8 @@ def test_shrinking_plans_of_mindformers(mindformers: pynative.Oracle, random: Ra
 
 @settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
 @given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_configs_of_mindformers(mindformers: pynative.Oracle, random: Random) -> None:
-    whole_config(mindformers, random)
+def test_shrinking_configs_of_mindformers(mindformers: pynative.Oracle, models: Models, random: Random) -> None:
+    whole_config(mindformers, models, random)
 
 
 @settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)

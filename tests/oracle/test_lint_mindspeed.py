@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from ms_tune.config.source import parse_source
+from ms_tune.frameworks.data import REQUIRED
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import Key, tables
 from ms_tune.lint.checklist import built_in
@@ -30,6 +31,7 @@ from ms_tune.lint.finding import Severity
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.oracle import mindspeed_config, wheels
+from tests.oracle.whole_cases import left_out
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1000"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
@@ -87,6 +89,9 @@ _OR_NOTHING = frozenset(
 _BOOL_IS_A_NUMBER = frozenset({"model_config.fa_config.sparse_mode", "model_config.rotary_config.rotary_base"})
 
 
+REQUIRED_KEYS = [".".join(key.path) for key in tables(Dialect.MINDSPEED_MS) if key.default == REQUIRED]
+
+
 @cache
 def templates() -> tuple[dict[str, Any], ...]:
     """The packaged configs of the dialect."""
@@ -111,8 +116,9 @@ def changed(config: dict[str, Any], key: Key, value: object) -> dict[str, Any]:
 
 
 def random_config(random: Random) -> dict[str, Any]:
-    """A template with one or two keys changed or taken out."""
-    config: dict[str, Any] = random.choice(templates())
+    """A template with many of its keys left out, and one or two changed."""
+    # What has no default stays most of the time: without it nothing else is looked at.
+    config = left_out(random, random.choice(templates()), REQUIRED_KEYS if random.random() < 0.7 else ())
     keys = [
         key for key in tables(Dialect.MINDSPEED_MS) if "*" not in key.path and ".".join(key.path) not in _READ_LATER
     ]
