@@ -180,6 +180,26 @@ def test_a_value_that_stops_some_ranks_only() -> None:
     assert plan.placement == ((4, 4),)
 
 
+def test_the_stages_that_stop_are_named_four_at_most() -> None:
+    text = told(parallel("recompute_config: {recompute: [2, 9, 1, 9, 9, 9]}", layers=12, stages=6))
+    assert "chunk 0 of stage 1; only the ranks of stage 1, 3, 4, 5 stop" in text
+    text = told(parallel("recompute_config: {recompute: [9, 9, 1, 9, 9, 9]}", layers=12, stages=6))
+    assert "chunk 0 of stage 0; only the ranks of stage 0, 1, 3, 4, … stop" in text
+
+
+def test_where_all_ranks_stop_the_reason_is_told_and_no_rank() -> None:
+    text = told(parallel("recompute_config: {full_recompute_list: [1, 1]}"))
+    assert "the tuning guide speaks of full_recompute_list" in text
+    text = told(parallel("recompute_config: {recompute: [9, 9]}"))
+    assert "full_recompute_layers 9 > num_layers 4." in text
+    assert "only the ranks" not in text
+
+
+def told(plan: NormalizedPlan) -> str:
+    assert plan.failure is not None
+    return render(plan.problems[0].message, Language.EN)
+
+
 def test_the_fault_of_a_stage_for_the_embedding() -> None:
     settings = "standalone_embedding_stage: True, recompute_config: {recompute: [1, 1, 1]}"
     plan = parallel(settings, layers=9, stages=4)

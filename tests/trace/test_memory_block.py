@@ -304,3 +304,20 @@ def test_mutated_files_are_read_or_refused(content: bytes) -> None:
         assert all(user >= 0 for user in block.users)
     for row in trace.dropped:
         assert render(row.reason, Language.ZH)
+
+
+@pytest.mark.parametrize(
+    ("line", "known"), [("9" * 18, True), ("9" * 19, False), ("-1", False), ("\u0663", False), ("", False)]
+)
+def test_a_frame_whose_line_is_no_number_is_left_out(tmp_path: Path, line: str, known: bool) -> None:  # noqa: FBT001 - parametrised
+    stack = STACK.replace("Line:17", f"Line:{line}")
+    (block,) = read(tmp_path, f"{HEADER_20}\n{ROW_20.replace(STACK, stack)}\n").blocks
+    last = [Frame("/workspace/model.py", int(line), "construct")] if known else []
+    assert block.stack == (FRAMES[0], *last)
+
+
+def test_users_are_time_stamps(tmp_path: Path) -> None:
+    """What is more than INT64_MAX is none."""
+    users = f"{{0-0-112-{2**63 - 1}-{2**63}-{10**19}-}}"
+    (block,) = read(tmp_path, f"{HEADER_20}\n{ROW_20.replace('{7-14}', users)}\n").blocks
+    assert block.users == (0, 0, 112, 2**63 - 1)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ms_tune.errors import TraceError
 from ms_tune.texts import Language, render
 from ms_tune.trace import columns
+from ms_tune.trace.memory_block import DROPPED_KEPT
 from ms_tune.trace.task import Tasks, read_tasks
 from tests.trace.samples import LARGE_RUNS, SMALL_RUNS, folder
 
@@ -66,6 +67,53 @@ def test_damaged_rows_are_refused_with_their_line(tmp_path: Path, bad: str) -> N
     assert tasks.line.tolist() == [2, 4]
     assert [row.line for row in tasks.dropped] == [3]
     assert all(render(tasks.dropped[0].reason, language) for language in Language)
+
+
+def refusals(tasks: Tasks) -> list[tuple[int, str]]:
+    return [(row.line, row.reason.id.removeprefix("trace.row.")) for row in tasks.dropped]
+
+
+def test_each_refusal_says_why(tmp_path: Path) -> None:
+    bad = {
+        ROW.rstrip(","): "fields",
+        ROW + "x": "fields",
+        "7,PyNative,": "fields",
+        "7" * 19 + ROW[1:]: "number",
+        "\u0667" + ROW[1:]: "number",
+        ROW[1:]: "number",
+        "9,a,b,c,d,e,f,g,h,": "commas",
+        # One comma cannot be shared by the task's name and the node's, and two that differ are no operator's.
+        "8,3_Default/a,b/MatMul-op0,Default/MatMul-op0,graph,a.cc,12,File:/x;Line:1;Function:f|,": "commas",
+        "8,3_Default/a,b/MatMul-op0,Default/a,c/MatMul-op0,graph,a.cc,12,File:/x;Line:1;Function:f|,": "commas",
+    }
+    tasks = read(tmp_path, "\n".join([HEADER, *bad, ROW, ROW[:-4]]))
+    assert refusals(tasks) == [*enumerate(bad.values(), 2), (len(bad) + 3, "cut")]
+    assert tasks.line.tolist() == [len(bad) + 2]
+
+
+@pytest.mark.parametrize("ending", ["", '"\n'])
+def test_stamps_of_18_digits_and_rows_without_a_line(tmp_path: Path, ending: str) -> None:
+    """The same by columns and, where a quotation mark stops those, one by one."""
+    rows = ["9" * 18 + ROW[1:], ROW.replace(",129,", ",,"), ROW.replace(",129,File:/work", ",,File:/wo,rk")]
+    tasks = read(tmp_path, "\n".join([HEADER, *rows, ending]))
+    assert tasks.stamp.tolist() == [7, 7, 10**18 - 1]
+    assert tasks.line.tolist() == [3, 4, 2]
+    assert [tasks.node.at(row) for row in range(3)] == ["Dense"] * 3
+    assert tasks.dropped_count == bool(ending)
+
+
+def test_of_very_many_refusals_some_are_kept_and_all_are_counted(tmp_path: Path) -> None:
+    tasks = read(tmp_path, "\n".join([HEADER, *["x,"] * (DROPPED_KEPT + 2), ""]))
+    assert (len(tasks.dropped), tasks.dropped_count) == (DROPPED_KEPT, DROPPED_KEPT + 2)
+
+
+@pytest.mark.parametrize(
+    "header", ["time_stamp,task_name,node_name,file_name,graph_name,line_num,", HEADER + "time_stamp,", HEADER[1:]]
+)
+def test_another_order_and_a_column_twice_are_refused_at_the_first_line(tmp_path: Path, header: str) -> None:
+    with pytest.raises(TraceError) as refused:
+        read(tmp_path, f"{header}\n{ROW}\n")
+    assert refused.value.line == 1
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
