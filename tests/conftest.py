@@ -17,6 +17,7 @@ settings.load_profile("shared-machine")
 
 
 _LONG_ROOMS = {"oracle", "fuzz", "browser"}  # they try thousands of random inputs
+_READERS = {"test_structure.py", "test_texts.py"}  # of all the package's sources, which are parsed once in each process
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -34,6 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.xdist_group("wheel"))
         elif not item.get_closest_marker("slow") and not _LONG_ROOMS & {*item.path.parts}:
             item.add_marker("fast")
+            if item.path.name in _READERS and config.pluginmanager.hasplugin("xdist"):
+                item.add_marker(pytest.mark.xdist_group("sources"))
 
 
 @pytest.fixture(scope="session")

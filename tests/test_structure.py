@@ -8,8 +8,6 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.sources import PACKAGE, Import, Module, imports, modules
 
 if TYPE_CHECKING:
@@ -77,13 +75,12 @@ def used_rooms(module: Module) -> set[tuple[str, int]]:
 
 
 class TestDirection:
-    @pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
-    def test_a_room_uses_only_rooms_below_it(self, module: Module) -> None:
-        allowed = _MAY_USE.get(room(module.name))
-        if allowed is None:  # the command line, the renderers (see below), the package itself, and rooms yet to come
-            return
-        forbidden = {use for use in used_rooms(module) if use[0] not in allowed}
-        assert forbidden == set()
+    def test_a_room_uses_only_rooms_below_it(self) -> None:
+        # Without the command line, the renderers (see below), the package itself, and rooms yet to come.
+        known = [(module, _MAY_USE[room(module.name)]) for module in modules() if room(module.name) in _MAY_USE]
+        assert len(known) > 100
+        uses = ((module.name, *use, allowed) for module, allowed in known for use in used_rooms(module))
+        assert [f"{name}:{line} {used}" for name, used, line, allowed in uses if used not in allowed] == []
 
     def test_nothing_but_the_command_line_uses_the_command_line(self) -> None:
         users = {module.name for module in modules() if ("cli" in {use for use, _ in used_rooms(module)})}
@@ -93,12 +90,12 @@ class TestDirection:
         users = {module.name for module in modules() if "render" in {use for use, _ in used_rooms(module)}}
         assert {user for user in users if not user.startswith(("ms_tune.cli", "ms_tune.render"))} == set()
 
-    @pytest.mark.parametrize(
-        "module", [module for module in modules() if module.inside("render")], ids=lambda m: m.name
-    )
-    def test_a_renderer_uses_results_and_no_functions_of_an_engine(self, module: Module) -> None:
+    def test_a_renderer_uses_results_and_no_functions_of_an_engine(self) -> None:
+        renderers = [module for module in modules() if module.inside("render")]
+        assert renderers
         of_engines = [
             found
+            for module in renderers
             for found in imports(module)
             if found.module.startswith("ms_tune.") and not found.typing_only and room(found.module) not in _RENDERING
         ]
@@ -265,19 +262,22 @@ def test_nothing_is_there_that_only_a_test_calls() -> None:
 
 
 class TestPureRooms:
-    @pytest.mark.parametrize("module", [module for module in modules() if module.inside(*_PURE)], ids=lambda m: m.name)
-    def test_they_know_no_files_processes_or_terminal(self, module: Module) -> None:
-        found = [use for use in imports(module) if not use.typing_only and _outside(use)]
-        assert found == []
+    def test_they_know_no_files_processes_or_terminal(self) -> None:
+        pure = [module for module in modules() if module.inside(*_PURE)]
+        assert pure
+        outside = ((module, use) for module in pure for use in imports(module) if not use.typing_only and _outside(use))
+        assert [f"{module.name}:{use.line} {use.module}" for module, use in outside] == []
 
-    @pytest.mark.parametrize("module", [module for module in modules() if module.inside(*_PURE)], ids=lambda m: m.name)
-    def test_they_open_and_print_nothing(self, module: Module) -> None:
-        called = {
-            node.func.id
+    def test_they_open_and_print_nothing(self) -> None:
+        forbidden = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
+        called = [
+            f"{module.name}:{node.lineno} {node.func.id}"
+            for module in modules()
+            if module.inside(*_PURE)
             for node in ast.walk(module.tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
-        assert not called & {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in forbidden
+        ]
+        assert called == []
 
 
 def _outside(use: Import) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import string
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,10 +141,14 @@ def test_parameters_are_not_templates() -> None:
 # What the code says. An id is a string constant, or an f-string of which only a part is constant.
 
 
-def _code() -> Iterator[tuple[str, ast.AST]]:
-    for module in modules():
-        for node in ast.walk(module.tree):
-            yield module.name, node
+@cache
+def _code() -> tuple[tuple[str, ast.Call | ast.Constant | ast.JoinedStr], ...]:
+    return tuple(
+        (module.name, node)
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, (ast.Call, ast.Constant, ast.JoinedStr))
+    )
 
 
 def _is_renderer(node: ast.AST) -> bool:
@@ -168,21 +173,14 @@ def _choices(node: ast.AST) -> Iterator[ast.AST]:
         yield node
 
 
-def _asked_for() -> Iterator[tuple[str, ast.Call, ast.AST]]:
-    for name, node in _code():
-        if _is_renderer(node) and isinstance(node, ast.Call) and node.args:
-            for choice in _choices(node.args[0]):
-                yield f"{name}:{node.lineno}", node, choice
-
-
-_CONSTANTS = {
-    node.value for _, node in _code() if isinstance(node, ast.Constant) and isinstance(node.value, str)
-} & TEXTS.keys()
-_FAMILIES = {_pattern(node) for _, _, node in _asked_for() if isinstance(node, ast.JoinedStr)} | {
-    _pattern(node)
-    for _, node in _code()
-    if isinstance(node, ast.JoinedStr) and re.match(rf"(?:{'|'.join(ROOMS)})\\\.", _pattern(node))
-}
+@cache
+def _asked_for() -> tuple[tuple[str, ast.Call, ast.AST], ...]:
+    return tuple(
+        (f"{name}:{node.lineno}", node, choice)
+        for name, node in _code()
+        if isinstance(node, ast.Call) and _is_renderer(node) and node.args
+        for choice in _choices(node.args[0])
+    )
 
 
 def test_every_id_that_is_asked_for_exists() -> None:
@@ -235,12 +233,12 @@ def test_every_parameter_of_a_text_is_given() -> None:
 
 
 def test_no_text_is_unused() -> None:
-    families = [re.compile(pattern) for pattern in _FAMILIES]
-    unused = [
-        text_id
-        for text_id in TEXTS
-        if text_id not in _CONSTANTS and not any(family.fullmatch(text_id) for family in families)
-    ]
+    constants = {node.value for _, node in _code() if isinstance(node, ast.Constant)}
+    patterns = {_pattern(node) for _, _, node in _asked_for() if isinstance(node, ast.JoinedStr)}
+    other = {_pattern(node) for _, node in _code() if isinstance(node, ast.JoinedStr)}
+    of_a_room = re.compile(rf"(?:{'|'.join(ROOMS)})\\\.")
+    families = re.compile("|".join(patterns | {pattern for pattern in other if of_a_room.match(pattern)}))
+    unused = [text_id for text_id in TEXTS if text_id not in constants and not families.fullmatch(text_id)]
     assert unused == []
 
 

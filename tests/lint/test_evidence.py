@@ -43,6 +43,11 @@ _LATER = {"MST639", "MST640", "MST641", "MST642", "MST693"}
 
 
 @cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@cache
 def source(evidence: Evidence) -> str | None:
     """The file's text; None if that release is not at hand."""
     if evidence.framework == "MindFormers":
@@ -61,14 +66,20 @@ def in_wheel(version: str, file: str, *, needed: bool = True) -> str | None:
     found = wheels.wheel(version.rpartition(".")[0])
     if isinstance(found, str):
         return None
+    return read(found, file, needed=needed)
+
+
+@cache
+def read(found: Path, file: str, *, needed: bool) -> str | None:
     with zipfile.ZipFile(found) as archive:
         return archive.read(file).decode() if needed or file in archive.namelist() else None
 
 
+@cache
 def literals(text: str) -> list[set[str]]:
     """The words of every string of a Python file; what an f-string fills in is left out."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.append(words(node.value))
         elif isinstance(node, ast.JoinedStr):
@@ -100,11 +111,12 @@ def test_the_class_or_function_is_in_the_file(evidence: Evidence) -> None:
     if text is None:
         pytest.skip(f"{evidence.framework} {evidence.version} is not at hand")
     if evidence.file.endswith(".py"):
-        assert evidence.symbol in symbols(ast.parse(text))
+        assert evidence.symbol in symbols(parsed(text))
     else:
         assert re.search(rf"\b{evidence.symbol.rpartition('.')[2]}\b", text)
 
 
+@cache
 def symbols(node: ast.AST, within: str = "") -> set[str]:
     """The classes and functions of a Python file by their full names."""
     found = set()

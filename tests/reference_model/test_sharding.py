@@ -20,7 +20,7 @@ from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.reference_model.schedule import passes
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
-from tests.oracle import sharding, sharding_child
+from tests.oracle import sharding
 from tests.oracle.sharding import Wrapped
 from tests.reference_model.configs import CASES
 from tests.reference_model.test_runs import MIB, environment_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 
+CHILD = "tests.oracle.sharding_child"  # it imports MindSpore, so this process does not import it
 HIDDEN, WIDTH, WORDS, LAYERS = 1024, 4096, 32_000, 3
 LAYER = 4 * HIDDEN**2 + 3 * HIDDEN * WIDTH + 2 * HIDDEN
 SMALL = 6 * MIB  # activations of 16 tokens, and a mask of FlashAttention
@@ -61,7 +62,7 @@ def noted(folder: Path, config: dict[str, Any], devices: int, stage: int = 0) ->
     run = reference.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
     assert isinstance(run.job, ReferenceJob)
     (folder / "job.json").write_text(json.dumps(run.job.to_json()), encoding="utf-8")
-    program = [sys.executable, "-m", sharding_child.__name__, str(folder / "job.json"), str(folder / "notes.json")]
+    program = [sys.executable, "-m", CHILD, str(folder / "job.json"), str(folder / "notes.json")]
     environment = environment_of(run.rank, run.world_size)
     done = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
