@@ -3,8 +3,9 @@
     python benchmarks/mutants.py [--count 60] [--seed 1] [--rooms layers trace ...] [--jobs 2]
 
 A mutant changes one thing: a comparison, an operator, a number, a condition, `and` for `or`, `continue` for `break`, or what
-is returned. The tests run in a copy of the checkout and end at the first that fails. Mutants that nobody could notice stand
-with their reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
+is returned. The tests run in a copy of the checkout and end at the first that fails; before that they have to pass in it
+without a mutant. A mutant has three times the processor time that they took then. Mutants that nobody could notice stand with
+their reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ class Mutant:
     line: int
     change: str
     text: str
+
+    @property
+    def room(self) -> str:
+        """The room of the module."""
+        return self.path.split("/")[1]
 
     def __str__(self) -> str:
         """Its place and its change."""
@@ -192,8 +198,8 @@ def tests_of(module: str, checkout: Path) -> list[str]:
     return [str(file.relative_to(checkout)) for file in files]
 
 
-def is_killed(checkout: Path, tests: list[str], limit: int) -> str:
-    """How the tests end: the first failure, "too slow", or "" if they all pass."""
+def run_tests(checkout: Path, tests: list[str], limit: int | None = None) -> tuple[str, float]:
+    """How the tests end (the first failure, "too slow", or "" if they all pass), and their seconds of processor time."""
     command = [
         sys.executable,
         "-m",
@@ -207,20 +213,57 @@ def is_killed(checkout: Path, tests: list[str], limit: int) -> str:
         "not mindspore",
     ]
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        ["/bin/sh", "-c", f'ulimit -t {limit}; exec "$@"', "sh", *command, *tests],
+    if limit is None:  # what is compiled now is there for every mutant
+        del environment["PYTHONDONTWRITEBYTECODE"]
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f'ulimit -t {limit or "unlimited"}; exec "$@"', "sh", *command, *tests],
         cwd=checkout,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
     )
-    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        return "too slow"
-    if done.returncode == 0:
-        return ""
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0].split(" - ")[0] if failed else f"exit code {done.returncode}"
+    out = process.stdout.read() if process.stdout else ""
+    _, status, usage = os.wait4(process.pid, 0)
+    code = process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = usage.ru_utime + usage.ru_stime
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "too slow", seconds
+    if code == 0:
+        return "", seconds
+    failed = [line for line in out.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0] if failed else f"exit code {code}", seconds
+
+
+def limits_of(rooms: set[str], checkout: Path) -> dict[str, int]:
+    """The seconds that a mutant of each room has; ends if the tests of one fail without a mutant.
+
+    The rooms' modules are written as mutants are, without comments, so that no test is content or discontent with those.
+    """
+    for room in rooms:
+        for module in (checkout / "ms_tune" / room).rglob("*.py"):
+            module.write_text(ast.unparse(ast.parse(module.read_text("utf-8"))), "utf-8")
+    limits = {}
+    for room in sorted(rooms):
+        end, seconds = run_tests(checkout, tests_of(f"ms_tune/{room}/__init__.py", checkout))
+        if end:
+            sys.exit(f"the tests of {room} do not pass without a mutant: {end}")
+        limits[room] = round(3 * seconds) + 10
+        print(f"{room}: its tests pass in {seconds:.0f} s of processor time", flush=True)
+    return limits
+
+
+def try_mutant(mutant: Mutant, checkout: Path, limit: int) -> str:
+    """How the tests of its room end with a mutant in this copy, which is as before afterwards."""
+    module = checkout / mutant.path
+    before = module.read_text("utf-8")
+    module.write_text(mutant.text, "utf-8")
+    # A compiled module is taken for one of a file with its size and second; it is not compiled again either.
+    for compiled in (module.parent / "__pycache__").glob(f"{module.stem}.*.pyc"):
+        compiled.unlink()
+    end, _ = run_tests(checkout, tests_of(mutant.path, checkout), limit)
+    module.write_text(before, "utf-8")
+    return end
 
 
 def main() -> None:
@@ -230,38 +273,40 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--limit", type=int, default=200, help="seconds of processor time after which a run is killed")
     chosen = parser.parse_args()
-    equivalent = {
-        (each["path"], each["function"], each["change"]) for each in json.loads(EQUIVALENT.read_text("utf-8"))
-    }
     drawn = mutants(chosen.rooms, chosen.count, chosen.seed)
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(chosen.jobs) as pool:
+        first = copy_of_checkout(Path(place, "0"))
+        limits = limits_of({mutant.room for mutant in drawn}, first)
         copies: Queue[Path] = Queue()
-        for number in range(chosen.jobs):
-            copies.put(copy_of_checkout(Path(place, str(number))))
+        copies.put(first)
+        for number in range(1, chosen.jobs):
+            copies.put(Path(shutil.copytree(first, Path(place, str(number)))))
 
         def run(mutant: Mutant) -> str:
             checkout = copies.get()
-            module = checkout / mutant.path
-            module.write_text(mutant.text, "utf-8")
-            end = is_killed(checkout, tests_of(mutant.path, checkout), chosen.limit)
-            shutil.copy(CHECKOUT / mutant.path, module)
+            end = try_mutant(mutant, checkout, limits[mutant.room])
             copies.put(checkout)
             print(f"{mutant}\n    {end or 'SURVIVED'}", flush=True)
             return end
 
-        ends = [*zip(drawn, pool.map(run, drawn), strict=True)]
+        show([*zip(drawn, pool.map(run, drawn), strict=True)])
+
+
+def show(ends: list[tuple[Mutant, str]]) -> None:
+    """Print the share that was killed, and the survivors."""
+    equivalent = {
+        (each["path"], each["function"], each["change"]) for each in json.loads(EQUIVALENT.read_text("utf-8"))
+    }
     alive = [mutant for mutant, end in ends if not end]
     excused = [mutant for mutant in alive if (mutant.path, mutant.function, mutant.change) in equivalent]
-    judged = len(drawn) - len(excused)
-    killed = len(drawn) - len(alive)
+    judged = len(ends) - len(excused)
+    killed = len(ends) - len(alive)
     slow = sum(end == "too slow" for _, end in ends)
+    share = f"{100 * killed / max(judged, 1):.0f} %"
     print(
-        f"killed {killed} of {judged} ({100 * killed / max(judged, 1):.0f} %), {slow} of them by the time limit; ",
-        end="",
+        f"killed {killed} of {judged} ({share}), {slow} of them by the time limit; {len(excused)} more are equivalent"
     )
-    print(f"{len(excused)} more are equivalent")
     for mutant in alive:
         print("equivalent" if mutant in excused else "SURVIVED", mutant)
 
