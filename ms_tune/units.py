@@ -12,18 +12,20 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 
-_UNITS = {"": 1, "B": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024**4}
+_UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024**4}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?(B?)\s*", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a text such as ``64GB``, ``64GiB``, ``58 G``, ``512MB`` or ``1024``.
+    """Bytes from a text such as ``64GB``, ``64GiB``, ``58 G``, ``512MB`` or ``1024B``.
+
+    A number without a unit is no size: ``64`` may be meant in GiB, and is in bytes.
 
     Raises:
         ValueError: The text is not a size, or the size is zero.
     """
     match = _SIZE.fullmatch(text)
-    size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+    size = int(float(match[1]) * _UNITS[match[2].upper()]) if match and (match[2] or match[3]) else 0
     if size <= 0:
         message = f"not a size: {text!r}"
         raise ValueError(message)

@@ -26,8 +26,11 @@ _MAY_USE = {
     "layers": {"layers", "frameworks", *_FOUNDATION},
     "normalize": {"normalize", "layers", "trace", "config", "frameworks", *_FOUNDATION},
     "trace": {"trace", *_FOUNDATION},
+    "verdict": {"verdict", "frameworks", *_FOUNDATION},
     "memory": {
         "memory",
+        "verdict",
+        "frameworks",
         "allocator",
         "packing",
         "trace",
@@ -45,7 +48,17 @@ _MAY_USE = {
         *_FOUNDATION,
     },
     "dryrun": {
-        *("dryrun", "reference_model", "training_process", "estimate", "memory", "native", "normalize", "trace"),
+        *(
+            "dryrun",
+            "reference_model",
+            "training_process",
+            "estimate",
+            "memory",
+            "verdict",
+            "native",
+            "normalize",
+            "trace",
+        ),
         *("layers", "config", "frameworks", "resources", "extras", *_FOUNDATION),
     },
 }
@@ -57,7 +70,7 @@ _OUTSIDE_WORLD = {
 }
 _LONGEST_NAME = 60  # characters; a longer string is prose
 _RENDERING = {"render", *_FOUNDATION}
-_PURE = ("layers", "estimate", "allocator", "planning")  # packing but for its compiled core
+_PURE = ("layers", "estimate", "allocator", "planning", "verdict")  # packing but for its compiled core
 
 
 def room(name: str) -> str:

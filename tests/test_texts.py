@@ -13,9 +13,9 @@ import pytest
 
 from ms_tune import texts
 from ms_tune.dryrun.cann_sim.environment import Backend
-from ms_tune.dryrun.result import Verdict
 from ms_tune.memory.contents import Content
 from ms_tune.texts import Language, Message, Text, lookup, msg, render, texts_of
+from ms_tune.verdict.judge import Fit
 from tests.sources import modules
 
 if TYPE_CHECKING:
@@ -248,8 +248,8 @@ def test_no_text_is_unused() -> None:
         ("memory.content.{}", [content.value for content in Content]),
         ("dryrun.show.backend.{}", [backend.value for backend in Backend]),
         ("dryrun.check.{}", [backend.value for backend in Backend]),
-        ("dryrun.show.{}", [verdict.value for verdict in Verdict]),
-        ("dryrun.show.{}", ["peak", "footprint", "usable", "verdict"]),
+        ("verdict.word.{}", [*(fit.value for fit in Fit), "none"]),
+        ("dryrun.show.{}", ["peak", "footprint"]),
         ("stages.column.{}", ["stage", "rank", "layers", "weights", "optimizer_state", "activations", "peak"]),
         ("stages.column.{}", ["footprint", "whole", "limit", "verdict", "variant", "settings", "change", "content"]),
         ("stages.column.{}", ["simulated", "real", "difference", "share", "simulated_footprint", "real_footprint"]),

@@ -34,7 +34,7 @@ def dryrun(
     Example::
 
         result = api.dryrun("train.yaml", request=DryrunRequest(layers=2, device_bytes=32 * 2**30))
-        print(result.worst.judged_bytes, result.verdict.value)
+        print(result.verdict.outcome, result.verdict.spare_bytes, result.verdict.sentence)
     """
     from dataclasses import replace  # noqa: PLC0415 - start-up time
 

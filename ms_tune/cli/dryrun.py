@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune import api
 from ms_tune.cli import dryrun_command
+from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.dryrun_html import check_page, write_page
 from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.parser import Parser, integer_argument, size_argument
-from ms_tune.dryrun.device import CHIPS
+from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting, StageChoice
 from ms_tune.errors import ExitCode
@@ -59,7 +59,6 @@ def build_parser(language: Language) -> Parser:
         epilog=msg("dryrun_help.examples"),
     )
     count, natural = integer_argument(language, minimum=1), integer_argument(language, minimum=0)
-    size = size_argument(language)
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help=parser.tr("dryrun_help.config"))
     parser.add_argument("--layers", type=count, metavar="N", help=parser.tr("dryrun_help.layers"))
     parser.add_argument("--no-extrapolate", action="store_true", help=parser.tr("dryrun_help.no-extrapolate"))
@@ -68,9 +67,7 @@ def build_parser(language: Language) -> Parser:
     which.add_argument("--stage", type=natural, action="append", metavar="K", help=parser.tr("dryrun_help.stage"))
     which.add_argument("--ranks", metavar="R,..", help=parser.tr("dryrun_help.ranks"))
     parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
-    memory = parser.add_mutually_exclusive_group()
-    memory.add_argument("--device-memory", type=size, metavar="SIZE", help=parser.tr("dryrun_help.device-memory"))
-    memory.add_argument("--chip", choices=sorted(CHIPS), help=parser.tr("dryrun_help.chip"))
+    add_device_arguments(parser, language)
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
     parser.add_argument(
         "--sweep", action="append", default=[], metavar="PATH=A,B,..", help=parser.tr("dryrun_help.sweep")
@@ -124,7 +121,7 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
         dryrun_text.show(result, console)
     if arguments.html:
         write_page(result, arguments.html, console)
-    return _code([result])
+    return _code([result], arguments)
 
 
 def _compare(arguments: Namespace, console: Console) -> ExitCode:
@@ -158,14 +155,12 @@ def _sweep(arguments: Namespace, console: Console) -> ExitCode:
         dryrun_variants.show(result, console)
     if any(variant.error is not None for variant in result.variants):
         return ExitCode.USAGE
-    return _code([variant.result for variant in result.variants if variant.result is not None])
+    return _code([variant.result for variant in result.variants if variant.result is not None], arguments)
 
 
-def _code(results: Sequence[DryrunResult]) -> ExitCode:
-    from ms_tune.dryrun.result import Verdict  # noqa: PLC0415 - imported late: start-up time
-
-    fit = all(result.verdict is Verdict.FITS for result in results if result.stages)
-    return ExitCode.OK if fit else ExitCode.FINDINGS
+def _code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
+    """What was compiled only was not asked for a verdict."""
+    return exit_code([result.verdict for result in results if result.stages], arguments)
 
 
 def _request(arguments: Namespace) -> DryrunRequest:
@@ -175,7 +170,9 @@ def _request(arguments: Namespace) -> DryrunRequest:
         stages=_stages(arguments),
         ranks=numbers("--ranks", arguments.ranks) if arguments.ranks else (),
         devices=arguments.devices,
-        device_bytes=CHIPS[arguments.chip] if arguments.chip else arguments.device_memory,
+        device_bytes=arguments.device_memory,
+        chip=arguments.chip,
+        reserve_bytes=arguments.reserve or 0,
         run_folder=arguments.run_dir,
         timeout=arguments.timeout,
         level=arguments.level,

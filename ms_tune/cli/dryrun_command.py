@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from ms_tune import api
+from ms_tune.cli.device import exit_code
 from ms_tune.cli.dryrun_html import write_page
 from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.dryrun.device import CHIPS
 from ms_tune.dryrun.request import CommandRequest
 from ms_tune.errors import ExitCode
 
@@ -36,8 +36,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if arguments.real:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
-    from ms_tune.dryrun.result import Verdict  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415
+    from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress:
         result = api.run_command(_request(arguments), observer=progress)
@@ -50,12 +49,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         console.write_json(report)
     else:
         dryrun_command.show(result, console)
-    worst = result.worst
     if arguments.html:
         write_page(result, arguments.html, console)
     if result.code:
         return result.code
-    return ExitCode.FINDINGS if worst is not None and worst.verdict is Verdict.DOES_NOT_FIT else ExitCode.OK
+    return exit_code([rank.verdict for rank in result.ranks], arguments) if result.ranks else ExitCode.USAGE
 
 
 def _request(arguments: Namespace) -> CommandRequest:
@@ -66,7 +64,9 @@ def _request(arguments: Namespace) -> CommandRequest:
         command=arguments.command,
         ranks=ranks,
         devices=devices,
-        device_bytes=CHIPS[arguments.chip] if arguments.chip else arguments.device_memory,
+        device_bytes=arguments.device_memory,
+        chip=arguments.chip,
+        reserve_bytes=arguments.reserve or 0,
         run_folder=arguments.run_dir,
         timeout=arguments.timeout,
         level=arguments.level,

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune import api
+from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.memory_inputs import LONG, ProgressLine, new_file, written
-from ms_tune.cli.parser import Parser, integer_argument, size_argument
+from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
@@ -59,9 +60,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
     )
-    parser.add_argument(
-        "--device-memory", type=size_argument(language), metavar="SIZE", help=parser.tr("memory.help.device-memory")
-    )
+    add_device_arguments(parser, language)
     parser.add_argument("--at", type=natural, metavar="TICK", help=parser.tr("memory.help.at"))
     parser.add_argument(
         "--top",
@@ -89,13 +88,20 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     need("ms-tune memory", "report", "numpy")
     if arguments.html:
         need("ms-tune memory --html", "report", "jinja2")
-    request = MemoryRequest(frozenset(arguments.rank), arguments.device_memory, with_graph=not arguments.no_graph)
+    request = MemoryRequest(
+        frozenset(arguments.rank),
+        with_graph=not arguments.no_graph,
+        chip=arguments.chip,
+        device_bytes=arguments.device_memory,
+        reserve_bytes=arguments.reserve,
+    )
     with ProgressLine(console, LONG) as progress:
         report = api.memory(arguments.path, request=request, on_bytes=progress.read)
     _write_files(report, arguments, console)
     _show(report, arguments, console)
-    bad = any(finding.check.severity.value == "error" for finding in report.all_findings)
-    return ExitCode.FINDINGS if bad else ExitCode.OK
+    found = [finding for finding in report.all_findings if finding.check.severity.value == "error"]
+    code = exit_code([rank.verdict for rank in report.ranks], arguments)
+    return ExitCode.FINDINGS if found and code is ExitCode.OK else code
 
 
 def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:

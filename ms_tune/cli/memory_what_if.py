@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
+from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.memory_inputs import ProgressLine
-from ms_tune.cli.parser import Parser, integer_argument, size_argument
+from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import WhatIfRequest
@@ -32,9 +33,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--rank", type=integer_argument(language, minimum=0), metavar="N", help=parser.tr("allocator.help.rank")
     )
-    parser.add_argument(
-        "--max-memory", type=size_argument(language), metavar="SIZE", help=parser.tr("allocator.help.max-memory")
-    )
+    add_device_arguments(parser, language, "--max-memory")
     parser.add_argument("--remove", metavar="GROUP", help=parser.tr("allocator.help.remove"))
     parser.add_argument("--shard", metavar="GROUP", help=parser.tr("allocator.help.shard"))
     count = integer_argument(language, minimum=1)
@@ -59,6 +58,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         shard=arguments.shard,
         parts=arguments.parts,
         recompute_layers=arguments.recompute_layers,
+        chip=arguments.chip,
+        device_bytes=arguments.device_memory,
+        reserve_bytes=arguments.reserve,
     )
     with ProgressLine(console) as progress:
         report = api.memory_what_if(arguments.run, request=request, on_progress=progress.show)
@@ -66,5 +68,5 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         console.write_json(report_json(report, console))
     else:
         show(report, console)
-    result = report.result
-    return ExitCode.FINDINGS if result.wasteful or not result.recorded.fits else ExitCode.OK
+    code = exit_code([report.verdict], arguments)
+    return ExitCode.FINDINGS if report.result.wasteful and code is ExitCode.OK else code

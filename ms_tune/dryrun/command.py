@@ -7,20 +7,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun import device
 from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.engines.choice import engine_for, reach
 from ms_tune.dryrun.launcher import LOG, Ended
 from ms_tune.dryrun.reading import check_end, reading_of, see_log
 from ms_tune.dryrun.result import CommandResult, RankResult
-from ms_tune.dryrun.rundir import create_run_folder, manifest, write_manifest
+from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.texts import msg
 from ms_tune.trace.folder import find_trace
-from ms_tune.units import GIB, MIB
+from ms_tune.units import GIB
+from ms_tune.verdict.kept import Kept
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.request import CommandRequest
@@ -51,6 +51,9 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     child = child_of(tasks[0], folder / tasks[0].folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
     write_manifest(folder, manifest(list(request.command), child.environment, facts))
+    from ms_tune.dryrun.judge import outside_of  # noqa: PLC0415 - it needs numpy
+
+    write_kept(folder, Kept(request.chip, request.device_bytes, outside_of(request, None)))
 
     def end(task: Task, ended: Ended) -> None:
         observer.end(task, ended)
@@ -59,7 +62,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     observer.begin(tasks)
     begin = time.monotonic()
     engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
-    ranks = [found for task in tasks for found in _read(request, folder / task.folder, ends[task.folder])]
+    ranks = [found for task in tasks for found in _read(folder / task.folder, ends[task.folder])]
     problems = [problem for task in tasks if (problem := _problem(folder / task.folder, ends[task.folder], task))]
     failed = [ended for ended in ends.values() if ended.code]
     return CommandResult(
@@ -107,7 +110,7 @@ def _exit_code(ended: Ended) -> int:
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
-def _read(request: CommandRequest, folder: Path, ended: Ended) -> list[RankResult]:
+def _read(folder: Path, ended: Ended) -> list[RankResult]:
     """Every trace below a process's folder: the command may have started processes of its own."""
     try:
         traces = find_trace(folder).ranks
@@ -119,10 +122,7 @@ def _read(request: CommandRequest, folder: Path, ended: Ended) -> list[RankResul
             reading = reading_of(folder, files, ended.seconds)
         except MsTuneError:
             continue
-        log = reading.report.log
-        own = log.statistics.used_mib * MIB if log is not None and log.statistics is not None else None
-        limit = device.memory_limit(request.device_bytes, own)
-        found.append(RankResult(files.rank, reading, limit))
+        found.append(RankResult(files.rank, reading, reading.report.verdict))
     return found
 
 

@@ -60,19 +60,19 @@ def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:
         TraceError: A trace cannot be read any more.
     """
     if isinstance(result, CommandResult):
-        by_peak = sorted(result.ranks, key=lambda rank: -rank.reading.peak_bytes)
-        ranks = [_in_full(one.reading, one.limit.bytes, one.rank) for one in by_peak[:most]]
+        by_peak = sorted(result.ranks, key=lambda rank: (-rank.verdict.severity, -rank.reading.peak_bytes))
+        ranks = [_in_full(one.reading, one.rank) for one in by_peak[:most]]
         return JobReport(_report(result.folder, ranks, stages_of(ranks)), (), len(by_peak) - len(ranks))
-    ordered = sorted(result.stages, key=lambda stage: -stage.judged_bytes)
+    ordered = sorted(result.stages, key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes))
     shown = ordered[:most]
-    ranks = [_in_full(stage.reading, stage.limit.bytes, stage.run.rank) for stage in shown]
+    ranks = [_in_full(stage.reading, stage.run.rank) for stage in shown]
     memory = _report(result.folder, ranks, [stage.run.stage for stage in shown])
     return JobReport(memory, tuple(shown), len(ordered) - len(shown))
 
 
-def _in_full(reading: Reading, limit_bytes: int, rank: int | None) -> RankReport:
+def _in_full(reading: Reading, rank: int | None) -> RankReport:
     (files,) = find_trace(reading.trace).ranks
-    return analyse_rank(replace(files, rank=rank), MemoryRequest(limit_bytes=limit_bytes), lambda _: None)
+    return analyse_rank(replace(files, rank=rank), MemoryRequest(), lambda _: None)
 
 
 def _report(folder: Path, ranks: Sequence[RankReport], stages: Iterable[int | None]) -> MemoryReport:

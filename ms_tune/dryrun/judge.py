@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import combined, counts_of
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.memory.contents import CONTENTS, Content
+from ms_tune.memory.judgement import communicators_in, doubts_of
+from ms_tune.verdict.judge import Need, Outside, judge
+from ms_tune.verdict.kept import KeptRank, Whole
+from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.dryrun.plan import StagePlan
-    from ms_tune.dryrun.request import PreparedRun
+    from ms_tune.dryrun.request import CommandRequest, DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
     from ms_tune.memory.groups import Breakdown
     from ms_tune.memory.result import RankReport
+    from ms_tune.verdict.judge import Verdict
 
 _KEPT = Content.ACTIVATIONS
 _FULL_RECOMPUTE = "full recompute"  # as ms_tune.layers.stage names it in a layer's kind
@@ -42,9 +48,50 @@ def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation 
         layers=plan.full_layers,
         from_layers=tuple(run.layers for run in plan.runs),
         peak_bytes=peak,
+        need=Need.derived(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings]),
         contents={content: combined([part.contents[content] for part in parts], plan.factors) for content in CONTENTS},
         layer_bytes=(sizes[-1] - sizes[0]) // more,
         layer_activations=_layer_activations(parts[0], parts[-1]) // max(1, _plain(plan.runs[-1]) - _plain(plan.run)),
+    )
+
+
+def judged(
+    request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None
+) -> tuple[KeptRank, Verdict]:
+    """What is kept of a stage for other commands, and the verdict about it.
+
+    Args:
+        request: What the user asks for.
+        plan: What was run.
+        reading: What it left behind.
+        whole: The full stage, if it was derived.
+    """
+    run, report = plan.run, reading.report
+    if request.real:  # its own log tells what the device gave
+        return KeptRank(), report.verdict
+    outside = outside_of(request, communicators_in(report.collectives))
+    limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
+    need = Need.simulated(reading.peak_bytes, reading.footprint_bytes)
+    doubts = list(doubts_of(report.table, report.curve, report.log, limit.device.card_bytes))
+    stage = None
+    if whole is not None:
+        need, stage = whole.need, Whole(whole.layers, run.layers, whole.need)
+    elif plan.reason is not None:
+        doubts.append(plan.reason)
+        stage = Whole(plan.full_layers or run.layers, run.layers, None)
+    kept = KeptRank(run.max_device_memory, run.limited_by, outside, stage)
+    return kept, judge(need, limit, outside, doubts)
+
+
+def outside_of(request: DryrunRequest | CommandRequest, communicators: int | None) -> Outside:
+    """What no trace of a simulated run shows."""
+    size = os.environ.get("HCCL_BUFFSIZE", "")
+    return Outside(
+        simulated=not request.real,
+        workspaces_traced=request.level > 1,
+        communicators=communicators,
+        buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
+        reserve_bytes=request.reserve_bytes,
     )
 
 

@@ -100,8 +100,8 @@ def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
         RunError: They tell of no device memory.
         TraceError: They cannot be read.
     """
-    # Launches and communication are not needed here, and their files are as long as the trace.
-    files = replace(files, tasks=None, collectives=None)
+    # Launches are not needed here, and their file is as long as the trace.
+    files = replace(files, tasks=None)
     report = analyse_rank(files, MemoryRequest(with_graph=False), lambda _: None)
     if not report.curve.peak_bytes:
         raise RunError(msg("dryrun.run.empty-trace"), msg("dryrun.run.empty-trace.hint", log=folder / LOG))

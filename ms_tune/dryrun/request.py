@@ -10,6 +10,7 @@ import yaml
 
 from ms_tune.errors import UsageError
 from ms_tune.texts import msg
+from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +80,9 @@ class DryrunRequest:
         stages: The stages to simulate.
         ranks: The ranks to simulate instead, one process each; empty for one rank a stage.
         devices: NPUs in the job; None for what the config implies.
-        device_bytes: Memory of a device, if the user names it.
+        device_bytes: Memory of a device as sold, if the user names it.
+        chip: The device's name, if the user names it.
+        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
         run_folder: Where to keep the run; None for a new folder in the working folder.
         timeout: Seconds after which a process is stopped.
         level: ``MS_SIMULATION_LEVEL``.
@@ -98,6 +101,8 @@ class DryrunRequest:
     ranks: tuple[int, ...] = ()
     devices: int | None = None
     device_bytes: int | None = None
+    chip: str | None = None
+    reserve_bytes: int = 0
     run_folder: Path | None = None
     timeout: float = 3600.0
     level: int = 1
@@ -117,7 +122,9 @@ class CommandRequest:
         command: The program and its arguments.
         ranks: The ranks to run it as, one process each.
         devices: NPUs in the job.
-        device_bytes: Memory of a device, if the user names it.
+        device_bytes: Memory of a device as sold, if the user names it.
+        chip: The device's name, if the user names it.
+        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
         run_folder: Where to keep the run; None for a new folder in the working folder.
         timeout: Seconds after which a process is stopped.
         level: ``MS_SIMULATION_LEVEL``.
@@ -130,6 +137,8 @@ class CommandRequest:
     ranks: tuple[int, ...] = (0,)
     devices: int = 1
     device_bytes: int | None = None
+    chip: str | None = None
+    reserve_bytes: int = 0
     run_folder: Path | None = None
     timeout: float = 3600.0
     level: int = 1
@@ -155,13 +164,14 @@ class PreparedRun:
         layers: Layers of that stage as simulated.
         shrunk: Whether the config gives the stage another number of layers.
         model: What is run: the user's framework or ms-tune's own transformer.
-        max_device_memory: The config's own limit in bytes, if it names one.
+        max_device_memory: What limits the pool, in bytes, if the config or its framework names a limit.
         changes: What is not run as the config says.
         not_included: What the figures leave out.
         warnings: What the user should know about the config itself.
         kinds: Layers of the simulated stage by kind, such as ``{"dense": 1, "moe, recomputed": 3}``: layers of one kind
             need the same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
         theory: Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
+        limited_by: What names ``max_device_memory``.
     """
 
     job: Job
@@ -183,3 +193,4 @@ class PreparedRun:
     warnings: tuple[Message, ...]
     kinds: Mapping[str, int] = field(default_factory=dict)
     theory: Mapping[str, int] = field(default_factory=dict)
+    limited_by: Cap = Cap.CONFIG

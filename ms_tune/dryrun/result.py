@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.theory import beside_theory
+from ms_tune.texts import msg
+from ms_tune.verdict.judge import no_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Backend
-    from ms_tune.dryrun.device import MemoryLimit
     from ms_tune.dryrun.request import PreparedRun, Setting
     from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.errors import MsTuneError
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.phases import Phase
     from ms_tune.memory.result import RankReport
     from ms_tune.texts import Message
-
-
-class Verdict(str, Enum):
-    """Whether the peak stays below the device's limit."""
-
-    FITS = "fits"
-    DOES_NOT_FIT = "does-not-fit"
+    from ms_tune.verdict.judge import Need, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +83,8 @@ class Extrapolation:
     Attributes:
         layers: Layers that the config gives the stage.
         from_layers: Layers of the runs that it is derived from.
-        peak_bytes: The peak. There is no footprint: fragments do not grow evenly with the layers.
+        peak_bytes: The peak.
+        need: The peak with what its fragments may be: as much of it as in the runs.
         contents: What the peak is made of; empty if nothing tells.
         layer_bytes: What one more layer, of the kind that the runs differ by, adds to it.
         layer_activations: What of it are activations, of all micro-batches in flight; 0 for a layer that keeps only its
@@ -99,6 +94,7 @@ class Extrapolation:
     layers: int
     from_layers: tuple[int, ...]
     peak_bytes: int
+    need: Need
     contents: Mapping[Content, int]
     layer_bytes: int
     layer_activations: int
@@ -113,7 +109,7 @@ class StageResult:
         reading: What it left behind.
         extrapolation: The full stage, if the run has fewer layers and it was asked for.
         full_layers: Layers that the config gives the stage; None if that is not known.
-        limit: What it is compared with.
+        verdict: Whether it fits, and on what grounds.
         layer_activations: What recompute of one more layer would free at the peak, less the layer's input; 0 if nothing
             tells, or if every layer is recomputed already.
     """
@@ -122,7 +118,7 @@ class StageResult:
     reading: Reading
     extrapolation: Extrapolation | None
     full_layers: int | None
-    limit: MemoryLimit
+    verdict: Verdict
     layer_activations: int
 
     @property
@@ -134,11 +130,6 @@ class StageResult:
     def theory(self) -> tuple[BesideTheory, ...]:
         """What the run holds from its first step to its last, beside theory; empty where theory tells nothing."""
         return beside_theory(self.run.theory, self.reading.contents)
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whether it fits."""
-        return Verdict.FITS if self.judged_bytes <= self.limit.bytes else Verdict.DOES_NOT_FIT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,13 +166,13 @@ class DryrunResult:
 
     @property
     def worst(self) -> StageResult:
-        """The stage that needs most; the first of equals."""
-        return max(self.stages, key=lambda stage: stage.judged_bytes)
+        """The stage with the worst verdict that needs most; the first of equals."""
+        return max(self.stages, key=lambda stage: (stage.verdict.severity, stage.judged_bytes))
 
     @property
     def verdict(self) -> Verdict:
-        """Whether every stage fits."""
-        return self.worst.verdict
+        """Whether every stage fits: the verdict about the worst; at level 0 there is none."""
+        return self.worst.verdict if self.stages else no_verdict(msg("verdict.none.compiled"))
 
     @property
     def imbalance(self) -> float:
@@ -225,17 +216,12 @@ class RankResult:
     Attributes:
         rank: Its rank; None if nothing tells.
         reading: What it left.
-        limit: What it is compared with.
+        verdict: Whether it fits, and on what grounds.
     """
 
     rank: int | None
     reading: Reading
-    limit: MemoryLimit
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whether it fits."""
-        return Verdict.FITS if self.reading.peak_bytes <= self.limit.bytes else Verdict.DOES_NOT_FIT
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,8 +250,8 @@ class CommandResult:
 
     @property
     def worst(self) -> RankResult | None:
-        """The rank that needs most."""
-        return max(self.ranks, key=lambda rank: rank.reading.peak_bytes, default=None)
+        """The rank with the worst verdict that needs most."""
+        return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.reading.peak_bytes), default=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun import device, machine, real
+from ms_tune.dryrun import machine, real
 from ms_tune.dryrun.backend import check_graph_engine, check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.engines.choice import engine_for, reach
@@ -18,8 +18,8 @@ from ms_tune.dryrun.environment import overridden
 from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
-from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, Verdict
-from ms_tune.dryrun.rundir import create_run_folder, json_text, manifest, write_config, write_manifest
+from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult
+from ms_tune.dryrun.rundir import create_run_folder, json_text, manifest, write_config, write_kept, write_manifest
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.dryrun.theory import unlike_theory
@@ -27,6 +27,8 @@ from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
+from ms_tune.verdict.kept import Kept
+from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.task import Engine, Observer, State
     from ms_tune.texts import Message
+    from ms_tune.verdict.kept import KeptRank
 
 
 def dryrun(request: DryrunRequest, observer: Observer) -> DryrunResult:
@@ -144,7 +147,11 @@ def _planned(request: DryrunRequest) -> _Job:
     if not request.real:
         if loaded.dialect is Dialect.MINDFORMERS:
             check_graph_engine(loaded.source.data)
-        return _Job(request, loaded, plan(request, loaded))
+        job = _Job(request, loaded, plan(request, loaded))
+        # What the device would refuse is told before anything runs.
+        device = device_of(request.chip, request.device_bytes)
+        limit_of(device, job.first.max_device_memory, job.first.limited_by)
+        return job
     # On devices every rank runs, and what is shrunk is not run twice.
     world_size = prepare(request, loaded).world_size
     real.check_devices(world_size, real.devices_here())
@@ -265,7 +272,7 @@ def _write_inputs(jobs: Sequence[_Job], folder: Path, here: _Here) -> None:
 def _judged(job: _Job, here: _Here) -> DryrunResult:
     if job.folder is None:
         raise AssertionError(job.prefix)
-    stages = () if not job.request.level else tuple(_stage(stage, job) for stage in job.plan.stages)
+    stages = () if not job.request.level else _stages(job)
     runs = [stage.run for stage in job.plan.stages]
     return DryrunResult(
         folder=job.folder,
@@ -283,19 +290,30 @@ def _judged(job: _Job, here: _Here) -> DryrunResult:
     )
 
 
-def _stage(stage: StagePlan, job: _Job) -> StageResult:
-    from ms_tune.dryrun.judge import extrapolated, largest_layer  # noqa: PLC0415 - it needs numpy
+def _stages(job: _Job) -> tuple[StageResult, ...]:
+    """The stages, judged; what other commands need for the same verdict is kept in the run folder."""
+    found = [_stage(stage, job) for stage in job.plan.stages]
+    if job.folder is not None and not job.request.real:
+        ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}
+        write_kept(job.folder, Kept(job.request.chip, job.request.device_bytes, ranks=ranks))
+    return tuple(result for result, _ in found)
+
+
+def _stage(stage: StagePlan, job: _Job) -> tuple[StageResult, KeptRank]:
+    from ms_tune.dryrun.judge import extrapolated, judged, largest_layer  # noqa: PLC0415 - it needs numpy
 
     readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]
     whole = extrapolated(stage, readings)
-    return StageResult(
+    kept, verdict = judged(job.request, stage, readings[0], whole)
+    result = StageResult(
         run=stage.run,
         reading=readings[0],
         extrapolation=whole,
         full_layers=stage.full_layers,
-        limit=device.memory_limit(job.request.device_bytes, stage.run.max_device_memory),
+        verdict=verdict,
         layer_activations=largest_layer(readings[0].report) or (whole.layer_activations if whole else 0),
     )
+    return result, kept
 
 
 def _not_included(cann: Cann, runs: Sequence[PreparedRun], job: JobPlan) -> tuple[Message, ...]:
@@ -315,14 +333,6 @@ def _warnings(job: _Job, stages: Sequence[StageResult]) -> tuple[Message, ...]:
     found += [stage.reason for stage in job.plan.stages if stage.reason is not None]
     found += [message for reading in job.readings.values() for message in reading.warnings]
     found += [message for stage in stages for message in unlike_theory(stage.theory)]
-    fragmented = any(
-        stage.extrapolation is None
-        and stage.verdict is Verdict.FITS
-        and stage.reading.footprint_bytes > stage.limit.bytes
-        for stage in stages
-    )
-    if fragmented:
-        found.append(msg("dryrun.warning.fragmentation"))
     if changed:
         found.append(msg("dryrun.warning.overridden", names=", ".join(changed)))
     return _once(found)

@@ -14,6 +14,7 @@ from ms_tune.dryrun.settings import changed_text, unified_diff
 from ms_tune.errors import RunError, UsageError
 from ms_tune.native.cache import cache_root
 from ms_tune.texts import msg
+from ms_tune.verdict.kept import FILE, to_json
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
+    from ms_tune.verdict.kept import Kept
 
 RUNS = "ms-tune-runs"
 # Recorded in the manifest; anything else of the environment may hold secrets and is left out.
@@ -87,6 +89,18 @@ def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
     """
     try:
         write_json(folder / "manifest.json", content)
+    except OSError as error:
+        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=error.strerror)) from error
+
+
+def write_kept(folder: Path, kept: Kept) -> None:
+    """Keep what other commands need for the same verdict.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    try:
+        write_json(folder / FILE, to_json(kept))
     except OSError as error:
         raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=error.strerror)) from error
 

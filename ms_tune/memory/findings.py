@@ -14,6 +14,7 @@ from ms_tune.memory.result import MemoryCheck, MemoryFinding, Severity
 from ms_tune.resources import data_folder
 from ms_tune.texts import Text, msg
 from ms_tune.units import MIB, gib, mib
+from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -75,10 +76,12 @@ def _finding(report: RankReport, name: str, amount: int, /, **params: object) ->
 
 
 def _about_the_run(report: RankReport) -> Iterator[MemoryFinding]:
-    peak, limit = report.curve.peak_bytes, report.limit_bytes
-    if limit is not None and peak > limit:
-        over = {"peak": size_text(peak), "limit": size_text(limit), "over": size_text(peak - limit)}
-        yield _finding(report, "does-not-fit", peak - limit, **over)
+    verdict = report.verdict
+    need, limit = verdict.need, verdict.limit
+    if verdict.outcome is Fit.DOES_NOT_FIT and need is not None and limit is not None:
+        peak, may = need.peak_bytes, limit.bytes
+        over = {"peak": size_text(peak), "limit": size_text(may), "over": size_text(peak - may)}
+        yield _finding(report, "does-not-fit", peak - may, **over)
     failed = report.log.out_of_memory if report.log else None
     if failed is not None:
         size = msg("memory.oom.size", size=size_text(failed.bytes)) if failed.bytes else ""

@@ -12,6 +12,7 @@ from ms_tune.memory.findings import findings_between, findings_of
 from ms_tune.memory.fragments import address_map
 from ms_tune.memory.groups import activations_by_layer, breakdown
 from ms_tune.memory.joining import join
+from ms_tune.memory.judgement import terms_of, verdict_of
 from ms_tune.memory.lifetimes import lifetimes_of
 from ms_tune.memory.recompute import recompute_of
 from ms_tune.memory.result import MemoryReport, RankReport, tensor_of, type_of
@@ -26,7 +27,6 @@ from ms_tune.trace.runtime_log import read_runtime_log
 from ms_tune.trace.task import read_tasks
 from ms_tune.trace.tensor_list import read_tensor_list
 from ms_tune.trace.tracker_graph import read_tracker_graph
-from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,9 +78,8 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     steps = steps_of(table, contents, tasks)
     parts = breakdown(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
     activations = activations_by_layer(parts)
-    limit = request.limit_bytes
-    if limit is None and log is not None and log.statistics is not None:
-        limit = log.statistics.used_mib * MIB
+    order = _optional(read_communication_order, files.collectives, unread)
+    terms = terms_of(files.blocks, log, order, request.asked)
     report = RankReport(
         files=files,
         rank=files.rank,
@@ -89,7 +88,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         curve=curve,
         tasks=tasks,
         graph=graph,
-        collectives=_optional(read_communication_order, files.collectives, unread),
+        collectives=order,
         log=log,
         join=join(table, tasks) if tasks is not None else None,
         steps=steps,
@@ -100,7 +99,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         activations=activations,
         recompute=recompute_of(table, contents, curve),
         theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
-        limit_bytes=limit,
+        verdict=verdict_of(terms, table, curve, log),
         host_rows=len(everything) - len(table),
         host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,
         unread=tuple(unread),

@@ -6,18 +6,51 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user says of the device.
+
+    Attributes:
+        chip: Its name.
+        card_bytes: Its memory as sold.
+        limit_bytes: What the pool may take, whatever the device.
+        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
+    """
+
+    chip: str | None = None
+    card_bytes: int | None = None
+    limit_bytes: int | None = None
+    reserve_bytes: int | None = None
+
+    @property
+    def names_device(self) -> bool:
+        """Whether the user names one."""
+        return self.chip is not None or self.card_bytes is not None
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryRequest:
     """How closely to look at which ranks.
 
     Attributes:
         ranks: The ranks to look at; empty for all.
-        limit_bytes: What MindSpore may use, where the log does not count.
+        limit_bytes: What the pool may take, whatever the device.
         with_graph: Whether to read ``tracker_graph.ir``, which takes longest.
+        chip: The device's name.
+        device_bytes: The device's memory as sold.
+        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
     """
 
     ranks: frozenset[int] = frozenset()
     limit_bytes: int | None = None
     with_graph: bool = True
+    chip: str | None = None
+    device_bytes: int | None = None
+    reserve_bytes: int | None = None
+
+    @property
+    def asked(self) -> Asked:
+        """What the user says of the device."""
+        return Asked(self.chip, self.device_bytes, self.limit_bytes, self.reserve_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +59,14 @@ class WhatIfRequest:
 
     Attributes:
         rank: The rank; None for the first.
-        max_memory: Bytes that the pool may take of the device; None for what it could take in the run.
+        max_memory: Bytes that the pool may take of the device; None for what it may take where the run is judged.
         remove: Blocks to leave out: a content, or the name of a parameter.
         shard: Blocks to share out.
         parts: Over how many ranks; None for two.
         recompute_layers: How many layers to recompute in full.
+        chip: The device's name.
+        device_bytes: The device's memory as sold.
+        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
     """
 
     rank: int | None = None
@@ -39,6 +75,14 @@ class WhatIfRequest:
     shard: str | None = None
     parts: int | None = None
     recompute_layers: int | None = None
+    chip: str | None = None
+    device_bytes: int | None = None
+    reserve_bytes: int | None = None
+
+    @property
+    def asked(self) -> Asked:
+        """What the user says of the device."""
+        return Asked(self.chip, self.device_bytes, self.max_memory, self.reserve_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ms_tune.trace.table import Table
     from ms_tune.trace.task import Tasks
     from ms_tune.trace.tracker_graph import TensorType, TrackerGraph
+    from ms_tune.verdict.judge import Verdict
 
 
 class Severity(str, Enum):
@@ -116,7 +117,7 @@ class RankReport:
         activations: What the layers keep for the backward pass at the peak.
         recompute: What full recompute of all layers would save of them.
         theory: What weights, gradients and optimizer state should need.
-        limit_bytes: What MindSpore may use of the device, if the log or the user says.
+        verdict: Whether it fits, where something tells the device.
         host_rows: Blocks in the pool of host memory, which no other figure counts.
         host_bytes: The most bytes that they take at once.
         unread: Why files that help the analysis, but that it can do without, could not be read.
@@ -141,11 +142,16 @@ class RankReport:
     activations: tuple[LayerActivations, ...]
     recompute: Recompute
     theory: Theory
-    limit_bytes: int | None
+    verdict: Verdict
     host_rows: int = 0
     host_bytes: int = 0
     unread: tuple[TraceError, ...] = ()
     findings: tuple[MemoryFinding, ...] = ()
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """What MindSpore may use of the device; None if nothing tells."""
+        return self.verdict.limit.bytes if self.verdict.limit is not None else None
 
     def tensor_of(self, row: int) -> str:
         """Number format and shape of the tensor in a row; empty if unknown."""
@@ -221,8 +227,8 @@ class MemoryReport:
 
     @property
     def worst(self) -> RankReport:
-        """The rank that needs most."""
-        return max(self.ranks, key=lambda rank: rank.curve.peak_bytes)
+        """The rank whose verdict is the worst, and that needs most."""
+        return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.curve.peak_bytes))
 
     @property
     def all_findings(self) -> tuple[MemoryFinding, ...]:

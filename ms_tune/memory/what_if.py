@@ -19,15 +19,19 @@ from ms_tune.allocator.whatif import what_if
 from ms_tune.allocator.workload import pools_of
 from ms_tune.errors import UsageError
 from ms_tune.memory.contents import CONTENTS, Contents
+from ms_tune.memory.curve import curve_of
+from ms_tune.memory.judgement import terms_of, verdict_of
 from ms_tune.memory.phases import Phase
 from ms_tune.memory.places import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.texts import msg
 from ms_tune.trace.block_table import read_block_table
+from ms_tune.trace.comm_order import read_communication_order
 from ms_tune.trace.folder import find_trace
 from ms_tune.trace.runtime_log import read_runtime_log
 from ms_tune.trace.table import HOST_POOL
 from ms_tune.trace.tensor_list import read_tensor_list
 from ms_tune.units import MIB
+from ms_tune.verdict.judge import Need, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,10 +40,13 @@ if TYPE_CHECKING:
     from ms_tune.allocator.scenarios import Change, Scenario
     from ms_tune.allocator.whatif import WhatIf
     from ms_tune.allocator.workload import Workload
+    from ms_tune.memory.judgement import Terms
     from ms_tune.memory.request import WhatIfRequest
     from ms_tune.texts import Message
     from ms_tune.trace.folder import RankFiles
+    from ms_tune.trace.runtime_log import RuntimeLog
     from ms_tune.trace.table import Table
+    from ms_tune.verdict.judge import Verdict
 
 _SHARDS = (2, 4, 8)
 
@@ -52,13 +59,19 @@ class RankTrace:
         files: Where it was read from.
         table: Its blocks.
         others: The numbers of the ranks that were not read.
-        limit: Bytes that MindSpore could take of the device; None if no log tells.
+        log: What the log says; None if there is none.
     """
 
     files: RankFiles
     table: Table
     others: tuple[int, ...]
-    limit: int | None
+    log: RuntimeLog | None
+
+    @property
+    def limit(self) -> int | None:
+        """Bytes that MindSpore could take of the device in the run; None if no log tells."""
+        statistics = self.log.statistics if self.log is not None else None
+        return statistics.used_mib * MIB if statistics and statistics.used_mib else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +81,12 @@ class WhatIfReport:
     Attributes:
         rank: The rank; None if no folder tells.
         others: Ranks of the run that were not read.
-        limit_by: What told the memory that MindSpore may use: ``user``, ``log``, or ``assumed`` if nothing did.
+        limit_by: What told the limit: ``user``, ``device``, ``run``, ``log``, or ``assumed`` if nothing did.
+        verdict: About the run, the same that ``memory`` and ``dryrun`` give.
         result: The settings.
+        verdicts: About each of the settings; None for all where the run is a part of what its verdict is about.
         scenarios: The what-ifs on the trace itself.
+        scenario_verdicts: About each of them, likewise.
         names: What the trace calls the operator or parameter of each request.
         seconds: Time of all replays.
     """
@@ -78,8 +94,11 @@ class WhatIfReport:
     rank: int | None
     others: tuple[int, ...]
     limit_by: str
+    verdict: Verdict
     result: WhatIf
+    verdicts: tuple[Verdict | None, ...]
     scenarios: tuple[Scenario, ...]
+    scenario_verdicts: tuple[Verdict | None, ...]
     names: tuple[str, ...]
     seconds: float
 
@@ -106,22 +125,39 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
     pool, work, rows = largest_pool(trace.table)
     on_progress(msg("allocator.progress.infer"), 0)
     inferred = infer(work, pool, trace.limit)
+    order = read_communication_order(trace.files.collectives) if trace.files.collectives else None
+    terms = terms_of(trace.files.blocks, trace.log, order, request.asked)
     result = what_if(
         pool,
         inferred,
-        request.max_memory,
+        terms.limit.bytes,
         lambda done, total: on_progress(msg("allocator.progress.settings"), done / total),
     )
     changes = _changes(request, inferred.work, _facts(trace, rows))
+    scenarios = tuple(outcome_of(change, inferred, result.total) for change in changes)
+    verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log)
+    others = [_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
     return WhatIfReport(
         rank=trace.files.rank,
         others=trace.others,
-        limit_by="user" if request.max_memory else "log" if trace.limit else "assumed",
+        limit_by=terms.limit_by,
+        verdict=verdict,
         result=result,
-        scenarios=tuple(outcome_of(change, inferred, result.total) for change in changes),
+        verdicts=(None if terms.is_part else verdict, *others),
+        scenarios=scenarios,
+        scenario_verdicts=tuple(_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in scenarios),
         names=tuple(_names(trace.table, rows)),
         seconds=time.perf_counter() - start,
     )
+
+
+def _judged(used: int, actual: int, reserved: int, terms: Terms, *, fits: bool) -> Verdict | None:
+    """The verdict about a replay: a pool that needs more than there is needs all that it reserved."""
+    if terms.is_part:
+        return None
+    footprint = actual if fits else max(actual, reserved)
+    doubts = [] if terms.doubt is None else [terms.doubt]
+    return judge(Need.simulated(used, footprint), terms.limit, terms.outside, doubts)
 
 
 def read_rank(path: Path, rank: int | None) -> RankTrace:
@@ -140,12 +176,11 @@ def read_rank(path: Path, rank: int | None) -> RankTrace:
     numbers = tuple(files.rank for files in ranks if files.rank is not None)
     if chosen is None:
         raise UsageError(msg("allocator.rank", rank=rank, ranks=", ".join(map(str, numbers)) or "-"))
-    statistics = read_runtime_log(chosen.log).statistics if chosen.log else None
     return RankTrace(
         files=chosen,
         table=read_block_table(chosen.blocks),
         others=tuple(number for number in numbers if number != chosen.rank),
-        limit=statistics.used_mib * MIB if statistics and statistics.used_mib else None,
+        log=read_runtime_log(chosen.log) if chosen.log else None,
     )
 
 

@@ -95,8 +95,18 @@ def test_every_row_fits_the_width_of_a_file(ms_tune: Callable[..., tuple[int, st
     assert max(len(line) for line in out.splitlines() if re.match(r" +\d+ +\d+ ", line)) <= 100
 
 
+def test_a_max_device_memory_that_the_chip_does_not_have_is_refused_before_anything_runs(
+    ms_tune: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, out, err = ms_tune("--layers", "4", "--chip", "910B4", "config.yaml")
+    assert (code, out) == (2, "")
+    assert "max_device_memory, 58.00 GiB, on a 910B4" in err
+    assert "--set context.max_device_memory=27GB" in err
+    assert not Path("ms-tune-runs").exists()
+
+
 def test_a_stage_that_does_not_fit_decides(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, _ = ms_tune("--layers", "4", "--device-memory", "4GB", "config.yaml")
+    code, out, _ = ms_tune("--layers", "4", "--set", "context.max_device_memory=3GB", "config.yaml")
     assert code == 1
     assert re.search(r"^ +3 +24 .* does not fit", out, re.MULTILINE)
     assert out.splitlines()[-1] == "next: ms-tune normalize-recompute config.yaml"

@@ -87,7 +87,7 @@ def test_what_is_shown(capsys: pytest.CaptureFixture[str], language: str, word: 
     assert "MindSpore 2.10" in shown
 
 
-@pytest.mark.parametrize(("capacity", "code"), [("19456", ExitCode.OK), ("19455", ExitCode.FINDINGS)])
+@pytest.mark.parametrize(("capacity", "code"), [("19456B", ExitCode.OK), ("19455B", ExitCode.FINDINGS)])
 def test_a_capacity(capsys: pytest.CaptureFixture[str], capacity: str, code: ExitCode) -> None:
     assert main(["memory", "plan", str(STEPS), "--capacity", capacity, "--json"]) == code
     assert json.loads(capsys.readouterr().out)["fits"] is (code is ExitCode.OK)

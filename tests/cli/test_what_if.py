@@ -32,7 +32,7 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[s
 
 def test_json_is_what_scripts_were_promised(capsys: pytest.CaptureFixture[str]) -> None:
     result = report(capsys, GRAPH / "memory_block.csv")
-    figures = {"used_bytes", "actual_bytes", "reserved_bytes", "fits"}
+    figures = {"used_bytes", "actual_bytes", "reserved_bytes", "fits", "verdict"}
     assert set(result["recorded"]) == figures
     assert isinstance(result["settings"], list)
     assert all(set(entry) == {"setting", *figures} for entry in result["settings"])
@@ -76,7 +76,7 @@ def test_waste_is_a_finding_with_the_line_that_mends_it(capsys: pytest.CaptureFi
 
 
 def test_a_limit_of_the_users_decides_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    roomy, narrow = (report(capsys, "--max-memory", size, GRAPH) for size in ("58GB", "5GB"))
+    roomy, narrow = (report(capsys, "--max-memory", size, GRAPH) for size in ("58GB", "1GB"))
     assert roomy["limit_bytes"] == 58 * 1024**3
     assert roomy["recorded"]["fits"] is True
     assert narrow["recorded"]["fits"] is False

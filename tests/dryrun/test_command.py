@@ -16,6 +16,7 @@ from ms_tune.dryrun import command as room
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.engines import ray
 from ms_tune.dryrun.task import Task
+from ms_tune.errors import ExitCode
 from tests.dryrun.fakes import GIB, HEADER, good_child
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def test_the_program_runs_in_the_users_folder_with_its_arguments(ms_tune: Callab
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_its_exit_code_is_kept(ms_tune: Callable[..., tuple[int, str, str]], code: int, form: tuple[str, ...]) -> None:
-    assert ms_tune(f"raise SystemExit({code})", *form)[0] == code
+    # A good end without a trace is no verdict, and 0 stands for what fits.
+    assert ms_tune(f"raise SystemExit({code})", *form)[0] == (code or ExitCode.USAGE)
 
 
 def test_a_signal_is_told_as_shells_tell_it(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
@@ -83,7 +85,7 @@ def test_the_report_follows_the_run(ms_tune: Callable[..., tuple[int, str, str]]
     code, out, err = ms_tune(good_child(3 * GIB, 4 * GIB) + TO_TRACKER)
     assert (code, "warning" in err) == (0, False)
     assert "3.00 GiB" in out
-    assert "fits, 56.99 GiB to spare" in out
+    assert "verdict: fits: 52.36 GiB to spare" in out  # of 56.80, beside 454 MiB for workspaces
     assert f"next: ms-tune memory {run_folder()}" in out
 
 
@@ -95,12 +97,23 @@ def test_a_trace_that_was_left_before_a_failure_is_read(ms_tune: Callable[..., t
 
 
 def test_what_does_not_fit_is_1(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
-    assert ms_tune(good_child(9 * GIB, 9 * GIB) + TO_TRACKER, "--device-memory", "8GB")[0] == 1
+    assert ms_tune(good_child(9 * GIB, 9 * GIB) + TO_TRACKER, "--device-memory", "9GB")[0] == 1
+
+
+def test_the_device_memory_of_the_command_line_counts(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    assert ms_tune(good_child(70 * GIB, 70 * GIB) + TO_TRACKER, "--device-memory", "128GB")[0] == 0
+
+
+def test_a_block_larger_than_the_device_is_no_verdict(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = ms_tune(good_child(65 * GIB, 65 * GIB) + TO_TRACKER, "--json")
+    result = json.loads(out)
+    assert (code, result["verdict"]) == (ExitCode.USAGE, None)
+    assert "more than the whole device" in result["no_verdict_because"]
 
 
 def test_a_program_without_a_trace_is_told(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = ms_tune("print('Device MOC memory size: 1M')")
-    assert code == 0
+    assert code == ExitCode.USAGE
     assert "exit code 0" in out
     assert "warning" in err
 
@@ -108,7 +121,7 @@ def test_a_program_without_a_trace_is_told(ms_tune: Callable[..., tuple[int, str
 def test_a_header_alone_is_no_trace(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     # what a run on the CPU leaves
     code, out, _ = ms_tune(f"open('memory_block.csv', 'w').write({HEADER!r})\n" + TO_TRACKER)
-    assert code == 0
+    assert code == ExitCode.USAGE
     assert "peak" not in out
 
 

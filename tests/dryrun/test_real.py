@@ -114,7 +114,7 @@ def test_a_command_of_the_users_own_gets_the_tracker_and_no_simulation(
 ) -> None:
     machine(8)
     Path("train.py").write_text(CHILD, encoding="utf-8")
-    assert main(["dryrun", "--real", "--json", "--", fakes.PYTHON, "train.py"]) == 0
+    assert main(["dryrun", "--real", "--json", "--", fakes.PYTHON, "train.py"]) == 2  # no trace, no verdict
     result = json.loads(capsys.readouterr().out)
     own = json.loads(Path("environment.json").read_text("utf-8"))
     assert own["MS_SIMULATION_LEVEL"] is None

@@ -15,12 +15,12 @@ from ms_tune.dryrun import run as room
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.dryrun.result import DryrunResult, Verdict
 from ms_tune.dryrun.run import dryrun
 from ms_tune.dryrun.task import Observer, State, state_of
 from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
 from ms_tune.memory.contents import Content
 from ms_tune.units import GIB, MIB
+from ms_tune.verdict.judge import Fit
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
 from tests.dryrun.fakes import DATA, good_child, statistics
@@ -28,6 +28,7 @@ from tests.dryrun.fakes import DATA, good_child, statistics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ms_tune.dryrun.result import DryrunResult
     from ms_tune.dryrun.task import Task
 
 NAMES = ("MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "MS_MEMORY_STATISTIC", "MS_DEV_LAUNCH_BLOCKING", "LD_LIBRARY_PATH")
@@ -66,7 +67,7 @@ class TestGoodEnd:
         assert result.worst.reading.peak_bytes == 3 * GIB
         assert result.worst.reading.footprint_bytes == 4 * GIB
         assert sum(result.worst.reading.contents.values()) == 3 * GIB
-        assert result.verdict is Verdict.FITS
+        assert result.verdict.outcome is Fit.FITS
         assert result.backend is Backend.STAND_IN
         assert (result.mindspore, result.mindformers) == ("2.9.0", None)
         assert result.warnings == ()
@@ -80,12 +81,20 @@ class TestGoodEnd:
             "dryrun.not-included.never-compared",
         ]
 
-    @pytest.mark.parametrize(("peak", "verdict"), [(0, Verdict.FITS), (512, Verdict.DOES_NOT_FIT)])
-    def test_a_peak_of_just_the_limit_fits_and_any_more_does_not(
-        self, child: Callable[[str], None], peak: int, verdict: Verdict
+    @pytest.mark.parametrize(
+        ("peak", "footprint", "fit"),
+        [
+            (56000 * MIB, (58166 - 454) * MIB, Fit.FITS),  # what a 64 GB card gives, less the gap for workspaces
+            (56000 * MIB, (58166 - 454) * MIB + 512, Fit.TIGHT),
+            (58166 * MIB, 62000 * MIB, Fit.TIGHT),
+            (58166 * MIB + 512, 62000 * MIB, Fit.DOES_NOT_FIT),
+        ],
+    )
+    def test_between_what_fits_and_what_does_not_it_is_tight(
+        self, child: Callable[[str], None], peak: int, footprint: int, fit: Fit
     ) -> None:
-        child(good_child(61430 * MIB + peak, 62000 * MIB))
-        assert simulate().verdict is verdict
+        child(good_child(peak, footprint))
+        assert simulate().verdict.outcome is fit
 
     def test_a_run_that_ended_well_may_still_not_fit(self, child: Callable[[str], None]) -> None:
         # A real trace: MindSpore allocated 8 GiB with max_device_memory 4 GiB and exited with 0.
@@ -96,9 +105,10 @@ class TestGoodEnd:
         )
         result = simulate(device_bytes=4 * GIB)
         assert result.worst.reading.peak_bytes > 4 * GIB
-        assert result.worst.limit.device_bytes == 4 * GIB
-        assert result.worst.limit.bytes < 4 * GIB
-        assert result.verdict is Verdict.DOES_NOT_FIT
+        assert result.verdict.limit is not None
+        assert result.verdict.limit.device.card_bytes == 4 * GIB
+        assert result.verdict.limit.bytes < result.verdict.limit.device.free_bytes < 4 * GIB
+        assert result.verdict.outcome is Fit.DOES_NOT_FIT
 
     def test_a_trace_one_folder_down_is_found(self, child: Callable[[str], None]) -> None:
         # Where communication was initialised, MindSpore writes to rank_0/.
@@ -271,14 +281,6 @@ class TestWarnings:
         child(good_child().replace(f",512,{GIB},", f",512,{GIB + 512},"))
         assert self.ids() == ["dryrun.warning.column-differs"]
 
-    def test_a_peak_that_fits_only_without_fragments_is_told(self, child: Callable[[str], None]) -> None:
-        child(good_child(peak=50 * GIB, footprint=62 * GIB))
-        assert self.ids() == ["dryrun.warning.fragmentation"]
-
-    def test_fragments_of_what_does_not_fit_anyway_are_not(self, child: Callable[[str], None]) -> None:
-        child(good_child(peak=62 * GIB, footprint=63 * GIB))
-        assert self.ids() == []
-
     def test_variables_of_the_user_that_were_overridden_are_told(
         self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -298,8 +300,9 @@ class TestMindFormers:
         return simulate(config=Path("config.yaml"), stages=(2,))
 
     def test_the_configs_own_memory_limit_counts(self, result: DryrunResult) -> None:
-        assert result.worst.limit.bytes == 58 * GIB
-        assert result.verdict is Verdict.DOES_NOT_FIT
+        assert result.verdict.limit is not None
+        assert (result.verdict.limit.bytes, result.verdict.limit.source.id) == (58 * GIB, "verdict.limit.config")
+        assert result.verdict.outcome is Fit.DOES_NOT_FIT
         assert result.mindformers == "1.9.0"
 
     def test_the_rewritten_config_lies_beside_the_job(self, result: DryrunResult) -> None:

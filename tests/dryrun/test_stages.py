@@ -17,11 +17,11 @@ import yaml
 
 from ms_tune.dryrun import machine
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
-from ms_tune.dryrun.result import DryrunResult, SweepResult, Verdict
 from ms_tune.dryrun.run import dryrun, sweep
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, RunError, UsageError
 from ms_tune.units import GIB, MIB
+from ms_tune.verdict.judge import Fit
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS, edited
 from tests.dryrun.fakes import good_child, layered_child
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.result import DryrunResult, SweepResult
     from ms_tune.dryrun.task import State, Task
 
 EVEN = edited(MINDFORMERS, "model.model_config.offset", 0)
@@ -80,8 +81,8 @@ class TestStages:
 
     def test_the_verdict_is_about_the_whole_stage(self, child: Callable[[str], None]) -> None:
         child(layered_child(layer=4 * GIB))
-        assert simulate(stages=(0,)).verdict is Verdict.DOES_NOT_FIT  # 65 GiB with 16 layers
-        assert simulate(stages=(0,), extrapolate=False).verdict is Verdict.FITS  # 17 GiB with 4
+        assert simulate(stages=(0,)).verdict.outcome is Fit.DOES_NOT_FIT  # 65 GiB with 16 layers
+        assert simulate(stages=(0,), extrapolate=False).verdict.outcome is Fit.FITS  # 17 GiB with 4
 
     def test_stages_that_cannot_be_the_worst_are_named(self, child: Callable[[str], None]) -> None:
         child(layered_child())

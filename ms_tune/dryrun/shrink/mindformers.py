@@ -25,6 +25,7 @@ from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
+from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
@@ -58,7 +59,7 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
     plan = layer_plan(config)
     warnings += _check_plan(plan, source, shrunk=request.layers is not None)
     model = cut(config, plan, CutRequest(key, request.stage, stages, request.layers))
-    limit = _memory_limit(config, source)
+    limit, limited_by = _memory_limit(config, source)
     job = _job(config)
     put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
@@ -77,6 +78,7 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         shrunk=request.layers is not None and model.shrunk,
         model=msg("dryrun.model.mindformers"),
         max_device_memory=limit,
+        limited_by=limited_by,
         changes=model.config.changes,
         not_included=_not_included(stages, model),
         warnings=warnings,
@@ -136,12 +138,13 @@ def _sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
     return stages, world_size
 
 
-def _memory_limit(config: ConfigCopy, source: SourceFile) -> int | None:
-    text = config.get("context", {}).get("max_device_memory", _DEFAULT_LIMIT)
+def _memory_limit(config: ConfigCopy, source: SourceFile) -> tuple[int | None, Cap]:
+    section = config.get("context", {})
+    text = section.get("max_device_memory", _DEFAULT_LIMIT)
     if text is None:
-        return None
+        return None, Cap.CONFIG
     try:
-        return parse_size(str(text))
+        return parse_size(str(text)), Cap.CONFIG if "max_device_memory" in section else Cap.FRAMEWORK
     except ValueError:
         raise ConfigError(
             msg("dryrun.bad-size", key="context.max_device_memory", value=text), path=source.path

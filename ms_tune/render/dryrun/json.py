@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.verdict import verdict_json
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -39,8 +41,8 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "stage": run.stage,
         "pipeline_stages": run.stages,
         "layers": run.layers,
-        **(_figures(worst) if worst else dict.fromkeys(_FIGURES)),
-        "stages": [_stage(stage) for stage in result.stages],
+        **(_figures(worst, console) if worst else {**dict.fromkeys(_FIGURES), **verdict_json(result.verdict, console)}),
+        "stages": [_stage(stage, console) for stage in result.stages],
         "skipped_stages": list(result.skipped),
         "imbalance": round(result.imbalance, 4) if worst else None,
         "largest": largest(worst.reading) if worst else [],
@@ -52,20 +54,19 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
 
 
 _FIGURES = (
-    *("peak_bytes", "footprint_bytes", "limit_bytes", "device_bytes", "verdict", "verdict_about", "categories_at_peak"),
+    *("peak_bytes", "footprint_bytes", "device_bytes", "verdict_about", "categories_at_peak"),
     *("full_layers", "extrapolated_peak_bytes", "extrapolated_categories_at_peak"),
     *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer", "theory"),
 )
 
 
-def _figures(stage: StageResult) -> dict[str, object]:
+def _figures(stage: StageResult, console: Console) -> dict[str, object]:
     whole = stage.extrapolation
     return {
         "peak_bytes": stage.reading.peak_bytes,
         "footprint_bytes": stage.reading.footprint_bytes,
-        "limit_bytes": stage.limit.bytes,
-        "device_bytes": stage.limit.device_bytes,
-        "verdict": stage.verdict.value,
+        **verdict_json(stage.verdict, console),
+        "device_bytes": stage.verdict.limit.device.card_bytes if stage.verdict.limit else None,
         "verdict_about": "extrapolated_peak_bytes" if whole else "peak_bytes",
         "categories_at_peak": categories(stage.reading.contents),
         "full_layers": stage.full_layers,
@@ -90,14 +91,14 @@ def _theory(stage: StageResult) -> dict[str, object] | None:
     } or None
 
 
-def _stage(stage: StageResult) -> dict[str, object]:
+def _stage(stage: StageResult, console: Console) -> dict[str, object]:
     """What was found for one rank of one stage."""
     run = stage.run
     return {
         "stage": run.stage,
         "rank": run.rank,
         "layers": run.layers,
-        **_figures(stage),
+        **_figures(stage, console),
         "trace": str(stage.reading.trace),
         "seconds": round(stage.reading.seconds, 3),
     }

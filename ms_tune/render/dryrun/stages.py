@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.render.memory.text import size
+from ms_tune.render.verdict import word
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ def show(result: DryrunResult, console: Console) -> None:
     derived = any(stage.extrapolation for stage in result.stages)
     columns = ["stage", "rank", "layers", *_SHOWN_CONTENTS, "peak", "footprint"]
     columns += ["whole", "limit", "verdict"] if derived else ["limit", "verdict"]
-    ordered = sorted(result.stages, key=lambda stage: (-stage.judged_bytes, stage.run.stage, stage.run.rank))
+    ordered = sorted(
+        result.stages,
+        key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank),
+    )
     console.write("")
     console.write(console.text("stages.title"))
     show_table(console, columns, [_row(stage, console, derived=derived) for stage in ordered])
@@ -41,7 +45,7 @@ def show(result: DryrunResult, console: Console) -> None:
 def _row(stage: StageResult, console: Console, *, derived: bool) -> list[str]:
     reading, whole = stage.reading, stage.extrapolation
     sizes = {content.value: amount for content, amount in reading.contents.items()}
-    verdict = console.text(f"dryrun.show.{stage.verdict.value}")
+    limit = stage.verdict.limit
     return [
         str(stage.run.stage),
         str(stage.run.rank),
@@ -50,8 +54,8 @@ def _row(stage: StageResult, console: Console, *, derived: bool) -> list[str]:
         in_gib(reading.peak_bytes),
         in_gib(reading.footprint_bytes),
         *([in_gib(whole.peak_bytes) if whole else "–"] if derived else []),
-        in_gib(stage.limit.bytes),
-        verdict,
+        in_gib(limit.bytes) if limit else "–",
+        word(stage.verdict, console),
     ]
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
-from ms_tune.dryrun.result import Verdict
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.render.dryrun import stages as dryrun_stages
 from ms_tune.render.memory import text as memory_text
+from ms_tune.render.verdict import verdict_lines
 from ms_tune.units import gib
+from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult, StageResult
@@ -68,11 +69,9 @@ def _show_run(result: DryrunResult, console: Console) -> None:
 
 
 def _show_verdict(stage: StageResult, console: Console) -> None:
-    fits = stage.verdict is Verdict.FITS
-    verdict = console.paint(console.text(f"dryrun.show.{stage.verdict.value}"), "green" if fits else "red")
-    gap = abs(stage.limit.bytes - stage.judged_bytes)
-    comparison = console.text("dryrun.show.spare" if fits else "dryrun.show.missing", verdict=verdict, size=gib(gap))
-    source = console.say(stage.limit.source)
+    console.write("")
+    for line in verdict_lines(stage.verdict, console):
+        console.write(line)
     rows = [
         ("peak", gib(stage.reading.peak_bytes), ""),
         ("footprint", gib(stage.reading.footprint_bytes), console.text("dryrun.show.footprint-note")),
@@ -81,11 +80,9 @@ def _show_verdict(stage: StageResult, console: Console) -> None:
     if whole is not None:
         note = console.text("dryrun.show.extrapolated-note", layers=whole.layers, runs=_runs(whole.from_layers))
         rows.append(("extrapolated", gib(whole.peak_bytes), note))
-    rows.append(("usable", gib(stage.limit.bytes), f"{source} ({gib(stage.limit.device_bytes)})"))
     console.write("")
     for name, size, note in rows:
         console.write(f"{memory_text.pad(console.text(f'dryrun.show.{name}'), 18)}{size:>12}   {note}".rstrip())
-    console.write(f"{memory_text.pad(console.text('dryrun.show.verdict'), 18)}{comparison}")
 
 
 def _runs(layers: tuple[int, ...]) -> str:
@@ -146,7 +143,7 @@ def _next_command(result: DryrunResult) -> str:
     run = result.runs[0]
     if run.packaged:
         return "ms-tune dryrun --layers 4 config.yaml"
-    if result.stages and result.verdict is Verdict.DOES_NOT_FIT:
+    if result.stages and result.verdict.outcome is not Fit.FITS:
         served = run.dialect is Dialect.MINDFORMERS
         return f"ms-tune {'normalize-recompute' if served else 'lint'} {run.config_name}"
     if run.shrunk and result.stages and result.worst.extrapolation is None:

@@ -8,6 +8,7 @@ from ms_tune.render.dryrun import json as dryrun_json
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near
 from ms_tune.render.memory.text import signed
+from ms_tune.render.verdict import word
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.request import Setting
@@ -60,7 +61,7 @@ def _row(number: int, variant: VariantResult, shared: tuple[Setting, ...], first
         *(in_gib(sizes[name]) if name in sizes else "–" for name in _SHOWN_CONTENTS),
         in_gib(worst.judged_bytes),
         signed(worst.judged_bytes - first),
-        console.text(f"dryrun.show.{worst.verdict.value}"),
+        word(worst.verdict, console),
     ]
 
 

@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING
 
 from ms_tune.render.memory.bands import bands_of
 from ms_tune.render.memory.html_blocks import packed_blocks
-from ms_tune.texts import Language, lookup, texts_of
+from ms_tune.texts import Language, Message, lookup, render, texts_of
+from ms_tune.verdict.judge import Fit
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from ms_tune.memory.comparison import Comparison, RankComparison
     from ms_tune.memory.groups import Group
     from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
+    from ms_tune.verdict.judge import Verdict
 
 _POINTS = 6000
+_KINDS = {Fit.FITS: "good", Fit.TIGHT: "tight", Fit.DOES_NOT_FIT: "bad", None: "tight"}
 _MOST_WITH_BLOCKS = 4  # ranks; the blocks of 32 ranks would be more than a browser should open
 _TOP = 100
 _LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
@@ -129,6 +132,7 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "peakTick": rank.curve.peak_tick,
         "footprint": rank.curve.footprint_bytes,
         "limit": rank.limit_bytes,
+        "verdict": _verdict(rank.verdict),
         "steps": list(rank.steps.ends),
         "spans": [[span.phase.value, span.start, span.end] for span in rank.spans],
         "bands": {"tick": bands.tick, "used": bands.used, "footprint": bands.footprint},
@@ -156,6 +160,21 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "blockCount": count,
         "counted": len(rank.curve.rows),
     }
+
+
+def _verdict(verdict: Verdict) -> dict[str, object]:
+    """The verdict in both languages: one word, the sentence, and what it was made of."""
+    lines = [verdict.sentence, *verdict.grounds]
+    name = verdict.outcome.value if verdict.outcome else "none"
+    return {
+        "kind": _KINDS[verdict.outcome],
+        "word": _both(Message(f"verdict.word.{name}")),
+        "lines": [_both(line) for line in lines],
+    }
+
+
+def _both(message: Message) -> dict[str, str]:
+    return {language.value: render(message, language) for language in Language}
 
 
 def _contents(rank: RankReport) -> dict[str, int]:

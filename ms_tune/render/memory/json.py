@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.verdict import verdict_json
+
 if TYPE_CHECKING:
     from ms_tune.memory.comparison import Comparison
     from ms_tune.memory.groups import Breakdown, Group
@@ -20,9 +22,12 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
         "version": VERSION,
         "source": str(report.source),
         **_rank(worst, top),
+        **verdict_json(worst.verdict, console),
         "findings": [_finding(finding, console) for finding in report.all_findings],
         "ranks": [
-            _short(rank, stage) | {"findings": [finding.check.name for finding in rank.findings]}
+            _short(rank, stage)
+            | verdict_json(rank.verdict, console)
+            | {"findings": [finding.check.name for finding in rank.findings]}
             for rank, stage in zip(report.ranks, report.stages, strict=True)
         ],
     }
@@ -49,7 +54,6 @@ def _rank(rank: RankReport, top: int) -> dict[str, object]:
         "peak_tick": rank.curve.peak_tick,
         "footprint_bytes": rank.curve.footprint_bytes,
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
-        "limit_bytes": rank.limit_bytes,
         **_rows(rank),
         "curve_mismatches": len(rank.curve.mismatches),
         "joined_rows": joined.joined_rows if joined else 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.render.memory.curve import block_graph
+from ms_tune.render.verdict import verdict_lines, word
 from ms_tune.units import GIB, KIB, MIB, gib, mib
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def _show_verdict(rank: RankReport, console: Console) -> None:
     if not len(rank.table):
         console.write(console.text("memory.empty"))
         return
+    console.write("")
+    for line in verdict_lines(rank.verdict, console):
+        console.write(line)
     peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
     phase = next((span.phase for span in rank.spans if _covers(span, rank.curve.peak_tick)), None)
     in_phase = ""
@@ -64,11 +68,6 @@ def _show_verdict(rank: RankReport, console: Console) -> None:
     _line(console, "footprint", size(footprint), holes)
     if rank.host_rows:
         _line(console, "host", size(rank.host_bytes), console.text("memory.show.offloaded", rows=f"{rank.host_rows:,}"))
-    if rank.limit_bytes is not None:
-        fits = peak <= rank.limit_bytes
-        gap = size(abs(rank.limit_bytes - peak))
-        verdict = console.text("memory.show.fits" if fits else "memory.show.too-much", size=gap)
-        _line(console, "limit", size(rank.limit_bytes), console.paint(verdict, "green" if fits else "red"))
 
 
 def _covers(span: Span, tick: int) -> bool:
@@ -179,8 +178,8 @@ def _show_ranks(report: MemoryReport, console: Console) -> None:
         largest = sorted(rank.peak.contents.items(), key=lambda item: -item[1])[:3]
         what = ", ".join(f"{console.text(f'memory.content.{content.value}')} {size(part)}" for content, part in largest)
         peak, footprint = size(rank.curve.peak_bytes), size(rank.curve.footprint_bytes)
-        rows.append([_or_dash(rank.rank), _or_dash(stage), peak, footprint, what])
-    _table(console, ["rank", "stage", "peak", "footprint", "content"], rows)
+        rows.append([_or_dash(rank.rank), _or_dash(stage), peak, footprint, word(rank.verdict, console), what])
+    _table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
 
 
 def _show_findings(findings: Sequence[MemoryFinding], console: Console) -> None:

@@ -1,14 +1,14 @@
 // Facts, findings, ranks, and the tables of the peak.
 
 function drawFacts() {
-  const { peak, peakTick, footprint, limit, rows, steps, dropped, promptPeak, holes } = rank();
+  const { peak, peakTick, footprint, verdict, rows, steps, dropped, promptPeak, holes } = rank();
   const fact = (value, label, note = "", kind = "") =>
     make("div", { className: `fact ${kind}` }, make("b", {}, value), make("span", {}, label),
       note ? make("small", {}, ` · ${note}`) : null);
-  const fits = limit === null || peak <= limit, gap = limit === null ? "" : bytes(Math.abs(limit - peak));
   $("facts").replaceChildren(...[
-    fact(bytes(peak), say("peak"), say("tick", { tick: whole(peakTick) }), fits ? "" : "bad"),
-    limit === null ? null : fact(say(fits ? "fits" : "too-much"), say("limit-note", { limit: bytes(limit) }), say(fits ? "spare" : "over", { size: gap }), fits ? "good" : "bad"),
+    make("div", { className: `fact verdict ${verdict.kind}` }, make("b", {}, verdict.word[State.language]),
+      ...verdict.lines.map((line, at) => make(at ? "small" : "span", {}, line[State.language]))),
+    fact(bytes(peak), say("peak"), say("tick", { tick: whole(peakTick) })),
     fact(bytes(footprint), say("footprint"), say("fragments", { size: bytes(Math.max(0, footprint - peak)) })),
     fact(bytes(holes[1]), say("largest-hole"), say("holes", { size: bytes(holes[0]) })),
     fact(bytes(promptPeak), say("prompt")),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.verdict import verdict_json
 from ms_tune.render.what_if.text import FINDING, FINDING_ID, finding_text
+from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
     from ms_tune.allocator.scenarios import Scenario
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from ms_tune.allocator.whatif import Outcome, WhatIf
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.render.console import Console
+    from ms_tune.verdict.judge import Verdict
 
 
 def report_json(report: WhatIfReport, console: Console) -> dict[str, object]:
@@ -23,29 +26,38 @@ def report_json(report: WhatIfReport, console: Console) -> dict[str, object]:
         "rank": report.rank,
         "pool": result.pool,
         "rows": report.rows,
-        "limit_bytes": result.total,
         "limit_by": report.limit_by,
-        "recorded": _outcome(result.recorded),
-        "settings": [{"setting": outcome.name, **_outcome(outcome)} for outcome in result.outcomes[1:]],
+        **verdict_json(report.verdict, console),
+        "recorded": _outcome(result.recorded, report),
+        "settings": [{"setting": outcome.name, **_outcome(outcome, report)} for outcome in result.outcomes[1:]],
         "inferred_settings": _settings(inferred),
         "mismatches": {"address": wrong.address, "used": wrong.used, "actual": wrong.actual},
         "first_difference": inferred.first_difference,
-        "best": _best(result.best),
-        "best_without_vmm": _best(result.best_without_vmm),
+        "best": _best(result.best, report),
+        "best_without_vmm": _best(result.best_without_vmm, report),
         "causes": _causes(report),
-        "scenarios": [_scenario(scenario) for scenario in report.scenarios],
+        "scenarios": [
+            _scenario(scenario) | _verdict(verdict)
+            for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
+        ],
         "findings": [_finding(report, console)] if result.wasteful else [],
         "seconds": round(report.seconds, 3),
     }
 
 
-def _outcome(outcome: Outcome) -> dict[str, object]:
+def _outcome(outcome: Outcome, report: WhatIfReport) -> dict[str, object]:
     return {
         "used_bytes": outcome.used,
         "actual_bytes": outcome.actual,
         "reserved_bytes": outcome.reserved,
-        "fits": outcome.fits,
+        **_verdict(report.verdicts[report.result.outcomes.index(outcome)]),
     }
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, object]:
+    """What is said about one replay; nulls where there is no verdict."""
+    found = verdict.outcome if verdict is not None else None
+    return {"fits": None if found is None else found is Fit.FITS, "verdict": None if found is None else found.value}
 
 
 def _settings(inferred: Inferred) -> dict[str, object]:
@@ -63,12 +75,12 @@ def _settings(inferred: Inferred) -> dict[str, object]:
     }
 
 
-def _best(outcome: Outcome | None) -> dict[str, object] | None:
+def _best(outcome: Outcome | None, report: WhatIfReport) -> dict[str, object] | None:
     if outcome is None:
         return None
     lines = outcome.lines
     places = {"script": lines.script, "config": lines.config, "environment": lines.environment}
-    return {"setting": outcome.name, **_outcome(outcome), **places}
+    return {"setting": outcome.name, **_outcome(outcome, report), **places}
 
 
 def _scenario(scenario: Scenario) -> dict[str, object]:
@@ -81,7 +93,6 @@ def _scenario(scenario: Scenario) -> dict[str, object]:
         "used_bytes": scenario.used,
         "actual_bytes": scenario.actual,
         "reserved_bytes": scenario.reserved,
-        "fits": scenario.fits,
     }
 
 

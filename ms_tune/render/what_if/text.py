@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.verdict import verdict_lines, word
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _SHOWN = 3  # growths and units of the reasons
 def show(report: WhatIfReport, console: Console) -> None:
     """Settings of the run, the table, the best, the reasons, the what-ifs."""
     _show_run(report, console)
-    _show_settings(report.result, console)
+    _show_settings(report, console)
     _show_best(report.result, console)
     _show_causes(report, console)
     _show_scenarios(report, console)
@@ -58,8 +59,10 @@ def _show_run(report: WhatIfReport, console: Console) -> None:
     _show_proof(report, console)
     if inferred.open:
         _say(console, console.text("allocator.show.open", names=", ".join(inferred.open)), indent=2)
-    limit = console.text(f"allocator.limit.{report.limit_by}")
-    _say(console, console.text("allocator.show.limit", limit=gib(result.total), source=limit))
+    first, *grounds = verdict_lines(report.verdict, console)
+    _say(console, first)
+    for line in grounds:
+        console.write(line)
 
 
 def _settings_text(lines: Lines, console: Console) -> str:
@@ -94,18 +97,14 @@ def _table(heads: Sequence[str], console: Console) -> Table:
     return table
 
 
-def _fits(fits: bool, console: Console) -> str:  # noqa: FBT001 - the fact that is told
-    return console.text("allocator.fits" if fits else "allocator.does-not-fit")
-
-
-def _show_settings(result: WhatIf, console: Console) -> None:
-    table = _table(("setting", "used", "actual", "reserved", "waste", "fits"), console)
-    for outcome in result.outcomes:
+def _show_settings(report: WhatIfReport, console: Console) -> None:
+    table = _table(("setting", "used", "actual", "reserved", "waste", "verdict"), console)
+    for outcome, verdict in zip(report.result.outcomes, report.verdicts, strict=True):
         table.add_row(
             _setting_label(outcome, console),
             *(f"{size / GIB:.3f}" for size in (outcome.used, outcome.actual, outcome.reserved)),
             f"{outcome.waste:.1%}",
-            _fits(outcome.fits, console),
+            word(verdict, console),
         )
     console.write("")
     console.rich.print(table)
@@ -206,15 +205,15 @@ def _pin_text(pin: Pin, report: WhatIfReport, console: Console) -> str:
 def _show_scenarios(report: WhatIfReport, console: Console) -> None:
     if not report.scenarios:
         return
-    table = _table(("scenario", "used", "change", "reserved", "fits"), console)
+    table = _table(("scenario", "used", "change", "reserved", "verdict"), console)
     before = report.result.recorded.used
-    for scenario in report.scenarios:
+    for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True):
         table.add_row(
             _scenario_label(scenario, console),
             f"{scenario.used / GIB:.3f}",
             f"{(scenario.used - before) / GIB:+.3f}",
             f"{scenario.reserved / GIB:.3f}",
-            _fits(scenario.fits, console),
+            word(verdict, console),
         )
     console.write("")
     _say(console, console.text("allocator.scenarios"))

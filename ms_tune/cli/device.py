@@ -1,0 +1,63 @@
+"""The options that say what a job is judged by, and the exit code that the verdict becomes; the same for every command."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.parser import size_argument
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.texts import render
+from ms_tune.verdict.limit import device_of
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Iterable
+
+    from ms_tune.cli.parser import Parser
+    from ms_tune.texts import Language
+    from ms_tune.verdict.judge import Verdict
+
+
+def add_device_arguments(parser: Parser, language: Language, limit: str = "") -> None:
+    """``--chip``, ``--device-memory``, ``--reserve`` and ``--allow-tight``.
+
+    Args:
+        parser: Of a command.
+        language: The user's.
+        limit: An option beside the first two that names the limit itself, if the command has one.
+    """
+    size = size_argument(language)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--device-memory", type=size, metavar="SIZE", help=parser.tr("verdict.help.device-memory"))
+    which.add_argument("--chip", type=_chip(language), metavar="NAME", help=parser.tr("verdict.help.chip"))
+    if limit:
+        which.add_argument(limit, type=size, metavar="SIZE", help=parser.tr("verdict.help.limit"))
+    parser.add_argument("--reserve", type=size, metavar="SIZE", help=parser.tr("verdict.help.reserve"))
+    parser.add_argument("--allow-tight", action="store_true", help=parser.tr("verdict.help.allow-tight"))
+
+
+def _chip(language: Language) -> Callable[[str], str]:
+    """An argparse type: the name of a chip that there are facts about."""
+
+    def convert(text: str) -> str:
+        try:
+            device_of(text)
+        except UsageError as error:
+            raise ArgumentTypeError(render(error.message, language)) from None
+        return text
+
+    return convert
+
+
+def exit_code(verdicts: Iterable[Verdict], arguments: Namespace) -> ExitCode:
+    """0 for what fits, 1 for what does not or is tight, 2 where there is no verdict; the worst of all."""
+    found = list(verdicts)
+    if any(one.outcome is None for one in found) and not any(_is_full(one) for one in found):
+        return ExitCode.USAGE
+    good = all(one.is_good(allow_tight=arguments.allow_tight) for one in found)
+    return ExitCode.OK if good else ExitCode.FINDINGS
+
+
+def _is_full(verdict: Verdict) -> bool:
+    return verdict.outcome is not None and verdict.outcome.value == "does-not-fit"

@@ -1,0 +1,88 @@
+"""The devices that there are facts about (``data/devices.json``): what they leave free, and what MindSpore takes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+from ms_tune.frameworks.data import load
+from ms_tune.units import GIB, MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A device by name.
+
+    Attributes:
+        name: What ms-tune calls it.
+        names: What else it is called.
+        card_bytes: Memory as sold.
+        free_bytes: Memory that is free when MindSpore starts.
+        published: Whether somebody published what is left; otherwise it is derived.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    card_bytes: int
+    free_bytes: int
+    published: bool
+
+
+@cache
+def chips() -> tuple[Chip, ...]:
+    """All that are known."""
+    return tuple(
+        Chip(name, tuple(one["names"]), one["card_gib"] * GIB, one["free_mib"] * MIB, one["published"])
+        for name, one in load("devices")["chips"].items()
+    )
+
+
+def chip_named(text: str) -> Chip | None:
+    """``910B2``, ``Ascend910B2`` or ``910b2`` as a chip; None if there are no facts about it."""
+    wanted = text.lower().removeprefix("ascend").strip()
+    return next((chip for chip in chips() if wanted in (chip.name.lower(), *chip.names)), None)
+
+
+def default_chip() -> Chip:
+    """What stands in where nobody names one."""
+    name = load("devices")["default"]
+    return next(chip for chip in chips() if chip.name == name)
+
+
+def free_of_card(card_bytes: int) -> int:
+    """Bytes that are assumed free on a card with so much memory as sold.
+
+    A size that a known card has is that card with the least left; any other leaves the smallest share that is known of
+    any card, and never less than a smaller card that is known.
+    """
+    known: dict[int, int] = {}
+    for chip in chips():
+        known[chip.card_bytes] = min(chip.free_bytes, known.get(chip.card_bytes, chip.free_bytes))
+    if card_bytes in known:
+        return known[card_bytes]
+    share = Fraction(str(load("devices")["small_share"]))
+    return max([int(card_bytes * share), *(free for card, free in known.items() if card < card_bytes)])
+
+
+def pool_of(free_bytes: int) -> int:
+    """Bytes that MindSpore takes for its pool where so many are free, and nobody sets ``max_device_memory``.
+
+    A sixteenth is left to others, the rest is rounded down to 2 MiB, and 10 MiB more are kept back.
+    """
+    rule = load("devices")["pool"]
+    part, whole = rule["parts"]
+    granule = rule["granule_mib"] * MIB
+    taken: int = free_bytes * part // whole // granule * granule - rule["kept_mib"] * MIB
+    return max(taken, 0)
+
+
+def communicator_bytes(buffer_mib: int | None = None) -> int:
+    """Bytes that HCCL takes for one communicator, with ``HCCL_BUFFSIZE`` in MiB if it is set."""
+    rule = load("devices")["communicator"]
+    return int(rule["buffers"] * (buffer_mib or rule["buffer_mib"]) * MIB)
+
+
+def workspace_bytes() -> int:
+    """The most that a real footprint was published to be above its simulation: workspaces of kernels."""
+    return int(max(load("devices")["workspace"]["footprint_mib"]) * MIB)

@@ -1,0 +1,178 @@
+"""The verdict about a trace: the one that ``dryrun`` gave where the trace is of its run, by the same judge everywhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import UsageError
+from ms_tune.frameworks.devices import pool_of
+from ms_tune.memory.places import operator_at
+from ms_tune.memory.request import Asked
+from ms_tune.texts import msg
+from ms_tune.units import MIB, gib
+from ms_tune.verdict.judge import Need, Outside, Verdict, judge
+from ms_tune.verdict.kept import FILE, Kept, KeptRank, from_json
+from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ms_tune.memory.curve import Curve
+    from ms_tune.texts import Message
+    from ms_tune.trace.comm_order import CommunicationOrder
+    from ms_tune.trace.runtime_log import MemoryStatistics, RuntimeLog
+    from ms_tune.trace.table import Table
+
+_LEVELS = 6  # how far above a trace the folder of its run may lie
+_SIMULATED_MIB = 65536  # "Device MOC memory size: 65536M", MindSpore 2.7 to 2.10
+_MOST_KEPT = 4 * MIB  # of the file that a run keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What one rank is judged by.
+
+    Attributes:
+        limit: What it may take.
+        limit_by: What told it: ``user`` (a size), ``device`` (named by the user), ``run`` (kept by dryrun), ``log``, or
+            ``assumed`` if nothing did.
+        outside: What no trace shows.
+        kept: What its run kept.
+        doubt: Why there can be no verdict.
+    """
+
+    limit: Limit
+    limit_by: str
+    outside: Outside
+    kept: KeptRank | None
+    doubt: Message | None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the verdict is about a stage of which the trace holds some layers only."""
+        return self.kept is not None and self.kept.whole is not None
+
+
+def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None]:
+    """What the run that a trace belongs to keeps, and of its rank; nothing where ``dryrun`` did not make it."""
+    at = trace.absolute().parent
+    for _ in range(_LEVELS):
+        file = at / FILE
+        try:
+            if file.is_file() and file.stat().st_size <= _MOST_KEPT:
+                kept = from_json(json.loads(file.read_bytes()))
+                below = trace.absolute().parent.relative_to(at).parts
+                named = ("/".join(below[:count]) for count in range(len(below), 0, -1))
+                return kept, next((kept.ranks[name] for name in named if name in kept.ranks), None)
+        except (OSError, ValueError):
+            pass
+        at = at.parent
+    return Kept(), None
+
+
+def is_simulated(statistics: MemoryStatistics) -> bool:
+    """Whether a log is of a simulation, whose device has 64 GiB to the byte; real ones show less."""
+    return statistics.device_mib == _SIMULATED_MIB
+
+
+def cap_in(statistics: MemoryStatistics) -> int | None:
+    """The ``max_device_memory`` that a simulated run was given, in bytes; None if it was given none."""
+    default = pool_of(statistics.device_mib * MIB) // MIB
+    return None if statistics.used_mib == default else statistics.used_mib * MIB
+
+
+def communicators_in(order: CommunicationOrder | None) -> int | None:
+    """How many communicators a rank uses, its world group included; None where no file tells.
+
+    HCCL makes one for each name: the group that a pipeline stage sends by has another one than the group of the same
+    ranks that it receives by. A group of one rank has nobody to exchange with.
+    """
+    if order is None:
+        return None
+    groups = {one.group for one in order.collectives if len(one.ranks) > 1}
+    return len(groups | {"hccl_world_group"}) if groups else 0
+
+
+def terms_of(trace: Path, log: RuntimeLog | None, order: CommunicationOrder | None, asked: Asked) -> Terms:
+    """What a trace is judged by: the command line first, then what its run kept, then its log.
+
+    Args:
+        trace: The tracker's ``memory_block.csv``.
+        log: MindSpore's log.
+        order: The collective operations.
+        asked: What the user says.
+
+    Raises:
+        UsageError: There are no facts about the chip that the user names.
+    """
+    run, kept = kept_beside(trace)
+    statistics = log.statistics if log is not None else None
+    real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
+    found = replace(run.outside, simulated=not real, communicators=communicators_in(order))
+    outside = kept.outside if kept else found
+    if asked.reserve_bytes is not None:
+        outside = replace(outside, reserve_bytes=asked.reserve_bytes)
+    return _terms(run, kept, statistics if statistics and statistics.used_mib else None, asked, outside)
+
+
+def _terms(
+    run: Kept, kept: KeptRank | None, statistics: MemoryStatistics | None, asked: Asked, outside: Outside
+) -> Terms:
+    chosen = asked if asked.names_device else Asked(run.chip, run.card_bytes)
+    device = device_of(chosen.chip, chosen.card_bytes)
+    cap, by, told = None, Cap.SCRIPT, "device" if asked.names_device else "assumed"
+    if asked.limit_bytes is not None:
+        cap, by, told = asked.limit_bytes, Cap.USER, "user"
+    elif kept is not None:
+        cap, by, told = kept.cap_bytes, kept.cap, "device" if asked.names_device else "run"
+    elif statistics is not None and is_simulated(statistics):
+        cap = cap_in(statistics)
+        told = "log" if cap is not None else told
+    elif statistics is not None and not asked.names_device:
+        size = statistics.device_mib * MIB
+        device = Device(size, size, msg("verdict.limit.log"))
+        cap, by, told = statistics.used_mib * MIB, Cap.LOG, "log"
+    try:
+        return Terms(limit_of(device, cap, by), told, outside, kept, None)
+    except UsageError as error:
+        return Terms(limit_of(device), told, outside, kept, error.message)
+
+
+def doubts_of(table: Table, curve: Curve, log: RuntimeLog | None, card_bytes: int) -> Iterator[Message]:
+    """Why a trace cannot be judged.
+
+    Args:
+        table: Its blocks.
+        curve: Memory over time.
+        log: MindSpore's log.
+        card_bytes: Memory of the device.
+    """
+    if not curve.peak_bytes:
+        yield msg("verdict.none.empty")
+    if (log is not None and log.cut_off) or table.truncated:
+        yield msg("verdict.none.cut")
+    statistics = log.statistics if log is not None else None
+    if statistics is not None and statistics.peak_mib != curve.peak_bytes // MIB:
+        yield msg("verdict.none.log", trace=f"{curve.peak_bytes // MIB:,}", log=f"{statistics.peak_mib:,}")
+    if table.dropped_count:
+        yield msg("verdict.none.dropped", rows=table.dropped_count)
+    if len(table) and int(table.size.max()) > card_bytes:
+        row = int(table.size.argmax())
+        size = gib(int(table.size[row]))
+        yield msg("verdict.none.block", operator=operator_at(table, row) or "?", size=size, card=gib(card_bytes))
+
+
+def verdict_of(terms: Terms, table: Table, curve: Curve, log: RuntimeLog | None) -> Verdict:
+    """The verdict about a trace, or about the whole stage that its run was a part of."""
+    doubts = [] if terms.doubt is None else [terms.doubt]
+    doubts += doubts_of(table, curve, log, terms.limit.device.card_bytes)
+    need = Need.simulated(curve.peak_bytes, curve.footprint_bytes)
+    whole = terms.kept.whole if terms.kept is not None else None
+    if whole is not None:
+        if whole.need is None:
+            doubts.append(msg("verdict.none.whole", layers=whole.run_layers, full=whole.layers))
+        need = whole.need or need
+    return judge(need, terms.limit, terms.outside, doubts)

@@ -1,0 +1,159 @@
+"""What a simulated run keeps for later, so that every command gives the verdict that ``dryrun`` gave (``judged.json``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ms_tune.texts import Message, msg
+from ms_tune.verdict.judge import Need, Outside
+from ms_tune.verdict.limit import Cap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE = "judged.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A stage that was derived from runs with fewer layers.
+
+    Attributes:
+        layers: Its layers.
+        run_layers: Layers of the run whose trace is there.
+        need: What it needs; None if it was not derived.
+    """
+
+    layers: int
+    run_layers: int
+    need: Need | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRank:
+    """What is known of one rank beside its trace: see :class:`~ms_tune.verdict.judge.Outside`.
+
+    Attributes:
+        cap_bytes: ``max_device_memory``; None where nothing sets it.
+        cap: What sets it.
+        outside: What no trace shows.
+        whole: The stage that the verdict is about, where the run has fewer layers.
+    """
+
+    cap_bytes: int | None = None
+    cap: Cap = Cap.CONFIG
+    outside: Outside = field(default_factory=Outside)
+    whole: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of a run.
+
+    Attributes:
+        chip: The chip that the user named.
+        card_bytes: The memory that the user named.
+        outside: What no trace shows, of ranks that are not named.
+        ranks: By the folder of a rank.
+    """
+
+    chip: str | None = None
+    card_bytes: int | None = None
+    outside: Outside = field(default_factory=Outside)
+    ranks: Mapping[str, KeptRank] = field(default_factory=dict)
+
+
+def to_json(kept: Kept) -> dict[str, object]:
+    """What is written to the file."""
+    return {
+        "version": _VERSION,
+        "chip": kept.chip,
+        "device_memory": kept.card_bytes,
+        **_outside_json(kept.outside),
+        "ranks": {name: _rank_json(rank) for name, rank in kept.ranks.items()},
+    }
+
+
+def _rank_json(rank: KeptRank) -> dict[str, object]:
+    whole = rank.whole
+    return {
+        "max_device_memory": rank.cap_bytes,
+        "max_device_memory_by": rank.cap.value,
+        **_outside_json(rank.outside),
+        "whole": None
+        if whole is None
+        else {
+            "layers": whole.layers,
+            "run_layers": whole.run_layers,
+            "peak": None if whole.need is None else whole.need.peak_bytes,
+            "footprint": None if whole.need is None else whole.need.footprint_bytes,
+            "least_footprint": None if whole.need is None else whole.need.least_footprint_bytes,
+        },
+    }
+
+
+def _outside_json(outside: Outside) -> dict[str, object]:
+    return {
+        "simulated": outside.simulated,
+        "workspaces_traced": outside.workspaces_traced,
+        "communicators": outside.communicators,
+        "communicators_counted": outside.counted,
+        "hccl_buffer_mib": outside.buffer_mib,
+        "reserve": outside.reserve_bytes,
+    }
+
+
+def from_json(content: object) -> Kept:
+    """What a file says; whatever is not of the right type is as if it were absent."""
+    if not isinstance(content, dict) or content.get("version") != _VERSION:
+        return Kept()
+    ranks = content.get("ranks")
+    found = {
+        name: _rank(rank)
+        for name, rank in (ranks.items() if isinstance(ranks, dict) else ())
+        if isinstance(name, str) and isinstance(rank, dict)
+    }
+    chip = content.get("chip")
+    named = chip if isinstance(chip, str) else None
+    return Kept(named, _count(content.get("device_memory")), _outside(content), found)
+
+
+def _rank(content: Mapping[str, object]) -> KeptRank:
+    by = content.get("max_device_memory_by")
+    cap = Cap(by) if by in {one.value for one in Cap} else Cap.CONFIG
+    cap_bytes = _count(content.get("max_device_memory"))
+    return KeptRank(cap_bytes, cap, _outside(content), _whole(content.get("whole")))
+
+
+def _outside(content: Mapping[str, object]) -> Outside:
+    return Outside(
+        simulated=content.get("simulated") is not False,
+        workspaces_traced=content.get("workspaces_traced") is True,
+        communicators=_count(content.get("communicators")),
+        counted=content.get("communicators_counted") is not False,
+        buffer_mib=_count(content.get("hccl_buffer_mib")),
+        reserve_bytes=_count(content.get("reserve")) or 0,
+    )
+
+
+def _whole(content: object) -> Whole | None:
+    if not isinstance(content, dict):
+        return None
+    layers, run_layers = _count(content.get("layers")), _count(content.get("run_layers"))
+    if layers is None or run_layers is None:
+        return None
+    sizes = [_count(content.get(key)) for key in ("peak", "footprint", "least_footprint")]
+    peak, high, low = sizes
+    if peak is None or high is None or low is None:
+        return Whole(layers, run_layers, None)
+    return Whole(layers, run_layers, Need(peak, high, low, _source(layers, run_layers)))
+
+
+def _source(layers: int, run_layers: int) -> Message:
+    return msg("verdict.footprint.kept", layers=layers, run=run_layers)
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None

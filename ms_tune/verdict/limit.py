@@ -1,0 +1,119 @@
+"""How much of a device MindSpore's pool may take, and what says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ms_tune.errors import UsageError, closest
+from ms_tune.frameworks.devices import Chip, chip_named, chips, default_chip, free_of_card, pool_of
+from ms_tune.texts import Message, msg
+from ms_tune.units import MIB, gib
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device.
+
+    Attributes:
+        card_bytes: Memory as sold; None where a log of a real run tells of the device instead.
+        free_bytes: Memory that is free when MindSpore starts, or assumed to be.
+        name: What it is, for people.
+    """
+
+    card_bytes: int
+    free_bytes: int
+    name: Message
+
+
+class Cap(str, Enum):
+    """Where a ``max_device_memory`` comes from."""
+
+    CONFIG = "config"
+    FRAMEWORK = "framework"  # the framework's own default
+    SCRIPT = "script"
+    USER = "user"  # the command line: no device is asked whether it has so much
+    LOG = "log"  # of a run on a device, which gave as much
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a footprint is compared with.
+
+    Attributes:
+        bytes: What the pool may take.
+        device: Of which device.
+        source: Which rule or setting says so.
+    """
+
+    bytes: int
+    device: Device
+    source: Message
+
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes that are free beside the pool."""
+        return max(self.device.free_bytes - self.bytes, 0)
+
+
+def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
+    """The device that the user names, or the default.
+
+    Args:
+        chip: A name such as ``910B2``.
+        card_bytes: Memory as sold, of a device without a name.
+
+    Raises:
+        UsageError: There are no facts about the chip.
+    """
+    if chip is not None:
+        found = chip_named(chip)
+        if found is None:
+            known = ", ".join(name for one in chips() for name in (one.name, *(other.upper() for other in one.names)))
+            near = closest(chip.upper(), known.split(", "))
+            hint = msg("verdict.chip.near", name=near) if near else msg("verdict.chip.hint")
+            raise UsageError(msg("verdict.chip.unknown", chip=chip, known=known), hint)
+        return _device(found, chip.upper().removeprefix("ASCEND"))
+    if card_bytes is None:
+        one = default_chip()
+        return Device(one.card_bytes, one.free_bytes, msg("verdict.device.default", chip=one.name, **_sizes(one)))
+    free = free_of_card(card_bytes)
+    return Device(card_bytes, free, msg("verdict.device.size", card=gib(card_bytes), free=gib(free)))
+
+
+def _device(chip: Chip, name: str) -> Device:
+    text = "verdict.device.published" if chip.published else "verdict.device.derived"
+    return Device(chip.card_bytes, chip.free_bytes, msg(text, chip=name, **_sizes(chip)))
+
+
+def _sizes(chip: Chip) -> dict[str, str]:
+    return {"card": gib(chip.card_bytes), "free": gib(chip.free_bytes)}
+
+
+def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG) -> Limit:
+    """The limit on a device.
+
+    MindSpore takes fifteen sixteenths of the memory that is free, or ``max_device_memory``; it refuses one that is not
+    below what is free (AscendMemAdapter::Initialize).
+
+    Args:
+        device: The device.
+        cap_bytes: ``max_device_memory``, if it is set.
+        cap: What sets it.
+
+    Raises:
+        UsageError: The device does not have so much.
+    """
+    if cap_bytes is None:
+        return Limit(pool_of(device.free_bytes), device, msg("verdict.limit.pool", device=device.name))
+    if cap is Cap.LOG:
+        return Limit(cap_bytes, device, msg("verdict.limit.log"))
+    if cap is Cap.USER:
+        return Limit(cap_bytes, device, msg("verdict.limit.user"))
+    if cap_bytes >= device.free_bytes:
+        whole = pool_of(device.free_bytes) // (1024 * MIB)
+        raise UsageError(
+            msg(f"verdict.limit.refused.{cap.value}", cap=gib(cap_bytes), device=device.name),
+            msg(f"verdict.limit.refused.{cap.value}.hint", size=f"{whole}GB"),
+        )
+    return Limit(cap_bytes, device, msg(f"verdict.limit.{cap.value}", cap=gib(cap_bytes), device=device.name))

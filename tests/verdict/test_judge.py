@@ -1,0 +1,120 @@
+"""Three outcomes, or none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.texts import Language, msg, render
+from ms_tune.units import GIB, MIB
+from ms_tune.verdict.judge import Fit, Need, Outside, Verdict, judge, no_verdict, reserve_of
+from ms_tune.verdict.limit import Cap, Limit, device_of, limit_of
+
+LIMIT = limit_of(device_of())  # 58,166 MiB, 3,889 MiB beside it
+NOTHING = Outside(simulated=False)
+GAP = 454 * MIB
+
+
+def judged(peak: int, footprint: int, outside: Outside = NOTHING, limit: Limit = LIMIT) -> Verdict:
+    return judge(Need.simulated(peak, footprint), limit, outside)
+
+
+class TestOutcomes:
+    @pytest.mark.parametrize(
+        ("peak", "footprint", "reserve", "fit", "sentence"),
+        [
+            (50000, 58166, 0, Fit.FITS, "verdict.fits"),
+            (50000, 58167, 0, Fit.TIGHT, "verdict.tight.fragments"),
+            (58166, 58166, 1, Fit.TIGHT, "verdict.tight.reserve"),
+            (58000, 58100, 100, Fit.TIGHT, "verdict.tight.either"),
+            (58166, 58200, 1, Fit.TIGHT, "verdict.tight.both"),
+            (58167, 58167, 0, Fit.DOES_NOT_FIT, "verdict.does-not-fit"),
+        ],
+    )
+    def test_what_decides(self, peak: int, footprint: int, reserve: int, fit: Fit, sentence: str) -> None:
+        verdict = judged(peak * MIB, footprint * MIB, Outside(simulated=False, reserve_bytes=reserve * MIB))
+        assert (verdict.outcome, verdict.sentence.id) == (fit, sentence)
+        assert verdict.spare_bytes == (58166 - footprint - reserve) * MIB
+        for language in Language:
+            assert render(verdict.sentence, language)
+
+    def test_the_packaged_model_does_not_fit_on_a_64_gb_card(self) -> None:
+        """Peak 59.66 GiB, footprint 60.48 GiB: it was told to fit the simulator's 59.99 GiB."""
+        verdict = judged(64_054_444_544, int(60.48 * GIB), Outside(communicators=2))
+        assert verdict.outcome is Fit.DOES_NOT_FIT
+
+    def test_a_trace_without_its_footprint_is_judged_by_its_peak(self) -> None:
+        assert judged(10 * GIB, 0).need == Need.simulated(10 * GIB, 10 * GIB)
+
+    @given(st.integers(0, 80 * GIB), st.integers(0, 8 * GIB), st.integers(0, 12), st.integers(0, 4 * GIB))
+    def test_more_memory_never_makes_a_verdict_better(
+        self, peak: int, fragments: int, communicators: int, reserve: int
+    ) -> None:
+        outside = Outside(communicators=communicators, reserve_bytes=reserve)
+        less = judged(peak, peak + fragments, outside)
+        for more in (
+            judged(peak + GIB, peak + GIB + fragments, outside),
+            judged(peak, peak + fragments + GIB, outside),
+            judged(peak, peak + fragments, Outside(communicators=communicators + 9, reserve_bytes=reserve)),
+        ):
+            assert more.severity >= less.severity
+
+    def test_only_what_fits_is_good_unless_tight_is_allowed(self) -> None:
+        fits, tight, full = judged(GIB, GIB), judged(50 * GIB, 58 * GIB), judged(58 * GIB, 58 * GIB)
+        none = no_verdict(msg("verdict.none.cut"))
+        assert [one.is_good(allow_tight=False) for one in (fits, tight, full, none)] == [True, False, False, False]
+        assert [one.is_good(allow_tight=True) for one in (fits, tight, full, none)] == [True, True, False, False]
+        assert sorted((full, none, tight, fits), key=lambda one: one.severity) == [fits, tight, none, full]
+
+    def test_a_doubt_takes_the_verdict_away_and_leaves_the_figures(self) -> None:
+        verdict = judge(Need.simulated(GIB, GIB), LIMIT, NOTHING, [msg("verdict.none.cut")])
+        assert (verdict.outcome, verdict.need) == (None, Need.simulated(GIB, GIB))
+        assert "cut off" in render(verdict.sentence, Language.EN)
+
+
+class TestReserve:
+    def items(self, outside: Outside, limit: Limit = LIMIT) -> dict[str, int]:
+        return {item.name: item.bytes // MIB for item in reserve_of(outside, limit)}
+
+    def test_communicators_take_what_is_beside_the_pool_first(self) -> None:
+        # 3,889 MiB are beside it: nine communicators of 400 MiB, and 289 MiB of a tenth.
+        assert self.items(Outside(communicators=9))["communication"] == 0
+        assert self.items(Outside(communicators=10))["communication"] == 4000 - 3889
+
+    def test_a_larger_pool_leaves_less_beside_it(self) -> None:
+        limit = limit_of(device_of(), 58 * GIB, Cap.CONFIG)
+        assert self.items(Outside(communicators=7), limit)["communication"] == 2800 - (62055 - 59392)
+
+    def test_hccl_buffsize_counts_twice_for_each(self) -> None:
+        assert self.items(Outside(communicators=7, buffer_mib=400))["communication"] == 7 * 800 - 3889
+
+    def test_what_nothing_tells_is_said_and_not_invented(self) -> None:
+        first = reserve_of(Outside(communicators=None), LIMIT)[0]
+        assert (first.bytes, first.why.id) == (0, "verdict.reserve.communication.unknown")
+
+    def test_the_published_gap_stands_for_workspaces_in_simulation_only(self) -> None:
+        assert self.items(Outside())["workspaces"] == 454
+        assert "workspaces" not in self.items(Outside(workspaces_traced=True))
+        assert self.items(Outside(simulated=False)) == {}
+
+    def test_the_users_own_is_an_item(self) -> None:
+        assert self.items(Outside(reserve_bytes=GIB))["user"] == 1024
+        assert self.items(Outside(simulated=False, reserve_bytes=GIB)) == {"user": 1024}
+
+    def test_every_item_is_among_the_grounds(self) -> None:
+        verdict = judged(GIB, GIB, Outside(communicators=3, reserve_bytes=GIB))
+        for language in Language:
+            told = "\n".join(render(ground, language) for ground in verdict.grounds)
+            for text in ("1.00 GiB", "454.0 MiB", "1,024.0 MiB", "56.80 GiB", "400.0 MiB"):
+                assert text in told
+
+
+class TestDerived:
+    def test_fragments_of_the_whole_are_a_range_and_the_upper_end_decides(self) -> None:
+        need = Need.derived(50 * GIB, [(10 * GIB, 11 * GIB), (20 * GIB, 21 * GIB)])
+        assert (need.least_footprint_bytes, need.footprint_bytes) == (int(50 * GIB * 1.05), int(50 * GIB * 1.1))
+        assert "10.0%" in render(need.source, Language.EN)
+
+    def test_runs_that_tell_no_footprint_add_nothing(self) -> None:
+        assert Need.derived(50 * GIB, [(10 * GIB, 0)]).footprint_bytes == 50 * GIB

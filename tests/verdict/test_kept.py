@@ -1,0 +1,58 @@
+"""What a run keeps so that other commands give the same verdict."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.units import GIB
+from ms_tune.verdict.judge import Need, Outside
+from ms_tune.verdict.kept import Kept, KeptRank, Whole, from_json, to_json
+from ms_tune.verdict.limit import Cap
+
+FULL = Kept(
+    "910B4",
+    None,
+    Outside(reserve_bytes=7),
+    {
+        "rank_0": KeptRank(
+            27 * GIB,
+            Cap.FRAMEWORK,
+            Outside(workspaces_traced=True, communicators=5, counted=False, buffer_mib=100, reserve_bytes=GIB),
+            Whole(32, 4, Need.derived(50 * GIB, [(10, 11), (20, 21)])),
+        ),
+        "rank_8": KeptRank(whole=Whole(32, 4, None)),
+    },
+)
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    again = from_json(json.loads(json.dumps(to_json(FULL))))
+    assert (again.chip, again.card_bytes, again.outside) == (FULL.chip, FULL.card_bytes, FULL.outside)
+    first, before = again.ranks["rank_0"], FULL.ranks["rank_0"]
+    assert (first.cap_bytes, first.cap, first.outside) == (before.cap_bytes, before.cap, before.outside)
+    assert first.whole is not None
+    assert first.whole.need is not None
+    assert before.whole is not None
+    assert before.whole.need is not None
+    assert first.whole.need.footprint_bytes == before.whole.need.footprint_bytes
+    assert again.ranks["rank_8"] == FULL.ranks["rank_8"]
+
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(to_json(FULL))), inner, max_size=4)
+    ),
+)
+
+
+@given(VALUES, st.dictionaries(st.sampled_from(list(to_json(FULL))), VALUES))
+def test_a_spoilt_file_says_nothing(whole: Any, parts: dict[str, Any]) -> None:  # noqa: ANN401 - any JSON
+    from_json(whole)
+    from_json({"version": 1, **parts})
+    from_json({"version": 1, "ranks": {"rank_0": {**parts, "whole": whole}}})
+    assert from_json({"version": 2, "chip": "910B"}) == Kept()

@@ -1,0 +1,96 @@
+"""How much of a device the pool may take, and what says so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.errors import UsageError
+from ms_tune.frameworks.data import load
+from ms_tune.frameworks.devices import chips, free_of_card, pool_of
+from ms_tune.texts import Language, render
+from ms_tune.units import GIB, MIB
+from ms_tune.verdict.limit import Cap, device_of, limit_of
+
+
+@pytest.mark.parametrize(
+    ("free", "pool"),
+    [
+        (65536, 61430),  # the simulator's own device: "MindSpore Used memory size: 61430M"
+        (62055, 58166),  # the smallest that was published of a 64 GB card
+        (62086, 58194),
+        (10, 0),
+        (0, 0),
+    ],
+)
+def test_a_sixteenth_of_what_is_free_and_ten_mib_are_kept_back(free: int, pool: int) -> None:
+    assert pool_of(free * MIB) == pool * MIB
+
+
+@given(st.integers(0, 2**42))
+def test_a_pool_is_never_more_than_what_is_free(free: int) -> None:
+    assert 0 <= pool_of(free) <= free
+
+
+def test_a_64_gb_card_gives_what_was_published_of_it_and_not_what_the_simulator_says() -> None:
+    for device in (device_of(), device_of("910B2"), device_of("Ascend910B3"), device_of(None, 64 * GIB)):
+        assert limit_of(device).bytes == 58166 * MIB
+
+
+@pytest.mark.parametrize(("chip", "pool"), [("A3", 58466), ("ascend910_93", 58466), ("910B4", 27966), ("910a", 27966)])
+def test_what_is_not_published_is_derived_and_says_so(chip: str, pool: int) -> None:
+    limit = limit_of(device_of(chip))
+    assert limit.bytes == pool * MIB
+    for language, word in ((Language.EN, "derived"), (Language.ZH, "推算")):
+        assert word in render(limit.source, language)
+
+
+def test_every_chip_has_its_source_and_leaves_less_than_the_card_has() -> None:
+    for chip in chips():
+        assert chip.free_bytes < chip.card_bytes
+        assert load("devices")["chips"][chip.name]["source"]
+        for name in (chip.name, *chip.names):
+            assert device_of(name).free_bytes == chip.free_bytes
+
+
+def test_an_unknown_chip_is_refused_with_what_is_known() -> None:
+    with pytest.raises(UsageError) as caught:
+        device_of("910B9")
+    assert "910B4" in str(caught.value)
+    assert caught.value.hint is not None
+
+
+@given(st.integers(1, 256 * GIB), st.integers(0, 16 * GIB))
+def test_a_larger_card_never_leaves_less(card: int, more: int) -> None:
+    assert 0 <= free_of_card(card) <= card
+    assert free_of_card(card) <= free_of_card(card + more)
+
+
+def test_what_is_assumed_free_of_a_size_is_told() -> None:
+    for language in Language:
+        assert "29.14 GiB" in render(limit_of(device_of(None, 32 * GIB)).source, language)
+        assert "61.27" not in render(limit_of(device_of(None, 96 * GIB)).source, language)
+
+
+def test_a_max_device_memory_wins_where_the_device_has_so_much() -> None:
+    limit = limit_of(device_of(), 58 * GIB, Cap.CONFIG)  # above the pool's default, below what is free
+    assert (limit.bytes, limit.source.id) == (58 * GIB, "verdict.limit.config")
+    assert limit.beside_bytes == (62055 - 59392) * MIB
+    assert limit_of(device_of(), 20 * GIB, Cap.SCRIPT).bytes == 20 * GIB
+
+
+@pytest.mark.parametrize("cap", [Cap.CONFIG, Cap.FRAMEWORK, Cap.SCRIPT])
+def test_a_max_device_memory_that_the_device_does_not_have_is_refused_as_mindspore_does(cap: Cap) -> None:
+    with pytest.raises(UsageError) as caught:
+        limit_of(device_of("910B4"), 58 * GIB, cap)
+    assert caught.value.hint is not None
+    assert "27GB" in render(caught.value.hint, Language.EN)
+    with pytest.raises(UsageError):
+        limit_of(device_of(), 62055 * MIB, cap)  # it must be below what is free
+    assert limit_of(device_of(), 62055 * MIB - 1, cap).bytes == 62055 * MIB - 1
+
+
+def test_a_size_that_the_user_names_is_asked_of_no_device() -> None:
+    limit = limit_of(device_of("910B4"), 100 * GIB, Cap.USER)
+    assert (limit.bytes, limit.beside_bytes) == (100 * GIB, 0)
