@@ -2,7 +2,7 @@
 
 Every process leads a process group of its own. Signals are not raised as exceptions where they happen, which could lose
 a process between its start and the line that remembers it; they are noted, and the loop that watches the processes acts
-on them. The real child also asks the kernel to end it with its parent (``child/__main__.py``), which covers SIGKILL.
+on them. The real child also asks the kernel to end it with its parent (``parent.py``), which covers SIGKILL.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from ms_tune.dryrun.parent import as_parent
 from ms_tune.dryrun.spinning import calm
 from ms_tune.errors import RunError
 from ms_tune.texts import msg
@@ -43,6 +44,7 @@ class Child:
         folder: Where its output is kept, as :data:`LOG`.
         timeout: Seconds after which it is stopped.
         working_folder: Its working folder; None for ``folder``.
+        own: It is ``ms_tune.dryrun.child``, which ends with its parent.
     """
 
     command: Sequence[str]
@@ -50,6 +52,7 @@ class Child:
     folder: Path
     timeout: float
     working_folder: Path | None = None
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,29 @@ class Ended:
     timed_out: bool = False
 
 
+class Process(Protocol):
+    """What is used of :class:`subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, and that of its process group."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, negative for a signal; None until it was seen to have ended."""
+
+    def poll(self) -> int | None:
+        """Look whether it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended."""
+
+
 @dataclass(slots=True)
 class Running:
     """A program that runs."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     timeout: float
     simulated: bool = False
     start: float = field(default_factory=time.monotonic)
@@ -92,7 +113,7 @@ class Running:
             self.timed_out = True
         seconds = self.elapsed
         stop([self])
-        return Ended(self.process.returncode, seconds, self.timed_out)
+        return Ended(self.process.wait(), seconds, self.timed_out)
 
     def _calm(self) -> None:
         """Now and then take the processor from threads that only spin; on a real device they have something to do."""
@@ -110,7 +131,7 @@ def start(child: Child) -> Running:
     with (child.folder / LOG).open("wb") as output:
         process = subprocess.Popen(
             list(child.command),
-            env=dict(child.environment),
+            env={**child.environment, **(as_parent() if child.own else {})},
             cwd=child.working_folder or child.folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -184,12 +205,12 @@ class Watch:
     def rest(self) -> None:
         """Wait until something may have happened, a tenth of a second at most."""
         self.check()
-        first = self._running[0].process if self._running else None
-        if first is None:
+        latest = self._running[-1].process if self._running else None
+        if latest is None:
             time.sleep(_POLL_SECONDS)
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            first.wait(_POLL_SECONDS)
+            latest.wait(_POLL_SECONDS)
         self.check()
 
     def stop_all(self) -> None:

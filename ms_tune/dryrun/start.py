@@ -42,4 +42,4 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
     # A checkout that is run in place must be found from the run's folder too.
     checkout = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), checkout]))
-    return Child((sys.executable, *task.arguments), environment, folder, task.timeout)
+    return Child((sys.executable, *task.arguments), environment, folder, task.timeout, own=True)

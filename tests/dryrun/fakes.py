@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
+from ms_tune.dryrun.engines import local
 
 if TYPE_CHECKING:
     import pytest
@@ -61,6 +62,8 @@ def install(patch: pytest.MonkeyPatch, folder: Path, code: str, *, mindformers: 
     python.write_text(f'#!/bin/sh\nexec {shlex.join([PYTHON, str(script)])} "$@"\n', encoding="utf-8")
     python.chmod(0o755)
     patch.setattr(sys, "executable", str(python))
+    # The script imports nothing: each process starts by itself.
+    patch.setattr(local, "shared_imports", lambda _: None)
     patch.setattr(run, "find_mindspore", lambda: MindSpore("2.9.0", folder))
     patch.setattr(run, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, folder / "cann"))
     # The made-up traces hold no weights, which theory would miss.

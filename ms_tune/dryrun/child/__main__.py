@@ -1,26 +1,27 @@
-"""The simulated training process."""
+"""The simulated training process, or with ``--fork`` what several of them are forked from."""
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import sys
 from importlib import import_module
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+from ms_tune.dryrun.child.server import serve
+from ms_tune.dryrun.parent import end_with_parent
+
+_FORK = "--fork="
 
 
 def main(module: str, job_file: str) -> None:
     """Run the job that the file describes, with the module that such jobs name."""
-    # A training process must not outlive the ms-tune that started it, even if that is killed outright (prctl(2)).
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() == 1:
-        # It was killed before the line above: there is nobody to tell us any more.
-        sys.exit(1)
-    import_module(module).run(json.loads(Path(job_file).read_text(encoding="utf-8")))
+    end_with_parent()
+    run = import_module(module).run
+    mine: str | None = job_file
+    if job_file.startswith(_FORK):
+        mine = serve(int(job_file.removeprefix(_FORK)))
+    if mine is not None:
+        run(json.loads(Path(mine).read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

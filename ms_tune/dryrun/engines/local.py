@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.launcher import start, watched
+from ms_tune.dryrun.fork_server import ForkServer, shared_imports
+from ms_tune.dryrun.launcher import Running, start, watched
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import state_of, write_files
 from ms_tune.errors import RunError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launcher import Ended, Running, Watch
+    from ms_tune.dryrun.launcher import Child, Ended, Watch
     from ms_tune.dryrun.task import State, Task
 
 _TELL_SECONDS = 0.1
@@ -48,11 +51,12 @@ class LocalEngine:
         waiting = deque(sorted(tasks, key=lambda task: -task.host_bytes))
         running: dict[str, tuple[Task, Running]] = {}
         told = 0.0
-        with watched() as watch:
+        with contextlib.ExitStack() as last, watched() as watch:
+            processes = _Processes(self._children(tasks, folder), folder, watch, last)
             while waiting or running:
                 while waiting and len(running) < self.jobs:
                     task = waiting.popleft()
-                    running[task.folder] = (task, self._start(task, folder / task.folder, watch))
+                    running[task.folder] = (task, processes.start(task))
                 if time.monotonic() - told >= _TELL_SECONDS:
                     told = time.monotonic()
                     for task, process in running.values():
@@ -65,12 +69,48 @@ class LocalEngine:
                         del running[task.folder]
                         on_end(task, ended)
 
-    def _start(self, task: Task, folder: Path, watch: Watch) -> Running:
+    def _children(self, tasks: Sequence[Task], folder: Path) -> dict[str, Child]:
+        return {task.folder: child_of(task, folder / task.folder, self.cann) for task in tasks}
+
+
+@dataclass(slots=True)
+class _Processes:
+    """Starts the processes of tasks, those that share their imports from one server.
+
+    Attributes:
+        children: What each task starts, by its folder.
+        folder: The run folder.
+        watch: Ends whatever is left.
+        last: What is to be done when all is over.
+        servers: By what they have imported.
+    """
+
+    children: Mapping[str, Child]
+    folder: Path
+    watch: Watch
+    last: contextlib.ExitStack
+    servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)
+
+    def start(self, task: Task) -> Running:
+        """Start the process of a task."""
+        child = self.children[task.folder]
         try:
-            write_files(task, folder)
-            running = start(child_of(task, folder, self.cann))
+            write_files(task, child.folder)
+            running = self._forked(child) or start(child)
         except OSError as error:
             detail = error.strerror or str(error)
-            raise RunError(msg("dryrun.run.not-started", folder=folder, detail=detail)) from error
-        watch.add(running)
+            raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=detail)) from error
+        self.watch.add(running)
         return running
+
+    def _forked(self, child: Child) -> Running | None:
+        """A process of the server for such children; None where it would be its only one."""
+        imports = shared_imports(child)
+        if imports is None or Counter(map(shared_imports, self.children.values()))[imports] == 1:
+            return None
+        if imports not in self.servers:
+            server = ForkServer.start(child, self.folder)
+            self.servers[imports] = server
+            self.last.callback(server.close)
+            self.watch.add(Running(server.process, math.inf))
+        return self.servers[imports].fork(child)

@@ -1,0 +1,189 @@
+"""Processes that are forked from one that has made their imports."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.dryrun.fork_server import ForkServer, shared_imports
+from ms_tune.dryrun.launcher import LOG, Child, Running, watched
+from tests.dryrun.test_launcher import runs, wait_for
+
+if TYPE_CHECKING:
+    from tests.dryrun.conftest import RealRun
+
+ROOT = Path(__file__).parents[2]
+_JOB = """
+import os, signal, sys, time
+print("imported", flush=True)
+IMPORTER = os.getpid()
+{at_import}
+
+def run(job):
+    here = [os.getpid(), os.getpgrp(), IMPORTER, os.getppid(), os.environ["RANK_ID"], os.environ["SHARED"], os.getcwd()]
+    with open("facts", "w") as file:
+        file.write("\\n".join(map(str, here)) + "\\n")
+    print("job", job["number"], flush=True)
+    exec(job["code"])
+"""
+
+
+def child(folder: Path, rank: int, code: str, *, timeout: float = 60.0, shared: str = "1") -> Child:
+    run = folder / f"rank_{rank}"
+    run.mkdir()
+    (run / "job.json").write_text(json.dumps({"number": rank, "code": code}), encoding="utf-8")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        "RANK_ID": str(rank),
+        "RANK_SIZE": "2",
+        "MS_ALLOC_CONF": f"memory_tracker_path:{run}",
+        "SHARED": shared,
+    }
+    command = (sys.executable, "-m", "ms_tune.dryrun.child", "own_job", "job.json")
+    return Child(command, environment, run, timeout, own=True)
+
+
+def module(folder: Path, at_import: str = "") -> None:
+    (folder / "own_job.py").write_text(_JOB.format(at_import=at_import), encoding="utf-8")
+
+
+def codes(folder: Path, children: list[Child]) -> list[tuple[int, bool]]:
+    """The exit code of each, and whether its time was up."""
+    with contextlib.ExitStack() as last, watched() as watch:
+        server = ForkServer.start(children[0], folder)
+        last.callback(server.close)
+        watch.add(Running(server.process, math.inf))
+        running = [server.fork(one) for one in children]
+        for one in running:
+            watch.add(one)
+        ended = []
+        for one in running:
+            while (end := one.ended()) is None:
+                watch.rest()
+            ended.append((end.code, end.timed_out))
+            watch.remove(one)
+    return ended
+
+
+def facts(one: Child) -> list[str]:
+    return (one.folder / "facts").read_text(encoding="utf-8").splitlines()
+
+
+def test_each_is_a_process_as_if_started_for_itself(tmp_path: Path) -> None:
+    module(tmp_path)
+    children = [child(tmp_path, rank, "sys.exit(3 * job['number'])") for rank in (0, 1)]
+    assert codes(tmp_path, children) == [(0, False), (3, False)]
+    for one, rank in zip(children, "01", strict=True):
+        pid, group, importer, parent, told, shared, folder = facts(one)
+        assert (pid, told, shared, folder) == (group, rank, "1", str(one.folder))
+        assert parent == importer != pid
+        assert (one.folder / LOG).read_text(encoding="utf-8").splitlines() == ["imported", f"job {rank}"]
+    assert facts(children[0])[2] == facts(children[1])[2]  # one import for both
+
+
+def test_a_signal_ends_one_and_not_the_other(tmp_path: Path) -> None:
+    module(tmp_path)
+    children = [child(tmp_path, 0, "os.kill(os.getpid(), signal.SIGSEGV)"), child(tmp_path, 1, "time.sleep(0.3)")]
+    assert codes(tmp_path, children) == [(-signal.SIGSEGV, False), (0, False)]
+
+
+def test_what_an_exception_says_is_in_its_own_log(tmp_path: Path) -> None:
+    module(tmp_path)
+    children = [child(tmp_path, 0, "raise ValueError('so large')"), child(tmp_path, 1, "pass")]
+    assert codes(tmp_path, children) == [(1, False), (0, False)]
+    assert "ValueError: so large" in (children[0].folder / LOG).read_text(encoding="utf-8")
+    assert "ValueError" not in (children[1].folder / LOG).read_text(encoding="utf-8")
+
+
+def test_an_import_that_fails_is_in_the_log_of_each(tmp_path: Path) -> None:
+    module(tmp_path, at_import="import no_such_module")
+    children = [child(tmp_path, rank, "pass") for rank in (0, 1)]
+    assert codes(tmp_path, children) == [(1, False), (1, False)]
+    for one in children:
+        assert "No module named 'no_such_module'" in (one.folder / LOG).read_text(encoding="utf-8")
+
+
+def test_a_job_whose_time_is_up_ends_and_the_other_goes_on(tmp_path: Path) -> None:
+    module(tmp_path)
+    children = [child(tmp_path, 0, "time.sleep(60)", timeout=2.0), child(tmp_path, 1, "time.sleep(3)")]
+    (first, stopped), second = codes(tmp_path, children)
+    assert (first, stopped, second) == (-signal.SIGTERM, True, (0, False))
+
+
+def test_an_import_that_hangs_ends_with_the_time(tmp_path: Path) -> None:
+    module(tmp_path, at_import="time.sleep(60)")
+    ((code, stopped),) = codes(tmp_path, [child(tmp_path, 0, "pass", timeout=1.0)])
+    assert stopped
+    assert code != 0
+
+
+def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
+    module(tmp_path)
+    child(tmp_path, 0, "time.sleep(600)")
+    program = textwrap.dedent(f"""
+        import pathlib, sys, time
+        from ms_tune.dryrun.fork_server import ForkServer
+        from ms_tune.dryrun.launcher import Child
+        folder = pathlib.Path({str(tmp_path)!r})
+        environment = {{"RANK_ID": "0", "RANK_SIZE": "1", "MS_ALLOC_CONF": "", "SHARED": "", "PYTHONPATH": sys.argv[1]}}
+        command = (sys.executable, "-m", "ms_tune.dryrun.child", "own_job", "job.json")
+        one = Child(command, environment, folder / "rank_0", 600.0)
+        server = ForkServer.start(one, folder)
+        server.fork(one)
+        time.sleep(600)
+    """)
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    parent = subprocess.Popen([sys.executable, "-c", program, paths], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    written = tmp_path / "rank_0" / "facts"
+    try:
+        wait_for(lambda: written.is_file() and written.read_text().endswith("\n"))
+    finally:
+        parent.kill()
+        parent.wait()
+    pid, _, importer, *_ = written.read_text().splitlines()
+    wait_for(lambda: not runs(int(pid)) and not runs(int(importer)))
+
+
+def test_only_what_imports_the_same_in_the_same_environment_is_forked_from_one(tmp_path: Path) -> None:
+    first, second = child(tmp_path, 0, "pass"), child(tmp_path, 1, "pass")
+    assert shared_imports(first) == shared_imports(second)
+    assert shared_imports(first) != shared_imports(child(tmp_path, 2, "pass", shared="2"))
+    assert shared_imports(Child(("bash", "train.sh"), {}, tmp_path, 1.0)) is None
+
+
+@pytest.mark.mindspore
+def test_a_forked_run_leaves_the_blocks_of_one_that_imports_for_itself(
+    packaged_run: RealRun, small_device_run: RealRun
+) -> None:
+    """The first is one of two sizes and forked, the second the only one; the tracker numbers addresses from anywhere."""
+    kept = []
+    for run in (packaged_run, small_device_run):
+        lines = (run.folder / "rank_0" / "rank_0" / "memory_block.csv").read_text(encoding="utf-8").splitlines()
+        names = lines[0].split(",")
+        wanted = [names.index(name) for name in ("start_time_stamp", "end_time_stamp", "size", "pool_type")]
+        kept.append([[row.split(",")[at] for at in wanted] for row in lines[1:]])
+    assert len(kept[0]) > 1000
+    assert kept[0] == kept[1]
+
+
+def test_children_run_at_once(tmp_path: Path) -> None:
+    """Each waits for the other, which would never come if they ran one after the other."""
+    module(tmp_path)
+    code = """
+open(f"../began_{job['number']}", "w").close()
+while not os.path.exists(f"../began_{1 - job['number']}"):
+    time.sleep(0.01)
+"""
+    children = [child(tmp_path, rank, code) for rank in (0, 1)]
+    assert codes(tmp_path, children) == [(0, False), (0, False)]
