@@ -16,6 +16,7 @@ from ms_tune.config.spans import same_data
 from ms_tune.config.write import write_atomically, write_back
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import release_of
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
 
@@ -42,6 +43,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--dialect", choices=[dialect.value for dialect in Dialect], help=parser.tr("schema.help.dialect")
     )
+    parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("schema.help.version"))
     parser.add_argument("--install", metavar="FILE", type=Path, help=parser.tr("schema.help.install"))
     parser.add_argument("--output", metavar="FILE", type=Path, help=parser.tr("schema.help.output"))
     parser.add_common_arguments()
@@ -53,7 +55,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.install is None:
         if arguments.dialect is None:
             raise UsageError(msg("schema.which"), usage_hint(_PROGRAM))
-        made = schema(Dialect(arguments.dialect))
+        made = _schema(Dialect(arguments.dialect), arguments.framework_version)
         if arguments.output is None:
             console.write_json(made)
         else:
@@ -66,11 +68,15 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         hint = msg("lint.dialect-hint", dialects="|".join(one.value for one in Dialect))
         raise ConfigError(msg("lint.not-a-config"), hint, path=source.path)
     file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
-    write_atomically(file, _encoded(schema(dialect)), parents=True)
+    write_atomically(file, _encoded(_schema(dialect, arguments.framework_version)), parents=True)
     relative = Path(os.path.relpath(file.absolute(), source.path.absolute().parent)).as_posix()
     _install(source, relative if relative.startswith("../") else f"./{relative}")
     console.note(console.text("schema.installed", file=file, config=source.path))
     return ExitCode.OK
+
+
+def _schema(dialect: Dialect, version: str | None) -> dict[str, object]:
+    return schema(dialect, None if version is None else release_of(version, dialect))
 
 
 def _encoded(made: dict[str, object]) -> bytes:

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.frameworks.data import REQUIRED
-from ms_tune.frameworks.keys import tables
+from ms_tune.frameworks.keys import known_in, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,17 +38,19 @@ _STATES = {
 }
 
 
-def schema(dialect: Dialect) -> dict[str, Any]:
-    """The schema of a dialect's configs, for all framework versions that its table knows."""
+def schema(dialect: Dialect, release: str | None = None) -> dict[str, Any]:
+    """The schema of a dialect's configs, for one release or for all that there are facts about."""
     root: dict[str, Any] = {
         "$schema": DRAFT,
-        "title": f"ms-tune: {dialect.value}",
+        "title": f"ms-tune: {dialect.value} {release or ''}".rstrip(),
         "description": _SCHEMA_TEXT,
         "type": "object",
         "properties": {},
     }
     described: set[tuple[str, ...]] = set()
     for key in tables(dialect):
+        if release is not None and not known_in(key, release):
+            continue
         place = _place(root, key.path)
         # A key with several rows means different things to different versions: none of their limits holds for all.
         place.update(_described(key, limited=key.path not in described))

@@ -7,17 +7,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ms_tune.frameworks.data import load, order
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import known
+from ms_tune.frameworks.releases import served
 from ms_tune.texts import Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.frameworks.dialect import Dialect
-
 State: TypeAlias = Literal["live", "dead", "deprecated"]
 
-_MODEL = ("model", "model_config")
+_MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +60,33 @@ class Key:
 
 @cache
 def tables(dialect: Dialect) -> tuple[Key, ...]:
-    """Every key of a dialect, of all its versions; of a model's own settings its classes tell since and until when."""
-    found = []
-    for row in load(f"keys_{dialect.value}")["keys"]:
+    """Every key of a dialect, of all its versions; a model's own settings are those that its classes know, as long as they do."""
+    found, content, model = [], load(f"keys_{dialect.value}"), _MODELS.get(dialect)
+    spans = _spans(dialect) if model else {}
+    for row in content["keys"]:
         path = tuple(row["path"].split("."))
-        since, until = _span(path[-1]) if path[:-1] == _MODEL else (row.get("since"), row.get("until"))
+        of_model = model is not None and path[:-1] == model
+        since, until = spans.pop(path[-1], (None, None)) if of_model else (row.get("since"), row.get("until"))
         limits = (row.get("above"), row.get("least"), row.get("most"))
         types, choices = tuple(filter(None, row.get("type", "").split("|"))), tuple(row.get("choices", ()))
         text, state = Text(row["en"], row["zh"]), row.get("state", "live")
         strict = row.get("strict", False)
         found.append(Key(path, types, row.get("default"), choices, since, until, text, state, strict, *limits))
+    for name, span in sorted(spans.items()):  # nobody has written what these are for
+        text = Text(*(content["others"][language].format(name=name) for language in ("en", "zh")))
+        found.append(Key((*(model or ()), name), (), None, (), *span, text))
     return tuple(found)
 
 
-def _span(name: str) -> tuple[str | None, str | None]:
-    """Since and until when models have a setting; None where it is from the first release on, or to the last."""
-    served = load("models")["releases"]
-    releases = known().get(name, served)
-    return (None if releases[0] == served[0] else releases[0]), (None if releases[-1] == served[-1] else releases[-1])
+def _spans(dialect: Dialect) -> dict[str, tuple[str | None, str | None]]:
+    """Since and until when models have their settings; None where it is from the first release on, or to the last."""
+    releases, found = served(dialect), {}
+    for name, ever in known().items():
+        knowing = [one for one in ever if one in releases]
+        if knowing:
+            since, until = knowing[0], knowing[-1]
+            found[name] = (None if since == releases[0] else since), (None if until == releases[-1] else until)
+    return found
 
 
 @cache

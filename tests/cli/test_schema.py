@@ -59,6 +59,25 @@ def test_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert json.loads((tmp_path / "s.json").read_text(encoding="utf-8")) == schema(Dialect.MINDSPEED_MS)
 
 
+def test_one_release(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    made = json.loads(run(capsys, "--dialect", "mindformers", "--framework-version", "1.6.0")[1])
+    model = made["properties"]["model"]["properties"]["model_config"]["properties"]
+    assert "aux_loss_types" in model  # 1.6 alone knows it
+    assert "mlp_bias" not in model  # since 1.9
+    everything = schema(Dialect.MINDFORMERS)["properties"]["model"]["properties"]["model_config"]["properties"]
+    assert {"aux_loss_types", "mlp_bias"} <= everything.keys() > model.keys()
+    dynamic = schema(Dialect.MINDFORMERS_PYNATIVE, "2.0")["properties"]
+    assert "num_hidden_layers" in dynamic["model"]["properties"]
+    assert "rampup_batch_size" not in dynamic["training"]["properties"]
+    file = tmp_path / "train.yaml"
+    file.write_text(CONFIG)
+    assert run(capsys, "--install", str(file), "--framework-version", "1.6")[0] == 0
+    assert json.loads((tmp_path / ".ms-tune" / "mindformers.schema.json").read_text(encoding="utf-8")) == made
+    code, _, err = run(capsys, "--dialect", "mindformers", "--framework-version", "9.9")
+    assert code == 2
+    assert "1.6, 1.7" in err
+
+
 def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(capsys)[0] == 2
     (tmp_path / "a.yaml").write_text("a: 1\n")

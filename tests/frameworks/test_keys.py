@@ -99,7 +99,7 @@ def test_only_the_dialect_asked_for_is_read() -> None:
         "from ms_tune.frameworks.dialect import Dialect; tables(Dialect.MINDSPEED_MS); print(load.cache_info().currsize)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1"
+    assert done.stdout.strip() == "2"  # the releases, and the dialect's keys
 
 
 def classes(path: Path) -> dict[str, list[str]]:
@@ -152,17 +152,7 @@ def test_the_model_keys_of_the_installed_mindformers_are_known() -> None:
     known = names(Dialect.MINDFORMERS, ("model", "model_config")) | {
         name for section in ("parallel_config", "recompute_config") for name in names(Dialect.MINDFORMERS, (section,))
     }
-    # The other names of keys of parallel_config belong there.
-    elsewhere = {
-        *("data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "sequence_parallel"),
-        *(
-            "context_parallel_size",
-            "expert_model_parallel_size",
-            "expert_model_parallel",
-            "expert_tensor_parallel_size",
-        ),
-    }
-    assert written - known == elsewhere
+    assert written <= known
 
 
 def test_open_sections_are_sections() -> None:

@@ -1,8 +1,8 @@
 """Writes the facts about frameworks that stand under ``ms_tune/frameworks/data``, from the wheels of MindFormers.
 
 ``python -m tests.oracle.make_frameworks [models] ...`` writes the named files, or all of them (``keys_mindformers`` and
-``keys_mindformers-pynative`` take the texts of keys from the files themselves, and date the keys anew). For a new release its
-wheel is added to :data:`tests.oracle.wheels.RELEASES`; the script does the rest, and ``git diff`` shows what the release
+``keys_mindformers-pynative`` take the texts of keys from the files themselves, and date the keys anew). A new release is
+added to ``served`` in ``releases.json``; the script does the rest, and ``git diff`` shows what the release
 changed. Every fact has a history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`GONE` where the
 release no longer knows it.
 """

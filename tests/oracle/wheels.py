@@ -10,7 +10,10 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-RELEASES = {"1.6": "1.6.0", "1.7": "1.7.0", "1.8": "1.8.0", "1.9": "1.9.0", "2.0": "2.0.0", "2.1": "2.1.0"}
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import served
+
+RELEASES = {release: f"{release}.0" for release in served(Dialect.MINDFORMERS)}
 _SECONDS = 60
 
 
