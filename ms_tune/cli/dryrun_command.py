@@ -43,6 +43,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     for problem, where in result.problems:
         console.warn(problem)
         console.note(f"  {console.text('cli.hint')}: {console.say(where)}")
+    for warning in result.warnings:
+        console.warn(warning)
     report = dryrun_command.to_json(result, console)
     keep_report(result.folder, report)
     if arguments.json:

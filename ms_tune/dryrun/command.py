@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.engines.choice import engine_for, reach
 from ms_tune.dryrun.launcher import LOG, Ended
+from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end, reading_of, see_log
 from ms_tune.dryrun.result import CommandResult, RankResult
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
@@ -18,16 +21,20 @@ from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.texts import msg
-from ms_tune.trace.folder import find_trace
+from ms_tune.trace.folder import BLOCKS, find_trace
 from ms_tune.units import GIB
 from ms_tune.verdict.kept import Kept
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.dryrun.processes import Process
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.texts import Message
 
 _HOST_BYTES = GIB  # of a process that nobody knows
+_LONGEST = 120  # characters of a process's command that are shown
 
 
 def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
@@ -62,8 +69,15 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     observer.begin(tasks)
     begin = time.monotonic()
     engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
-    ranks = [found for task in tasks for found in _read(folder / task.folder, ends[task.folder])]
-    problems = [problem for task in tasks if (problem := _problem(folder / task.folder, ends[task.folder], task))]
+    ranks: list[RankResult] = []
+    problems: list[tuple[Message, Message]] = []
+    processes: list[Process] = []
+    for task in tasks:
+        own = processes_of(folder / task.folder)
+        wrong = _problems(folder / task.folder, ends[task.folder], task, own)
+        ranks += _read(folder / task.folder, ends[task.folder], own, [problem for problem, _ in wrong])
+        problems += wrong
+        processes += own
     failed = [ended for ended in ends.values() if ended.code]
     return CommandResult(
         folder=folder,
@@ -74,6 +88,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         ranks=tuple(ranks),
         problems=tuple(problems),
         seconds=time.monotonic() - begin,
+        processes=tuple(processes),
     )
 
 
@@ -110,8 +125,11 @@ def _exit_code(ended: Ended) -> int:
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
-def _read(folder: Path, ended: Ended) -> list[RankResult]:
-    """Every trace below a process's folder: the command may have started processes of its own."""
+def _read(folder: Path, ended: Ended, processes: Sequence[Process], problems: Sequence[Message]) -> list[RankResult]:
+    """Every trace below a process's folder: the command may have started processes of its own.
+
+    Where the command went wrong, what it allocated is shown, and judged by nobody: it may have been about to allocate more.
+    """
     try:
         traces = find_trace(folder).ranks
     except MsTuneError:
@@ -122,16 +140,33 @@ def _read(folder: Path, ended: Ended) -> list[RankResult]:
             reading = reading_of(folder, files, ended.seconds)
         except MsTuneError:
             continue
-        found.append(RankResult(files.rank, reading, reading.report.verdict))
+        verdict = reading.report.verdict
+        if problems:
+            verdict = replace(verdict, outcome=None, no_verdict_because=problems[0])
+        process = next(
+            (one for one in processes if one.folder in (files.blocks.parent, files.blocks.parent.parent)), None
+        )
+        found.append(RankResult(files.rank, reading, verdict, process))
     return found
 
 
-def _problem(folder: Path, ended: Ended, task: Task) -> tuple[Message, Message] | None:
-    """What is wrong with a process, and where to read more."""
+def _problems(folder: Path, ended: Ended, task: Task, processes: Sequence[Process]) -> list[tuple[Message, Message]]:
+    """What is wrong with a command's processes, and where to read more; with any of it there is no verdict."""
+    found = [
+        (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))
+        for process in processes
+        if process.endless is not None
+    ]
     try:
         check_end(folder, ended, task.timeout)
-        if not list(folder.rglob("memory_block.csv")):
-            return msg("stages.command.no-trace", log=folder / LOG), msg("stages.command.no-trace.hint")
+        if not list(folder.rglob(BLOCKS)):
+            found.append((msg("stages.command.no-trace", log=folder / LOG), msg("stages.command.no-trace.hint")))
     except MsTuneError as error:
-        return error.message, error.hint or see_log(folder)
-    return None
+        found.append((error.message, error.hint or see_log(folder)))
+    if not ended.code:
+        found += [
+            (msg("stages.command.killed", pid=one.pid, command=shlex.join(one.arguments)[:_LONGEST]), see_log(folder))
+            for one in processes
+            if not one.ended and one.endless is None
+        ]
+    return found

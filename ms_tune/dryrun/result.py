@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Backend
+    from ms_tune.dryrun.processes import Process
     from ms_tune.dryrun.request import PreparedRun, Setting
     from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.errors import MsTuneError
@@ -217,11 +218,13 @@ class RankResult:
         rank: Its rank; None if nothing tells.
         reading: What it left.
         verdict: Whether it fits, and on what grounds.
+        process: What the process told of itself; None where it could not.
     """
 
     rank: int | None
     reading: Reading
     verdict: Verdict
+    process: Process | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,6 +240,7 @@ class CommandResult:
         ranks: The traces that it left.
         problems: What is wrong with its processes, and where to read more.
         seconds: How long it ran.
+        processes: Its processes that imported MindSpore.
     """
 
     folder: Path
@@ -247,6 +251,15 @@ class CommandResult:
     ranks: tuple[RankResult, ...]
     problems: tuple[tuple[Message, Message], ...]
     seconds: float
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[Message, ...]:
+        """What makes the figures less certain than they look, each thing once."""
+        found = [warning for rank in self.ranks for warning in rank.reading.warnings]
+        if self.level is not None and any(rank.process is None for rank in self.ranks):
+            found.append(msg("stages.command.unseen"))
+        return tuple({str(warning): warning for warning in found}.values())
 
     @property
     def worst(self) -> RankResult | None:

@@ -16,10 +16,12 @@ from ms_tune.texts import Message
 from ms_tune.verdict.judge import Verdict
 
 if TYPE_CHECKING:
+    from ms_tune.dryrun.processes import Place
     from ms_tune.dryrun.result import CommandResult, RankResult
     from ms_tune.render.console import Console
 
 _SHOWN_HOLDERS = 5
+_SHOWN_PLACES = 10
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
 
 
@@ -32,6 +34,7 @@ def show(result: CommandResult, console: Console) -> None:
         console.write("")
         for line in verdict_lines(worst.verdict, console):
             console.write(line)
+        _show_doubtful(result, console)
         if len(result.ranks) > 1:
             _show_ranks(result, console)
         memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
@@ -47,15 +50,39 @@ def show(result: CommandResult, console: Console) -> None:
         console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near(result.folder)}"))
 
 
+def _show_doubtful(result: CommandResult, console: Console) -> None:
+    """What in the program follows from values, which simulation has not."""
+    for text, places in (("stages.command.reads", _reads(result)), ("stages.command.bounds", _bounds(result))):
+        if places:
+            console.write(console.text(text, count=max(len(places), sum(one.places for one in result.processes))))
+            for place in places[:_SHOWN_PLACES]:
+                console.write(f"  {place}")
+            if len(places) > _SHOWN_PLACES:
+                console.write(f"  {console.text('stages.command.more', count=len(places) - _SHOWN_PLACES)}")
+
+
+def _reads(result: CommandResult) -> list[Place]:
+    return list(dict.fromkeys(place for process in result.processes for place in process.reads))
+
+
+def _bounds(result: CommandResult) -> list[Place]:
+    return list(dict.fromkeys(place for process in result.processes for place in process.bounds))
+
+
+def _place_json(place: Place) -> dict[str, object]:
+    return {"file": place.file, "line": place.line, "how": place.how}
+
+
 def _show_ranks(result: CommandResult, console: Console) -> None:
-    columns = ["rank", *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
+    columns = ["rank", "process", *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
     rows = []
     for rank in sorted(result.ranks, key=lambda one: -one.reading.peak_bytes):
         sizes = {content.value: amount for content, amount in rank.reading.contents.items()}
         amounts = [sizes[name] for name in _SHOWN_CONTENTS]
         limit = rank.verdict.limit
         amounts += [rank.reading.peak_bytes, rank.reading.footprint_bytes, limit.bytes if limit else 0]
-        rows.append(["–" if rank.rank is None else str(rank.rank), *map(in_gib, amounts), word(rank.verdict, console)])
+        names = ["–" if rank.rank is None else str(rank.rank), str(rank.process.pid) if rank.process else "–"]
+        rows.append([*names, *map(in_gib, amounts), word(rank.verdict, console)])
     console.write("")
     console.write(console.text("stages.command.ranks"))
     show_table(console, columns, rows)
@@ -72,9 +99,19 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
         "backend": result.backend.value,
         "simulation_level": result.level,
         **(_figures(worst, console) if worst else _no_figures(console)),
-        "ranks": [{"rank": rank.rank, **_figures(rank, console)} for rank in result.ranks],
+        "ranks": [
+            {"rank": rank.rank, "pid": rank.process and rank.process.pid, **_figures(rank, console)}
+            for rank in result.ranks
+        ],
         "largest": largest(worst.reading) if worst else [],
         "problems": [console.say(problem) for problem, _ in result.problems],
+        "warnings": [console.say(warning) for warning in result.warnings],
+        "reads": [_place_json(place) for place in _reads(result)],
+        "bounds": [_place_json(place) for place in _bounds(result)],
+        "processes": [
+            {"pid": one.pid, "command": list(one.arguments), "folder": str(one.folder), "ended": one.ended}
+            for one in result.processes
+        ],
         "seconds": round(result.seconds, 3),
     }
 

@@ -1,0 +1,105 @@
+"""Loops in compiled graphs that a value of the device decides.
+
+In simulation the condition of such a loop never changes, and the graph runs for ever (MindSpore 2.9). Which loops a graph
+kept is not known from outside: those of its source are, and a graph that has one and runs for a minute is stopped. While
+a graph runs no Python code does, so that the time limit is one that CPython keeps in a thread without it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import faulthandler
+import functools
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .process import Process
+
+STUCK = "stuck.txt"  # is not empty where a graph was stopped
+_PATIENCE = float(os.environ.get("MS_TUNE_GRAPH_PATIENCE", "60"))  # seconds; a step in simulation takes a few
+_HOMES = ("mindspore.graph", "mindspore.common", "mindspore._extends.parse")  # of 2.9, and of earlier releases
+_MOST = 20  # loops that are told
+
+
+class _Limit:
+    """The time limit of graphs with loops."""
+
+    loops: list[dict[str, object]] = []  # noqa: RUF012 - one process, one list
+    file: Any = None
+
+    @classmethod
+    def begin(cls, process: Process) -> None:
+        """From here on a graph runs, if one has loops."""
+        if cls.loops:
+            cls.file = cls.file or (process.folder / STUCK).open("w", encoding="utf-8")
+            faulthandler.dump_traceback_later(_PATIENCE, exit=True, file=cls.file)
+
+    @classmethod
+    def end(cls) -> None:
+        """The graph has come back."""
+        if cls.loops:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - a module of a framework without types
+    """Look at the source of what is compiled, and at the time that what has loops takes."""
+    if process is None:
+        return
+    _find_loops(_home("_parse.parser", "parser").Parser, os.path.dirname(mindspore.__file__) + os.sep, process)  # noqa: PTH120 - the start of file names
+    api = _home("api")
+    compiling, calling, cell = api._JitExecutor, api._JitExecutor, api._CellGraphExecutor  # noqa: SLF001 - there is no other place
+    _around(compiling, "compile", process, before=False, after=True)
+    _around(calling, "__call__", process, before=False, after=False)
+    _around(cell, "run", process, before=True, after=False)
+    for method in ("_item", "_tolist", "asnumpy"):  # what waits for a graph that runs in another thread
+        _around(mindspore.Tensor, method, process, before=True, after=False)
+
+
+def _home(*names: str) -> Any:  # noqa: ANN401 - as above
+    """The first module of these names that MindSpore has."""
+    for place in _HOMES:
+        for name in names:
+            with contextlib.suppress(ImportError):
+                return importlib.import_module(f"{place}.{name}")
+    raise ImportError
+
+
+def _find_loops(parser: Any, own: str, process: Process) -> None:  # noqa: ANN401 - a class
+    parse = parser.parse
+
+    @functools.wraps(parse)
+    def looking(self: Any) -> Any:  # noqa: ANN401 - as the method
+        parsed = parse(self)
+        if isinstance(parsed, tuple) and not self.filename.startswith(own):
+            for node in ast.walk(parsed[1]):
+                if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
+                    place = {"file": self.filename, "line": self.line_offset + node.lineno - 1}
+                    if place not in _Limit.loops and len(_Limit.loops) < _MOST:
+                        _Limit.loops.append(place)
+                        process.facts["graph_loops"] = _Limit.loops
+                        process.write()
+        return parsed
+
+    parser.parse = looking
+
+
+def _around(owner: Any, name: str, process: Process, *, before: bool, after: bool) -> None:  # noqa: ANN401 - a class
+    """Begin or end the time limit before and after a method: ``after`` it began, or else ended."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def limited(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        if before:
+            _Limit.begin(process)
+        try:
+            return method(*arguments, **named)
+        finally:
+            if after:
+                _Limit.begin(process)
+            else:
+                _Limit.end()
+
+    setattr(owner, name, limited)

@@ -1,0 +1,262 @@
+"""Answers to the questions whether all numbers are finite: what a healthy training would say.
+
+In simulation every value is read as zero, so that ``if all_finite(gradients): optimizer(gradients)`` would leave the
+optimizer out. ``isfinite`` gives a tensor whose elements are all known, true, and so does everything that is computed of
+known tensors and plain numbers alone. Only what a tensor answers on the host is changed; the operators run as ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+NAME = "_ms_tune_known"  # the attribute of a tensor that holds the one value of all its elements
+
+_SAME = (
+    *(
+        "all",
+        "any",
+        "min",
+        "max",
+        "amin",
+        "amax",
+        "mean",
+        "reshape",
+        "view",
+        "flatten",
+        "ravel",
+        "squeeze",
+        "unsqueeze",
+    ),
+    *(
+        "expand",
+        "expand_as",
+        "broadcast_to",
+        "expand_dims",
+        "contiguous",
+        "clone",
+        "copy",
+        "detach",
+        "transpose",
+        "permute",
+    ),
+    *("to", "astype", "float", "half", "bfloat16", "int", "long", "__getitem__"),
+)
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("__add__", "__radd__", "add"), operator.add),
+    **dict.fromkeys(("__sub__", "sub", "subtract"), operator.sub),
+    **dict.fromkeys(("__mul__", "__rmul__", "mul", "multiply"), operator.mul),
+    **dict.fromkeys(("__eq__", "eq", "equal"), operator.eq),
+    **dict.fromkeys(("__ne__", "ne", "not_equal"), operator.ne),
+    **dict.fromkeys(("__lt__", "lt", "less"), operator.lt),
+    **dict.fromkeys(("__le__", "le", "less_equal"), operator.le),
+    **dict.fromkeys(("__gt__", "gt", "greater"), operator.gt),
+    **dict.fromkeys(("__ge__", "ge", "greater_equal"), operator.ge),
+    **dict.fromkeys(("__and__", "__rand__", "logical_and", "bitwise_and"), lambda a, b: a and b),
+    **dict.fromkeys(("__or__", "__ror__", "logical_or", "bitwise_or"), lambda a, b: a or b),
+    **dict.fromkeys(("__xor__", "logical_xor"), lambda a, b: bool(a) != bool(b)),
+    "__rsub__": lambda a, b: b - a,
+}
+_NOT = ("__invert__", "logical_not")
+_CHANGING = (
+    *(
+        "__setitem__",
+        "__iadd__",
+        "__isub__",
+        "__imul__",
+        "__iand__",
+        "__ior__",
+        "copy_",
+        "fill_",
+        "zero_",
+        "mul_",
+        "add_",
+    ),
+    *("sub_", "div_", "logical_and_", "logical_or_", "logical_not_", "masked_fill_", "set_data", "assign_value"),
+)
+# Classes of primitives that functions such as ops.isfinite and mint.all call; methods of tensors go by other ways.
+_PRIMITIVES_SAME = (
+    *("ReduceAll", "ReduceAny", "ReduceMin", "ReduceMax", "ReduceMean", "Reshape", "Cast", "Squeeze", "ExpandDims"),
+    *("BroadcastTo", "Identity", "Contiguous", "View", "AllReduce", "Min", "Max", "Depend", "StopGradient"),
+)
+_PRIMITIVES = {
+    "LogicalAnd": "logical_and",
+    "LogicalOr": "logical_or",
+    "LogicalXor": "logical_xor",
+    "Equal": "eq",
+    "NotEqual": "ne",
+    "Less": "lt",
+    "LessEqual": "le",
+    "Greater": "gt",
+    "GreaterEqual": "ge",
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+}
+_PRIMITIVES_TOLD = {"IsFinite": True, "IsNan": False, "IsInf": False, "AllFinite": False, "FloatStatus": 0.0}
+_MANY = ("AddN", "Stack", "StackExt", "Concat")  # of a list of tensors
+
+
+def value_of(thing: Any) -> Any:  # noqa: ANN401 - a tensor, or anything
+    """The value of all elements of a tensor, or a plain number; None if it is not known."""
+    if isinstance(thing, bool | int | float):
+        return thing
+    return getattr(thing, "__dict__", {}).get(NAME)
+
+
+def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types
+    """Follow what is known through the methods of tensors and through primitives."""
+    tensor = mindspore.Tensor
+    _follow_methods(tensor)
+    _follow_primitives(mindspore)
+    _answer(tensor, "_item", lambda value, read: type(read)(value))
+    _answer(tensor, "_tolist", _filled)
+    _answer(tensor, "asnumpy", _full)
+    finite = mindspore.amp.all_finite
+
+    @functools.wraps(finite)
+    def all_finite(inputs: Any) -> Any:  # noqa: ANN401 - as the function takes it
+        return _with(finite(inputs), value=True)
+
+    mindspore.amp.all_finite = all_finite
+
+
+def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
+    for name in _SAME:
+        _follow(tensor, name, lambda arguments, _: value_of(arguments[0]))
+    _follow(tensor, "sum", _summed)
+    _follow(tensor, "bool", lambda arguments, _: _truth(value_of(arguments[0])))
+    for name in _NOT:
+        _follow(tensor, name, lambda arguments, _: _opposite(value_of(arguments[0])))
+    for name, compute in _OPERATORS.items():
+        _follow(tensor, name, functools.partial(_binary, compute))
+    for name, value in (("isfinite", True), ("isnan", False), ("isinf", False)):
+        _follow(tensor, name, functools.partial(_told, value))
+    for name in _CHANGING:
+        _forget(tensor, name)
+
+
+def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
+    homes = [mindspore.ops.operations, mindspore.ops.operations.nn_ops, mindspore.ops.auto_generate]
+    homes += [mindspore.ops.auto_generate.pyboost_inner_prim, mindspore.ops.operations.comm_ops]
+
+    def classes(name: str) -> Iterable[Any]:
+        names = (name, f"_Pyboost{name}Prim")
+        found = [getattr(home, one) for home in homes for one in names if hasattr(home, one)]
+        return dict.fromkeys(one for one in found if isinstance(one, type))
+
+    rules: dict[str, Callable[[tuple[Any, ...], Any], Any]] = {
+        **dict.fromkeys(_PRIMITIVES_SAME, lambda arguments, _: value_of(arguments[1])),
+        **{name: functools.partial(_binary_behind, _OPERATORS[rule]) for name, rule in _PRIMITIVES.items()},
+        **{name: functools.partial(_told, value) for name, value in _PRIMITIVES_TOLD.items()},
+        **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _summed(arguments[1:], result)),
+        **dict.fromkeys(_MANY, _of_many),
+        "LogicalNot": lambda arguments, _: _opposite(value_of(arguments[1])),
+    }
+    for name, rule in rules.items():
+        for found in classes(name):
+            _follow(found, "__call__", rule)
+
+
+def _follow(owner: Any, name: str, rule: Callable[[tuple[Any, ...], Any], Any]) -> None:  # noqa: ANN401 - a class
+    """Have a method's result carry what the rule knows of it."""
+    method = getattr(owner, name, None)
+    if method is None:
+        return
+
+    @functools.wraps(method)
+    def following(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        result = method(*arguments, **named)
+        value = rule(arguments, result)
+        return result if value is None else _with(result, value)
+
+    setattr(owner, name, following)
+
+
+def _with(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
+    if hasattr(result, "__dict__"):
+        result.__dict__[NAME] = value
+    return result
+
+
+def _forget(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
+    """What is changed in place is not known any more."""
+    method = getattr(owner, name, None)
+    if method is None:
+        return
+
+    @functools.wraps(method)
+    def forgetting(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        result = method(self, *arguments, **named)
+        self.__dict__.pop(NAME, None)
+        return result
+
+    setattr(owner, name, forgetting)
+
+
+def _told(value: Any, _arguments: object, _result: object) -> Any:  # noqa: ANN401 - a number
+    return value
+
+
+def _truth(value: Any) -> bool | None:  # noqa: ANN401 - a number or None
+    return None if value is None else bool(value)
+
+
+def _opposite(value: Any) -> bool | None:  # noqa: ANN401 - as above
+    return None if value is None else not value
+
+
+def _summed(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 - a tensor; a number or None
+    value = value_of(arguments[0])
+    if value is None or not hasattr(arguments[0], "size") or not result.size:
+        return None
+    return value * (arguments[0].size // result.size)
+
+
+def _binary(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
+    if len(arguments) < 2:  # noqa: PLR2004 - the other operand was given by its name
+        return None
+    left, right = value_of(arguments[0]), value_of(arguments[1])
+    return None if left is None or right is None else compute(left, right)
+
+
+def _binary_behind(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], result: object) -> Any:  # noqa: ANN401 - as above
+    """The operands of a primitive, which stand behind the primitive itself."""
+    return _binary(compute, arguments[1:], result)
+
+
+def _of_many(arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
+    primitive, parts = arguments[0], arguments[1]
+    values = [value_of(part) for part in parts] if isinstance(parts, list | tuple) else []
+    if not values or None in values:
+        return None
+    if type(primitive).__name__ == "AddN":
+        return sum(values)
+    return values[0] if all(value == values[0] for value in values) else None
+
+
+def _answer(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401 - a class
+    """Have a tensor that is known answer with its value."""
+    method = getattr(tensor, name)
+
+    @functools.wraps(method)
+    def answering(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        read = method(self, *arguments, **named)
+        value = self.__dict__.get(NAME)
+        return read if value is None else answer(value, read)
+
+    setattr(tensor, name, answering)
+
+
+def _full(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
+    full = read.copy()
+    full[...] = value
+    return full
+
+
+def _filled(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; nested lists
+    return [_filled(value, one) for one in read] if isinstance(read, list) else type(read)(value)

@@ -1,0 +1,191 @@
+"""Loops that a value of the device decides, and that can therefore not end in simulation.
+
+A value of the device never changes in simulation. So a ``while`` whose condition reads one has no end if nothing else in
+its condition changes either: that is looked at, and only such a loop is stopped. ``while True`` counts if an ``if`` with
+such a condition guards its only exit. A condition that calls functions of which nobody knows what they do is left alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import linecache
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+EXIT_CODE = 2
+_SUSPECT = 100  # rounds after which what the condition names is looked at
+_SURE = 200  # rounds after which, if nothing has changed since, the loop has no end
+_OUTWARD = 15  # frames that are looked at
+_LARGEST = 1 << 20  # characters of a source file
+_HARMLESS = {"bool", "int", "float", "abs", "len", "max", "min", "any", "all", "round", "isinstance"}
+_PLAIN = (int, float, str, bool, type(None))
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A condition that decides whether a loop goes on.
+
+    Attributes:
+        line: Its first line.
+        condition: The condition.
+    """
+
+    line: int
+    condition: ast.expr
+
+
+@dataclass
+class _Rounds:
+    """How often one call of a function has come to a condition; kept in the frame itself, with which it ends."""
+
+    line: int
+    count: int = 0
+    values: object = None
+
+    def __call__(self, *_: object) -> None:
+        """Do nothing: a frame's ``f_trace`` is called while somebody traces."""
+
+
+def endless(frame: FrameType) -> tuple[str, int] | None:
+    """The place of a loop without end that reads a value now; None if there is none.
+
+    Args:
+        frame: The frame of the program that reads.
+    """
+    if sys.gettrace() is not None:
+        return None
+    outer: FrameType | None = frame
+    for _ in range(_OUTWARD):
+        if outer is None:
+            return None
+        file = outer.f_code.co_filename
+        loop = _conditions(file).get(outer.f_lineno)
+        if loop is not None and _goes_round(outer, loop):
+            return file, loop.line
+        outer = outer.f_back
+    return None
+
+
+def _goes_round(frame: FrameType, loop: _Loop) -> bool:
+    """Count this round; true if the loop has no end."""
+    rounds: Any = frame.f_trace
+    if rounds is None or (isinstance(rounds, _Rounds) and rounds.line != loop.line):
+        frame.f_trace = _Rounds(loop.line)
+        return False
+    if not isinstance(rounds, _Rounds):
+        return False
+    rounds.count += 1
+    if rounds.count < _SUSPECT:
+        return False
+    values = _values(frame, loop)
+    if values is None or values != rounds.values:
+        rounds.values, rounds.count = values, _SUSPECT - 1 if values is not None else 0
+        return False
+    return rounds.count >= _SURE
+
+
+def _values(frame: FrameType, loop: _Loop) -> list[object] | None:
+    """What the condition names, as far as it is plain; None if it calls something that nobody knows."""
+    names = frame.f_locals
+    try:
+        if not all(
+            _is_known(call.func, frame, names) for call in ast.walk(loop.condition) if isinstance(call, ast.Call)
+        ):
+            return None
+        return [
+            _plain(node, frame, names)
+            for node in ast.walk(loop.condition)
+            if isinstance(node, ast.Name | ast.Attribute)
+        ]
+    finally:
+        if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(names, dict):
+            names.clear()  # a copy, which would keep the function's tensors alive (Python 3.12 and earlier)
+
+
+def _is_known(function: ast.expr, frame: FrameType, names: Any) -> bool:  # noqa: ANN401 - a mapping
+    """Whether a called function is a tensor's, the framework's, or a harmless one of Python's own."""
+    root = function
+    while isinstance(root, ast.Attribute | ast.Subscript):
+        root = root.value
+    if isinstance(root, ast.Call):
+        return True  # a method of what another call gave, which is looked at itself
+    if not isinstance(root, ast.Name):
+        return isinstance(root, ast.Compare | ast.BinOp | ast.BoolOp | ast.UnaryOp)
+    found = names.get(root.id, frame.f_globals.get(root.id, getattr(builtins, root.id, None)))
+    if root is function and root.id in _HARMLESS and found is getattr(builtins, root.id):
+        return True
+    home = found.__name__ if inspect.ismodule(found) else type(found).__module__
+    if inspect.isfunction(found) or inspect.isclass(found):
+        home = found.__module__
+    return home.partition(".")[0] == "mindspore"
+
+
+def _plain(node: ast.Name | ast.Attribute, frame: FrameType, names: Any) -> object:  # noqa: ANN401 - as above
+    """A name's value if it is a number, a text, or a container, of which the length counts."""
+    if isinstance(node, ast.Attribute):
+        if not isinstance(node.value, ast.Name):
+            return None
+        owner = names.get(node.value.id, frame.f_globals.get(node.value.id))
+        found = getattr(owner, "__dict__", {}).get(node.attr)
+    else:
+        found = names.get(node.id, frame.f_globals.get(node.id))
+    if isinstance(found, _PLAIN):
+        return found
+    return len(found) if isinstance(found, list | tuple | dict | set) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _conditions(file: str) -> dict[int, _Loop]:
+    """The conditions of the loops of a file, by each of their lines."""
+    text = "".join(linecache.getlines(file))
+    if len(text) > _LARGEST:
+        return {}
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    found = {}
+    for node in ast.walk(tree):
+        condition = _condition(node) if isinstance(node, ast.While) else None
+        if condition is not None:
+            loop = _Loop(condition.lineno, condition)
+            found.update(dict.fromkeys(range(condition.lineno, (condition.end_lineno or condition.lineno) + 1), loop))
+    return found
+
+
+def _condition(loop: ast.While) -> ast.expr | None:
+    """What decides whether a loop goes on; None if more than one thing does."""
+    if not isinstance(loop.test, ast.Constant):
+        return None if _exits(loop) else loop.test
+    exits = _exits(loop)
+    guards = [
+        node
+        for node in loop.body
+        if isinstance(node, ast.If) and not node.orelse and any(exit_ in ast.walk(node) for exit_ in exits)
+    ]
+    return guards[0].test if len(exits) == 1 and len(guards) == 1 and exits[0] in guards[0].body else None
+
+
+def _exits(loop: ast.While) -> list[ast.stmt]:
+    """The statements of a loop that leave it."""
+
+    def inside(node: ast.AST, *, deeper: bool) -> Iterator[ast.stmt]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Return | ast.Raise) or (isinstance(child, ast.Break) and not deeper):
+                yield child
+            elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+                yield from inside(child, deeper=deeper or isinstance(child, ast.For | ast.While))
+
+    return [leaving for statement in loop.body for leaving in inside(_wrapped(statement), deeper=False)]
+
+
+def _wrapped(statement: ast.stmt) -> ast.AST:
+    return ast.Module(body=[statement], type_ignores=[])

@@ -1,0 +1,226 @@
+"""A trace folder for each process, a record of what the process did, and a trace even if it ends by ``os._exit``.
+
+MindSpore reads ``MS_ALLOC_CONF`` when it is imported, and writes its trace from a function that it leaves with ``atexit``
+(MindSpore 2.7 to 2.10). So a folder is taken just before that import, and the function is remembered: processes that
+``multiprocessing`` forks end with ``os._exit``, which calls no such functions.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+FOLDER = "MS_TUNE_TRACES"  # the variable that names the folder of all processes of a program
+RECORD = "process.json"
+_MINDSPORE = "mindspore"
+_MOST = 10_000  # processes of one program
+_SETTING = "memory_tracker_path:"
+_SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so never in a path there
+_TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
+_LONGEST = 200  # characters of an argument that are kept
+_PARTS = ("threads", "known", "reads", "graphs")  # modules of this package that change MindSpore
+
+
+class Process:
+    """This process, as it is told to ms-tune.
+
+    Attributes:
+        folder: Where its trace goes.
+        facts: What it tells, in the form of :data:`RECORD`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.facts: dict[str, Any] = {
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "arguments": [argument[:_LONGEST] for argument in sys.orig_argv[:20]],
+            "log": _own_log(),
+            "ended": False,
+        }
+
+    def write(self) -> None:
+        """Tell what is known now; on a full disk nothing is told."""
+        fresh = self.folder / f".{RECORD}.{os.getpid()}"
+        with contextlib.suppress(OSError):
+            fresh.write_text(json.dumps(self.facts), encoding="utf-8")
+            fresh.replace(self.folder / RECORD)
+
+
+class _State:
+    """What this process knows of itself."""
+
+    process: Process | None = None
+    write_trace: Callable[[], object] | None = None  # MindSpore's own function
+    forked_in_use = False  # forked from a process that had used the device: its trace would be that process's
+    forked = False
+    done = False
+
+
+def begin() -> None:
+    """Wait for MindSpore to be imported."""
+    if os.environ.get(FOLDER):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    """Sees the import of MindSpore coming; finds nothing itself."""
+
+    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:  # noqa: ANN401 - a ModuleSpec or None
+        """The module's own specification, with a loader that tells when the module is there."""
+        if name != _MINDSPORE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            _watch(spec)
+        return spec
+
+
+def _watch(spec: ModuleSpec) -> None:
+    loader: Any = spec.loader
+    execute = loader.exec_module
+
+    def execute_and_change(module: ModuleType) -> None:
+        with contextlib.suppress(OSError):
+            _begin_process()
+        register = atexit.register
+        atexit.register = _remembering(register)
+        try:
+            execute(module)
+        finally:
+            atexit.register = register
+        for part in _PARTS:
+            # A release that lacks what a part changes is left as it is.
+            with contextlib.suppress(Exception):
+                importlib.import_module(f"{__package__}.{part}").install(module, _State.process)
+
+    loader.exec_module = execute_and_change
+
+
+def _remembering(register: Callable[..., Any]) -> Callable[..., Any]:
+    def remember(function: Callable[..., Any], *arguments: object, **named: object) -> Any:  # noqa: ANN401 - as atexit's
+        if type(getattr(function, "__self__", None)).__name__ == "PyCapsule":  # the only one made in C++
+            _State.write_trace = function
+        return register(function, *arguments, **named)
+
+    return remember
+
+
+def _begin_process() -> None:
+    """Take a folder and have the trace written there."""
+    folder = _claim(Path(os.environ[FOLDER]))
+    _State.process = process = Process(folder)
+    process.write()
+    kept = [
+        setting
+        for setting in os.environ.get("MS_ALLOC_CONF", "").split(",")
+        if setting and not setting.startswith(("memory_tracker:", _SETTING))
+    ]
+    os.environ["MS_ALLOC_CONF"] = ",".join([*kept, "memory_tracker:True", _SETTING + tracker_path(folder)])
+    os.environ.setdefault("MS_MEMORY_STATISTIC", "1")
+    atexit.register(_ended)  # before MindSpore's own function is registered, and so called after it
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+    leave: Callable[[int], NoReturn] = os._exit
+
+    def exit_with_trace(status: int) -> NoReturn:
+        with contextlib.suppress(Exception):
+            _end_at_once()
+        leave(status)
+
+    os._exit = exit_with_trace
+
+
+def tracker_path(folder: Path) -> str:
+    """The folder's path in a form that MindSpore does not cut; the process keeps the folder open for it."""
+    if not _SEPARATORS.search(str(folder)):
+        return str(folder)
+    return f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
+
+
+def _claim(folder: Path) -> Path:
+    """A folder that no other process has: the program's own first, then further ones in it."""
+    for number in range(1, _MOST):
+        place = folder if number == 1 else folder / f"process_{number}"
+        with contextlib.suppress(FileExistsError):
+            if number > 1:
+                place.mkdir()
+            os.close(os.open(place / RECORD, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            return place
+    raise OSError
+
+
+def _own_log() -> str | None:
+    """The file that this process's standard error goes to; None if it is no file."""
+    try:
+        path = Path(f"/proc/self/fd/{sys.__stderr__.fileno()}").readlink()  # type: ignore[union-attr]
+    except (OSError, AttributeError, ValueError):
+        return None
+    return str(path) if path.is_file() else None
+
+
+def device_in_use() -> bool:
+    """Whether this process has used the device: before that MindSpore has nothing to write."""
+    mindspore = sys.modules.get(_MINDSPORE)
+    return mindspore is not None and bool(mindspore.hal.is_initialized("Ascend"))
+
+
+def _before_fork() -> None:
+    with contextlib.suppress(Exception):
+        _State.forked_in_use = device_in_use()
+
+
+def _after_fork() -> None:
+    _State.forked = True
+
+
+def _ended() -> None:
+    if _State.process is not None and _State.process.facts["pid"] == os.getpid():
+        _State.process.facts["ended"] = True
+        _State.process.write()
+
+
+def _end_at_once() -> None:
+    """Write the trace of a process that is about to end without calling what waits for its end."""
+    write = _State.write_trace
+    process = _State.process
+    if _State.done or write is None or process is None or not device_in_use():
+        return
+    _State.done = True
+    if not _State.forked:
+        write()
+        _ended()
+    elif not _State.forked_in_use:
+        _write_forked(process, write)
+
+
+def _write_forked(parent: Process, write: Callable[[], object]) -> None:
+    """The trace of a forked process: MindSpore was told the parent's folder, so it is written there and moved."""
+    own = Process(_claim(Path(os.environ[FOLDER])))
+    own.facts |= {name: parent.facts[name] for name in ("reads", "bounds") if name in parent.facts}
+    own.write()
+    place = os.open(parent.folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(place, fcntl.LOCK_EX)  # until this process ends
+    write()
+    for folder in (parent.folder, *parent.folder.glob("rank_*")):
+        for name in _TRACE:
+            with contextlib.suppress(OSError):
+                aim = own.folder if folder == parent.folder else own.folder / folder.name
+                aim.mkdir(exist_ok=True)
+                (folder / name).replace(aim / name)
+    own.facts["ended"] = True
+    own.write()

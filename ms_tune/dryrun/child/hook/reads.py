@@ -1,0 +1,110 @@
+"""Where the program reads values from the device, which in simulation are all zero, and loops that such a value decides.
+
+A read is told with the line of the program, not of the framework, that asked for it. What a tensor holds on the host is
+real, and so is an answer that :mod:`known` worked out; neither is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import known, loops
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from .process import Process
+
+_METHODS = ("_item", "_tolist", "asnumpy", "get_bytes")  # all others end in these
+_MOST = 50  # places that are told
+_MOST_COUNTED = 1000  # places that are told apart
+_OPERATORS = {
+    "__bool__": "bool()",
+    "__float__": "float()",
+    "__int__": "int()",
+    "__index__": "index",
+    "__str__": "str()",
+}
+_OWN = str(Path(__file__).resolve().parent)
+
+
+class _Reads:
+    """The places seen so far."""
+
+    def __init__(self, process: Process | None, framework: str) -> None:
+        self.process = process
+        self.inside = (framework + os.sep, _OWN + os.sep, "<frozen ")
+        self.seen: set[tuple[str, int, str]] = set()
+        self.told: list[dict[str, object]] = []
+
+    def note(self, method: str) -> None:
+        """A value is being read by the caller's caller."""
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - its public name
+        how = method
+        while frame is not None and frame.f_code.co_filename.startswith(self.inside):
+            if not frame.f_code.co_filename.startswith(_OWN):
+                how = frame.f_code.co_name
+            frame = frame.f_back
+        if frame is None:
+            return
+        place = (frame.f_code.co_filename, frame.f_lineno, _OPERATORS.get(how, f"{how.strip('_')}()"))
+        if place not in self.seen and len(self.seen) < _MOST_COUNTED:
+            self.seen.add(place)
+            self._tell(place)
+        endless = loops.endless(frame)
+        if endless is not None:
+            self._stop(endless)
+
+    def _tell(self, place: tuple[str, int, str]) -> None:
+        if self.process is None:
+            return
+        if len(self.told) < _MOST:
+            self.told.append(dict(zip(("file", "line", "how"), place, strict=True)))
+            self.process.facts["reads"] = self.told
+            self.process.write()
+        self.process.facts["places"] = len(self.seen)  # written with the next record
+
+    def _stop(self, place: tuple[str, int]) -> None:
+        stop(self.process, place)
+        raise SystemExit(loops.EXIT_CODE)
+
+
+def stop(process: Process | None, place: tuple[str, int]) -> None:
+    """Tell of a loop that cannot end."""
+    file, line = place
+    sys.stderr.write(f"ms-tune: {file}:{line}: stopped: this loop waits for a value, and in simulation none changes\n")
+    sys.stderr.flush()
+    if process is not None:
+        process.facts["endless"] = {"file": file, "line": line}
+        process.write()
+
+
+def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - a module of a framework without types
+    """Note every read of a tensor's value."""
+    reads = _Reads(process, str(Path(mindspore.__file__).parent))
+    tensor = mindspore.Tensor
+    for method in _METHODS:
+        if hasattr(tensor, method):
+            setattr(tensor, method, _noting(getattr(tensor, method), method, reads))
+
+
+def _noting(read: Any, method: str, reads: _Reads) -> Any:  # noqa: ANN401 - a method of a class without types
+    @functools.wraps(read)
+    def noting(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        if known.NAME not in self.__dict__ and _on_the_device(self):
+            reads.note(method)
+        return read(self, *arguments, **named)
+
+    return noting
+
+
+def _on_the_device(tensor: Any) -> bool:  # noqa: ANN401 - as above
+    """Whether the value would have to be fetched; MindSpore has no such property before 2.8."""
+    with contextlib.suppress(Exception):
+        return not str(tensor.device).startswith("CPU")
+    return True

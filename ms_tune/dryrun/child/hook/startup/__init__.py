@@ -1,0 +1,1 @@
+"""The folder that stands on the ``PYTHONPATH`` of a simulated program; nothing else in it may be importable."""

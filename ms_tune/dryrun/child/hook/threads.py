@@ -1,0 +1,38 @@
+"""Enough threads for graphs with conditions.
+
+By default MindSpore takes a share of the machine's cores, which on a laptop is too small to build such graphs: "Can not
+build a sub graph which contains ConditionSwitch" (``graph_scheduler.cc``, MindSpore 2.7 to 2.10). Memory does not depend
+on the number.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_LEAST = 8
+
+
+def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types
+    """Set a number that is large enough; a program may still set one of its own, once, as without ms-tune."""
+    least = max(_LEAST, os.cpu_count() or 1)
+    runtime = mindspore.runtime
+    configuration = _configuration()
+    configuration.set_dispatch_threads_num(least)
+    ask = runtime.dispatch_threads_num
+    asked: list[int] = []
+
+    def dispatch_threads_num(threads_num: int) -> None:
+        if asked:
+            ask(threads_num)  # refuses, as it does without ms-tune
+        asked.append(threads_num)
+        configuration.set_dispatch_threads_num(max(least, threads_num))
+
+    runtime.dispatch_threads_num = dispatch_threads_num
+
+
+def _configuration() -> Any:  # noqa: ANN401 - as above
+    """MindSpore's own record of such settings."""
+    from mindspore._c_expression import RuntimeConf  # noqa: PLC0415 - once MindSpore is there
+
+    return RuntimeConf.get_instance()

@@ -1,0 +1,159 @@
+"""The Python processes of a command, as each of them told about itself (``child/hook/process.py``), and their logs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.launcher import LOG
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+_RECORD, _STUCK = "process.json", "stuck.txt"
+_FIRST = "process_1"
+_TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir", "execute_order", _RECORD, _STUCK)
+_LARGEST = MIB  # of a record
+_MOST = 10_000  # processes, and places of each
+_LINE = re.compile(rb"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?\w*\((\d{1,10})[,:]")
+_LONGEST_LINE = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program, and what it does there: ``item()``, or the name of an operator."""
+
+    file: str
+    line: int
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.how}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process that imported MindSpore.
+
+    Attributes:
+        folder: Where its trace is.
+        pid: Its number.
+        arguments: Its program and arguments.
+        log: The file that its errors went to; None for the command's own log.
+        ended: It came to its end, and its trace was written if it used the device.
+        reads: Where it reads values from the device, which in simulation are all zero.
+        bounds: Operators whose result has the largest size that it can have, since the size follows from values.
+        places: How many places there are; the first are told.
+        endless: A loop that waits for a value and was stopped.
+    """
+
+    folder: Path
+    pid: int
+    arguments: tuple[str, ...]
+    log: Path | None
+    ended: bool
+    reads: tuple[Place, ...]
+    bounds: tuple[Place, ...]
+    places: int
+    endless: Place | None
+
+
+def processes_of(folder: Path) -> tuple[Process, ...]:
+    """The processes of a command, each with a folder and a log of its own.
+
+    The first one has the command's own folder while it runs. Where there are more, its files are moved to a folder like
+    those of the others, so that every reader finds each trace beside its log.
+
+    Args:
+        folder: The folder of the command, or of one rank of it.
+    """
+    records = [folder / _RECORD, *sorted(folder.glob(f"process_*/{_RECORD}"), key=_number)]
+    found = [process for record in records[:_MOST] if (process := _process(record)) is not None]
+    if len(found) > 1:
+        found = [_moved(process) if process.folder == folder else process for process in found]
+        _write_logs(folder / LOG, found)
+    return tuple(found)
+
+
+def _number(record: Path) -> int:
+    digits = record.parent.name.rpartition("_")[2]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _process(record: Path) -> Process | None:
+    """What a record tells; None if it tells nothing. The program could have written it itself: nothing is trusted."""
+    try:
+        if record.stat().st_size > _LARGEST:
+            return None
+        told = json.loads(record.read_bytes())
+        log = told.get("log")
+        reads, bounds = (tuple(map(_place, told.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
+        return Process(
+            folder=record.parent,
+            pid=int(told["pid"]),
+            arguments=tuple(str(one) for one in told["arguments"][:20]),
+            log=Path(log) if isinstance(log, str) else None,
+            ended=told["ended"] is True,
+            reads=reads,
+            bounds=bounds,
+            places=int(told.get("places", len(reads))),
+            endless=_endless(record.parent, told),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _place(told: Mapping[str, object]) -> Place:
+    return Place(str(told["file"]), int(str(told["line"])), str(told.get("how", "")))
+
+
+def _endless(folder: Path, told: Mapping[str, object]) -> Place | None:
+    if isinstance(told.get("endless"), dict):
+        return _place(told["endless"])  # type: ignore[arg-type]  # seen in the line above
+    loops = told.get("graph_loops")
+    stuck = folder / _STUCK
+    if isinstance(loops, list) and loops and stuck.is_file() and stuck.stat().st_size:
+        return _place(loops[0])
+    return None
+
+
+def _moved(process: Process) -> Process:
+    """The first process, in a folder like those of the others."""
+    folder = process.folder / _FIRST
+    folder.mkdir(exist_ok=True)
+    for name in (*_TRACE, *(path.name for path in process.folder.glob("rank_*"))):
+        if (process.folder / name).exists():
+            (process.folder / name).replace(folder / name)
+    return Process(
+        **{name: getattr(process, name) for name in Process.__slots__ if name != "folder"},
+        folder=folder,
+    )
+
+
+def _write_logs(common: Path, processes: Sequence[Process]) -> None:
+    """Give each process the lines that MindSpore wrote for it; those without a number belong to the line above."""
+    for source in {process.log or common for process in processes}:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            theirs = {
+                process.pid: stack.enter_context((process.folder / LOG).open("wb"))
+                for process in processes
+                if (process.log or common) == source
+            }
+            current = None
+            for line in _lines(stack.enter_context(source.open("rb"))):
+                match = _LINE.match(line)
+                if match:
+                    current = theirs.get(int(match[1]))
+                if current is not None:
+                    current.write(line)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    while line := file.readline(_LONGEST_LINE):
+        yield line
