@@ -20,23 +20,25 @@ _LONG_ROOMS = {"oracle", "fuzz", "browser"}  # they try thousands of random inpu
 _READERS = {"test_structure.py", "test_texts.py"}  # of all the package's sources, which are parsed once in each process
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is fast; and where several processes test (``-n 2 --dist loadgroup``), let one have all MindSpore runs.
+    """Mark what is fast; and where several processes test (``-n 2 --dist loadgroup``), what one process does alone.
 
-    Runs of the real MindSpore are shared by the tests that look at them, and two at a time would be short of memory on
-    small machines.
+    Runs of the real MindSpore are shared by the tests of a room that look at them: in two processes each would be made twice.
     """
     for item in items:
+        group = ""
         if item.get_closest_marker("mindspore"):
-            if config.pluginmanager.hasplugin("xdist"):
-                item.add_marker(pytest.mark.xdist_group("mindspore"))
+            group = f"mindspore in {item.path.parent.name}"
         elif "wheel" in getattr(item, "fixturenames", ()):
-            if config.pluginmanager.hasplugin("xdist"):
-                item.add_marker(pytest.mark.xdist_group("wheel"))
-        elif not item.get_closest_marker("slow") and not _LONG_ROOMS & {*item.path.parts}:
+            group = "wheel"
+        elif item.path.name in _READERS:
+            group = "sources"
+        if group and config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(group))
+        slow = item.get_closest_marker("mindspore") or item.get_closest_marker("slow") or group == "wheel"
+        if not slow and not _LONG_ROOMS & {*item.path.parts}:
             item.add_marker("fast")
-            if item.path.name in _READERS and config.pluginmanager.hasplugin("xdist"):
-                item.add_marker(pytest.mark.xdist_group("sources"))
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
+import pytest
 import yaml
 
 from ms_tune import extras
@@ -61,3 +65,27 @@ def test_both_readmes_have_two_commands_of_which_the_second_tests() -> None:
     assert blocks[0] == blocks[1]
     _, tests = blocks[0]
     assert "-m pytest" in tests
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    pytest.version_tuple >= (9, 2), reason="no pytest of the extra `test`; see there, in pyproject.toml"
+)
+def test_one_process_runs_a_group(tmp_path: Path) -> None:
+    """Groups that xdist takes no notice of cost minutes, and nothing fails."""
+    pytest.importorskip("xdist")
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text("utf-8"), "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  mindspore: x\n  slow: x\n  fast: x\n", "utf-8")
+    code = """
+    import os, pathlib, pytest, time
+    @pytest.mark.mindspore
+    @pytest.mark.parametrize("number", range(8))
+    def test_in_a_group(number):
+        time.sleep(0.05)
+        pathlib.Path(f"process-{os.environ['PYTEST_XDIST_WORKER']}").touch()
+    """
+    (tmp_path / "test_some.py").write_text(textwrap.dedent(code), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "8 passed" in done.stdout, done.stdout + done.stderr
+    assert len(list(tmp_path.glob("process-*"))) == 1

@@ -254,6 +254,7 @@ EVERY_SETTING = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("older", [False, True], ids=["newer", "older"])
 @settings(max_examples=150, deadline=None)
 @given(work=workloads(releases=True))
@@ -264,6 +265,7 @@ def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, *, older: b
         check_invariants(work, replay(work, pool_for(chosen, older=older)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("older", [False, True], ids=["newer", "older"])
 @settings(max_examples=100, deadline=None)
 @given(work=workloads(streams=1))

@@ -56,6 +56,7 @@ def test_the_table_of_a_large_run() -> None:
     assert result.best_without_vmm is result.recorded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run", [QWEN_8B, LLAMA, "packed/graph_set_memory", "packed/limit_6gb", "packed/older_continuous"]
 )
@@ -122,6 +123,7 @@ class TestCauses:
         (missed,) = causes.missed
         assert (missed.request, missed.largest_hole, missed.free_bytes) == (4, GIB // 4, GIB // 2)
 
+    @pytest.mark.slow
     def test_the_weights_of_a_large_run_spill(self) -> None:
         assert round(result_of(QWEN_8B).causes.spilled / GIB, 2) == 7.83
 

@@ -119,6 +119,7 @@ def test_diff(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert sum(change["change_bytes"] for change in pair["changes"]) == pair["change_bytes"] == -512
 
 
+@pytest.mark.slow
 def test_perfetto(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     assert main(["memory", "export", str(folder(QWEN_TINY)), "--perfetto", str(path)]) == ExitCode.OK

@@ -108,6 +108,7 @@ def test_what_is_refused(body: str, words: str) -> None:
         assert caught.value.line is not None
 
 
+@pytest.mark.slow
 def test_random_forms() -> None:
     random = Random(5)  # noqa: S311 - the same cases every time
     for _ in range(300):

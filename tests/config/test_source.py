@@ -63,6 +63,7 @@ DOCUMENTS = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(document=DOCUMENTS, flow=st.booleans(), unicode=st.booleans())
 def test_any_document_is_read_as_pyyaml_reads_it(document: dict[Any, Any], *, flow: bool, unicode: bool) -> None:
     text = yaml.safe_dump(document, default_flow_style=flow, allow_unicode=unicode)

@@ -164,6 +164,7 @@ def test_other_lines_stay_as_they_are(
     assert [line for line in mended.split("\n") if line in kept] == kept
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CONFIGS, reason="mindformers is not installed")
 def test_every_key_of_real_configs_can_be_set_or_is_refused() -> None:
     """Numbers and switches of the wheel's configs: one line changes, or the value is shared."""

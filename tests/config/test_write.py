@@ -240,6 +240,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_while_writing(tmp_path: Path) -> None:
     """Killed at 40 random moments of writing nothing else than this file."""
     file = tmp_path / "a.yaml"
@@ -262,6 +263,7 @@ def test_killed_while_writing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("normalize-recompute", "--write"), ("lint", "--fix", "--no-config")])
 def test_a_command_killed_at_random_moments(tmp_path: Path, command: tuple[str, ...]) -> None:
     file = tmp_path / "a.yaml"

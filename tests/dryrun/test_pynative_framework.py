@@ -325,6 +325,7 @@ FUZZED = edited(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(paths(FUZZED))), VALUES)
 def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(

@@ -72,6 +72,7 @@ def tables(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
             yield getattr(node, "lineno", 0), models
 
 
+@pytest.mark.slow
 def test_no_table_of_models_stands_outside_this_room() -> None:
     found = {
         module.name: list(tables(module.tree))

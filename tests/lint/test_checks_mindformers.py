@@ -159,6 +159,7 @@ SWAP = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not wheel_configs(), reason="mindformers is not installed")
 @given(swap=SWAP)
 def test_errors_about_swap_are_those_of_the_installed_mindformers(swap: dict[str, Any]) -> None:

@@ -216,6 +216,7 @@ def _body(text: str) -> str:
     return "".join(text.splitlines(keepends=True)[3:])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SITE_PACKAGES / "mindformers").is_dir(), reason="mindformers is not installed")
 def test_the_installed_mindformers_can_be_mended() -> None:
     count = 0

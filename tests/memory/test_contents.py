@@ -108,6 +108,7 @@ def test_llama_gradients_after_the_first_backward_pass() -> None:
     assert mib(at(rows, update - 1))["gradients"] == 2044.1
 
 
+@pytest.mark.slow
 def test_qwen3_of_mindformers_against_theory() -> None:
     # 9 of 36 layers and the output layer, tensor parallel 4, all states in fp32 (see the shared reference).
     result = of_run(QWEN)

@@ -93,6 +93,7 @@ def mindspeed(random: Random) -> tuple[dict[str, Any], None]:
     return mindspeed_cases.random_config(random), None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [static, dynamic, mindspeed])
 def test_every_remedy_passes(make: Callable[[Random], tuple[dict[str, Any], str | None]]) -> None:
     """The framework's rules, asked again about the changed values, go to the end."""
