@@ -12,7 +12,7 @@ class _Refused(type):
     """The type of the names: classes, because MindFormers tests for them and derives its own from them."""
 
     def __call__(cls, *_: object, **__: object) -> NoReturn:
-        message = f"{cls.__module__}.{cls.__qualname__}: this stand-in for HyperParallel serves one device"
+        message = f"{cls.__module__}.{cls.__qualname__}: this stand-in for HyperParallel does not have it"
         raise NotImplementedError(message)
 
     def __getattr__(cls, name: str) -> NoReturn:

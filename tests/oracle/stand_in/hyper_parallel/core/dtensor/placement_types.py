@@ -1,4 +1,4 @@
-"""How tensors would be distributed: MindFormers writes tables of it when its modules are imported."""
+"""How tensors are distributed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from dataclasses import dataclass
 class Placement:
     """What becomes of a tensor along one side of the mesh."""
 
+    def is_shard(self) -> bool:
+        """Whether it is cut."""
+        return False
+
 
 @dataclass(frozen=True)
 class Replicate(Placement):
@@ -16,7 +20,16 @@ class Replicate(Placement):
 
 
 @dataclass(frozen=True)
+class Partial(Placement):
+    """Every device has a summand of it."""
+
+
+@dataclass(frozen=True)
 class Shard(Placement):
     """Every device has a part along a dimension."""
 
     dim: int
+
+    def is_shard(self) -> bool:
+        """Whether it is cut."""
+        return True
