@@ -71,6 +71,7 @@ class Facts:
         kind: The ``model_type`` that stands for it; the name of the class if it is a legacy one.
         architectures: The networks that are built for it.
         modes: ``static``, ``dynamic``: the modes in which it trains.
+        stages: Whether the dynamic graph can cut it into pipeline stages.
         latent: Whether its attention has latent queries, keys and values.
         ignored: Keys that the class throws away.
         around: Keys that are no fields and let through.
@@ -88,6 +89,7 @@ class Facts:
     kind: str | None
     architectures: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    stages: bool = False
     latent: bool = False
     ignored: frozenset[str] = frozenset()
     around: frozenset[str] = frozenset()
@@ -294,6 +296,7 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             name,
             tuple(networks),
             tuple(at(one["modes"], release)),
+            at(one["stages"], release),
             latent,
             frozenset(at(one["ignored"], release)),
             around,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.model import Change
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.data import order
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
-from ms_tune.frameworks.releases import default_release
+from ms_tune.frameworks.releases import default_release, release_for
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.stage import StageLayer
 from ms_tune.normalize.pynative import normalize_source
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from ms_tune.reference_model.read import Placed
     from ms_tune.texts import Message
 
+# From this release on the loss is split over the tensor-parallel ranks whatever ``enable_loss_parallel`` says
+# (``apply_non_moe_tp`` of pynative/base_models/gpt/parallelize.py; in 2.0 it follows the key).
+_ALWAYS_SPLITS_LOSS = "2.1"
 # What a model's class fills in, and the reference transformer cannot do without.
 _SIZES = (
     *("vocab_size", "seq_length", "hidden_size", "intermediate_size", "num_hidden_layers", "num_nextn_predict_layers"),
@@ -75,6 +79,7 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     _check_model(source)
     source, defaults = _with_sizes(source)
     parallelism = read_parallelism(source.data, source.path)
+    _check_stages(source, parallelism.pipeline)
     count = devices or _fewest(source)
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
     plan = normalize_source(source)  # refuses more layers than any model has
@@ -138,7 +143,9 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
     optimizer = replace(optimizer, gradient_buffers=there)
     if optimizer.name in _OPTIMIZERS and any(section.get(key) is True for key in _FUSED_KEYS):
         optimizer = replace(optimizer, name=FUSED_ADAMW)
-    return replace(config, optimizer=optimizer)
+    release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
+    splits = parallel.tensor > 1 and (parallel.split_loss or order(release) >= order(_ALWAYS_SPLITS_LOSS))
+    return replace(config, optimizer=optimizer, parallelism=replace(parallel, split_loss=splits))
 
 
 def _fewest(source: SourceFile) -> int:
@@ -249,6 +256,21 @@ def _check_model(source: SourceFile) -> None:
             "model.experimental_attention_variant": (variant, variant is None),
         }
     )
+
+
+def _check_stages(source: SourceFile, stages: int) -> None:
+    """Refuse a pipeline of a model that MindFormers cannot cut into stages: no figure would be that of any job.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    if stages > 1 and "dynamic" in model.facts.modes and not model.facts.stages:
+        raise ConfigError(
+            msg("reference.no-stages", model=model.kind or model.architecture, stages=stages, release=release),
+            path=source.path,
+        )
 
 
 def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:

@@ -66,10 +66,12 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
     contexts = column[mine - mine % context :][:context]
     ulysses = ulysses_ways(config)
     where = contexts.index(rank)
-    # Experts that are not split over the tensor-parallel ranks are spread over these ranks as well.
-    spread = tuple(range(first, first + in_stage)) if experts and not experts.tensor_parallel else column
-    index = spread.index(rank)
     ways = parallel.expert if experts else 1
+    # Experts that are not split over the tensor-parallel ranks are spread over these ranks as well. Without expert
+    # parallelism every one of these has all experts (`_apply_layers_tp`, pynative/base_models/gpt/parallelize.py, 2.1).
+    everywhere = experts and not experts.tensor_parallel and ways > 1
+    spread = tuple(range(first, first + in_stage)) if everywhere else column
+    index = spread.index(rank)
     expert_data = spread[index % ways :: ways]
     shards = config.optimizer.shards
     return RankGroups(

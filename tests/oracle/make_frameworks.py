@@ -124,6 +124,7 @@ def models() -> dict[str, Any]:
                     "names",
                     "architectures",
                     "modes",
+                    "stages",
                     "latent",
                     "ignored",
                     "twice",

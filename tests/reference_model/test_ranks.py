@@ -50,7 +50,9 @@ def test_the_groups_are_those_of_an_array_of_all_ranks(job: tuple[TrainingConfig
     assert groups.tensor == tuple(ranks[p, d, c])
     assert groups.context == tuple(ranks[p, d, :, t])
     assert groups.data == tuple(ranks[p, :, :, t].reshape(-1))
-    tokens = ranks[p, :, :, t].reshape(-1) if experts.tensor_parallel else ranks[p].reshape(-1)
+    # Without expert parallelism every tensor-parallel rank has all experts, as it has all of the norms.
+    column_only = experts.tensor_parallel or parallel.expert == 1
+    tokens = ranks[p, :, :, t].reshape(-1) if column_only else ranks[p].reshape(-1)
     grid = tokens.reshape(-1, parallel.expert)
     row, column = (int(axis[0]) for axis in np.where(grid == rank))
     assert groups.expert == tuple(grid[row])

@@ -51,7 +51,7 @@ STAGES = [
         ("Qwen3, copies of the parts", (0,)),
         ("Qwen3, gathered keys", (0,)),
         ("Qwen3, Ulysses and gathered keys", (0,)),
-        ("Qwen3, four chunks", (0, 1)),
+        ("own model, four chunks", (0, 1)),
         ("DeepSeek-V3, without pipeline", (0,)),
         ("DeepSeek-V3, whole shared expert", (0,)),
         ("Qwen3-MoE", (0,)),

@@ -14,11 +14,13 @@ import mindspore
 import numpy as np
 import yaml
 from mindformers.pynative.callback import TrainerCallback
+from mindformers.pynative.distributed.expert_parallel import ExpertParallel
 from mindformers.pynative.trainer import Trainer
 from mindformers.pynative.trainer import utils as trainer_utils
 from mindspore import Parameter, Tensor, mint
 from mindspore.dataset import GeneratorDataset
 
+from ms_tune.dryrun.child.pynative_compat import know_who_is_in_a_group, spread_tokens_evenly
 from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob, pynative_job_from_json
 from ms_tune.training_process import (
     begin_dynamic_graph,
@@ -56,6 +58,7 @@ def run(job_data: Mapping[str, object]) -> None:
     report("build")
     begin_dynamic_graph()
     _leave_the_host_alone()
+    _answer_for_the_others()
     if not hasattr(trainer_utils, PYNATIVE_LOADER):
         message = (
             f"mindformers.pynative.trainer.utils has no {PYNATIVE_LOADER}: this release of MindFormers is not known"
@@ -72,6 +75,12 @@ def run(job_data: Mapping[str, object]) -> None:
     mindspore.runtime.synchronize()
     write_tensor_list(_tensors(trainer.model, trainer.optimizer))
     report("write")
+
+
+def _answer_for_the_others() -> None:
+    if "MS_SIMULATION_LEVEL" in os.environ:
+        know_who_is_in_a_group()
+        spread_tokens_evenly(ExpertParallel)
 
 
 def _loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:

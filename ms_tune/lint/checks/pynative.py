@@ -239,6 +239,14 @@ def context_without_mask(context: Context) -> Iterator[Violation]:
         yield Violation(("parallelism", "context_parallel"), params={"context_parallel": ways})
 
 
+def model_without_stages(context: Context) -> Iterator[Violation]:
+    """A pipeline of a model whose dynamic-graph network is always made whole (2.0 and 2.1)."""
+    stages, model = context.integer("parallelism.pipeline_parallel", 1) or 1, context.model
+    if stages > 1 and "dynamic" in model.facts.modes and not model.facts.stages:
+        params = {"model": model.kind or model.architecture, "stages": stages, "release": model.release}
+        yield Violation(("parallelism", "pipeline_parallel"), params=params)
+
+
 def prediction(context: Context) -> Iterator[Violation]:
     """What the pipeline does not take where there is no backward (``_validate_pp_inference``, 2.1)."""
     if (context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1) > 1:

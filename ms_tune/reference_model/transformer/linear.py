@@ -86,7 +86,7 @@ class RowLinear(Linear):
             bias = None if self.bias is None else cast(self.bias, self.compute)
             return cast(mint.nn.functional.linear(x, weight, bias), given)
         y = mint.nn.functional.linear(x, weight)
-        y = scatter(y, self.group) if self.sequence else reduce(y, self.group, keeps=self.keeps)
+        y = scatter(y, self.group, keeps=not self.keeps) if self.sequence else reduce(y, self.group, keeps=self.keeps)
         y = cast(y, given)
         if self.bias is None:
             return y

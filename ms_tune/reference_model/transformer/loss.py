@@ -15,22 +15,32 @@ if TYPE_CHECKING:
     from .parallel import Group
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, group: Group, split: bool) -> Tensor:  # noqa: FBT001 - as it is called
-    """The mean loss.
+def cross_entropy(logits: Tensor, labels: Tensor, group: Group) -> Tensor:
+    """The mean loss from whole logits.
 
     Args:
         logits: ``(tokens, words)``; this rank's words only, if there is more than one rank.
         labels: ``(tokens,)``.
-        group: The tensor-parallel ranks.
-        split: Compute from the parts, even if there is only one (``legacy/model/gpt_model.py`` of MindSpeed-Core-MS);
-            otherwise the logits of all ranks are gathered first.
+        group: The tensor-parallel ranks; the logits of all of them are gathered first.
     """
-    if split:
-        return mint.mean(_SplitCrossEntropy.apply(logits.astype(mindspore.float32), labels, group))
     if group.size > 1:
         parts = gather(logits, group).reshape(group.size, *logits.shape)
         logits = mint.permute(parts, (1, 0, 2)).reshape(logits.shape[0], -1)
     return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
+
+
+def split_cross_entropy(logits: Tensor, labels: Tensor, group: Group, *, legacy: bool) -> Tensor:
+    """The mean loss from the parts of the logits, even if there is only one.
+
+    Args:
+        logits: ``(tokens, words of this rank)``.
+        labels: ``(tokens,)``.
+        group: The tensor-parallel ranks.
+        legacy: As ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it, otherwise as MindFormers' dynamic graph.
+    """
+    if legacy:
+        return mint.mean(_SplitCrossEntropy.apply(logits.astype(mindspore.float32), labels, group))
+    return mint.mean(_SplitByOperators.apply(logits, labels, group))
 
 
 class _LogProbabilities(_Function):
@@ -100,3 +110,37 @@ class _SplitCrossEntropy(_Function):
         hit = (1.0 - absent.astype(softmax.dtype)).reshape(-1, 1)
         softmax.scatter_add_(1, own, -hit)
         return softmax.mul_(gradient.reshape(-1, 1)), None, None
+
+
+class _SplitByOperators(_Function):
+    """The loss of every token, as MindFormers' dynamic graph computes it (pynative/loss/loss.py, 2.0 and 2.1).
+
+    The powers of this rank's words, float32, stay for the backward pass, which goes operator by operator: at its end what
+    the last two came to, the probabilities and the powers are alive, four float32 tensors of the parts' size.
+    """
+
+    @staticmethod
+    def forward(ctx: Saved, logits: Tensor, labels: Tensor, group: Group) -> Tensor:
+        ctx.dtype = logits.dtype
+        wide = logits.astype(mindspore.float32)
+        highest = mint.max(wide, dim=-1, keepdim=True)[0]
+        if group.size > 1:
+            distributed.all_reduce(highest, "max", group=group.name)
+        powers = mint.exp(mint.sub(wide, highest))
+        total = summed(mint.sum(powers, dim=-1, keepdim=True), group)
+        own = labels - wide.shape[-1] * group.place
+        here = mint.logical_and(mint.ge(own, 0), mint.lt(own, wide.shape[-1]))
+        own = (own * here.astype(own.dtype)).reshape(-1, 1).astype(mindspore.int64)
+        hit = here.astype(mindspore.float32).reshape(-1, 1)
+        predicted = summed(mint.gather(wide, 1, own) * hit, group)
+        ctx.save_for_backward(powers, total, own, hit)
+        return (highest + mint.log(total) - predicted).reshape(-1)
+
+    @staticmethod
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
+        powers, total, own, hit = ctx.saved_tensors
+        probabilities = mint.div(powers, total)
+        by_logits = mint.scatter_add(probabilities, 1, own, mint.neg(hit))
+        by_logits = by_logits * gradient.reshape(-1, 1)
+        by_logits = by_logits * 1.0  # there: by the number of ranks
+        return by_logits.astype(ctx.dtype), None, None

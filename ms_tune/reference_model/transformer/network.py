@@ -18,7 +18,7 @@ from mindspore.common.initializer import initializer
 from .attention import SelfAttention, Tables
 from .legacy import LegacySelfAttention
 from .linear import ColumnLinear, Linear, Norm, cast
-from .loss import cross_entropy
+from .loss import cross_entropy, split_cross_entropy
 from .mla import LatentSelfAttention
 from .moe import FeedForward, MixtureOfExperts
 from .parallel import cut, gather, reduce, scatter, share
@@ -52,9 +52,11 @@ class Embedding(nn.Cell):
             return self.kept(tokens)
         if self.group.size == 1:
             x = mint.nn.functional.embedding(tokens, self.weight).astype(self.dtype)
+        elif self.sequence and self.positions is None:
+            # pynative/distributed/style.py, 2.1: in the number format of the weight, and what comes of it stays.
+            return scatter(self.of_own_words(tokens), self.group, keeps=True).astype(self.dtype)
         else:
-            x = self.of_own_words(tokens).astype(self.dtype)
-            x = x if self.sequence and self.positions is None else reduce(x, self.group)
+            x = reduce(self.of_own_words(tokens).astype(self.dtype), self.group)
         if self.positions is not None:
             x = x + self.positions[: x.shape[0]].unsqueeze(1)
         return scatter(x, self.group) if self.sequence else x
@@ -138,7 +140,10 @@ class Output(nn.Cell):
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy, in float32."""
-        return cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), self.group, self.split_loss)
+        rows, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+        if self.split_loss:
+            return split_cross_entropy(rows, labels, self.group, legacy=self.keeps)
+        return cross_entropy(rows, labels, self.group)
 
     def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
         """The logits by the weight of the word embedding."""

@@ -128,13 +128,16 @@ class _Gather(_Function):
 
 class _Scatter(_Function):
     @staticmethod
-    def forward(ctx: Saved, x: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Saved, x: Tensor, group: Group, keeps: bool) -> Tensor:  # noqa: FBT001 - one input each
         ctx.group = group
-        return scattered(x, group)
+        part = scattered(x, group)
+        if keeps:
+            ctx.save_for_backward(part)
+        return part
 
     @staticmethod
-    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
-        return gathered(gradient, ctx.group), None
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gathered(gradient, ctx.group), None, None
 
 
 class _Cut(_Function):
@@ -197,9 +200,14 @@ def gather(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     return x if group.size == 1 else _Gather.apply(x, group, keeps)
 
 
-def scatter(x: Tensor, group: Group) -> Tensor:
-    """Reduce-scatter along axis 0; backward: all-gather."""
-    return x if group.size == 1 else _Scatter.apply(x, group)
+def scatter(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
+    """Reduce-scatter along axis 0; backward: all-gather.
+
+    ``keeps``: the part stays until then. MindFormers' dynamic graph calls MindSpore's own operator behind row-parallel
+    projections (``RowwiseParallel`` of ``pynative/distributed/style.py``, 2.1), which has its output at hand for its gradient
+    without a use for it.
+    """
+    return x if group.size == 1 else _Scatter.apply(x, group, keeps)
 
 
 def cut(x: Tensor, group: Group) -> Tensor:

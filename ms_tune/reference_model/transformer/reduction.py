@@ -57,14 +57,21 @@ class ShardedWeight:
     gradient: Tensor | None = None
     arriving: Any = None
 
+    def begin(self) -> None:
+        """Have nothing but the part in memory. A new parameter is on the host, from where an operator brings it."""
+        if self.group.size == 1:
+            # What one rank has to itself is computed with as it lies (``_get_unsharded_param_data`` at 6ee2a24b).
+            self.part.zero_()
+            self.whole.data = self.part.view(self.whole.shape)
+            return
+        self.whole.zero_()
+        self.let_go()
+
     def gather(self, *, ahead: bool = False) -> None:
         """Bring the parts of all ranks together (``_get_unsharded_param_data``); ahead of time, nobody waits for it yet."""
-        storage = self.whole.untyped_storage()
-        storage.resize_(self.whole.size * self.whole.itemsize)
         if self.group.size == 1:
-            # Not `whole.copy_`: a weight that is trained must not be written in place, and its versions are counted.
-            storage.copy_(self.part.untyped_storage())
             return
+        self.whole.untyped_storage().resize_(self.whole.size * self.whole.itemsize)
         whole = self.whole.view(-1)
         self.arriving = distributed.all_gather_into_tensor(whole, self.part, group=self.group.name, async_op=ahead)
 
@@ -76,6 +83,8 @@ class ShardedWeight:
 
     def let_go(self) -> None:
         """Give the memory of the whole weight back (``free_unsharded_param``)."""
+        if self.group.size == 1:
+            return
         self.whole.untyped_storage().resize_(0)
 
     @property
@@ -171,10 +180,10 @@ class Reducer:
 
     def _reduce_whole(self, weight: ShardedWeight) -> None:
         """A weight that is in one piece: all ranks add up the whole gradient, or there is nobody to add to."""
-        if not (self.sums_copies and weight.copies.size > 1):
-            weight.take(weight.source())
-            return
         total = cast(weight.source(), mindspore.float32).contiguous()
+        if not (self.sums_copies and weight.copies.size > 1):
+            weight.take(total)
+            return
         handle = distributed.all_reduce(total, group=weight.copies.name, async_op=True)
         self._whole.append((weight, total, handle))
 

@@ -189,8 +189,7 @@ class Sharder:
         name = f"{len(self.weights)}.{weight.name}"  # weights of different chunks may have one name
         part = zeros(f"part.{name}", int(weight.size) // group.size, weight.dtype)
         sharded = ShardedWeight(weight, part, group, copies)
-        weight.zero_()  # a new parameter is on the host, where its memory cannot be given back
-        sharded.let_go()
+        sharded.begin()
         self.weights.append(sharded)
         return sharded
 

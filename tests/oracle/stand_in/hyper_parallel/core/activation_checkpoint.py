@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mindspore import nn
-
 from hyper_parallel import _refused
+from mindspore import nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +16,8 @@ def checkpoint_wrapper(
 ) -> nn.Cell:
     """Recompute a cell in its backward pass, as ``mindspore.recompute`` does without a cell of its own around it."""
     if options or not isinstance(cell, nn.Cell):
-        raise NotImplementedError("this stand-in for HyperParallel recomputes cells only")
+        message = "this stand-in for HyperParallel recomputes cells only"
+        raise NotImplementedError(message)
     cell.recompute(use_reentrant=False, context_fn=context_fn, early_stop=early_stop)
     return cell
 

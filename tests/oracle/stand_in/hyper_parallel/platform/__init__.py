@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mindspore.ops import communication
-
 from hyper_parallel import _refused
+from mindspore.ops import communication
 
 if TYPE_CHECKING:
     from mindspore import Tensor
 
 
-class _Platform(_refused.Module):
+class _Platform(_refused.Module):  # type: ignore[misc] # the package is found by its folder only where it is used
     """What modules ask for when they are imported."""
 
     @staticmethod

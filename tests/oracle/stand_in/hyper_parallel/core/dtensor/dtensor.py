@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import mindspore
-from mindspore import Tensor, mint
-
 from hyper_parallel import _refused
 from hyper_parallel.core.dtensor.placement_types import Shard
+from mindspore import Tensor, mint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from hyper_parallel.core.dtensor.placement_types import Placement
 
 
-class DTensor(Tensor):
+class DTensor(Tensor):  # type: ignore[misc] # MindSpore has no types
     """This rank's part of a tensor.
 
     MindFormers takes a weight's part (``to_local``) before it computes. Here that is the weight itself, so that nothing is

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import mindspore
-from mindspore import nn, ops
-
 from hyper_parallel.core.dtensor.dtensor import DTensor
+from mindspore import nn, ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mindspore import Parameter, Tensor
-
     from hyper_parallel.core.dtensor.device_mesh import DeviceMesh
+    from mindspore import Parameter, Tensor
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,8 @@ def fully_shard(
 ) -> nn.Cell:
     """Look after the weights of a cell that nobody looks after yet."""
     if mesh.size() != 1:
-        raise NotImplementedError("this stand-in for HyperParallel shares no weights out over ranks")
+        message = "this stand-in for HyperParallel shares no weights out over ranks"
+        raise NotImplementedError(message)
     others = {id(weight) for weight in ignored_params}
     others |= {id(weight) for _, cell in module.cells_and_names() for weight in getattr(cell, "managed", ())}
     weights = [weight for weight in module.get_parameters() if id(weight) not in others and weight.requires_grad]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mindspore import Parameter, nn
-
 from hyper_parallel.core.dtensor.dtensor import distribute_tensor
+from mindspore import Parameter, nn
 
 if TYPE_CHECKING:
     from hyper_parallel.core.dtensor.device_mesh import DeviceMesh

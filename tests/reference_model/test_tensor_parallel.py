@@ -1,0 +1,79 @@
+"""What MindFormers' dynamic graph does on tensor-parallel ranks, where ms-tune once believed otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ms_tune.dryrun import dynamic
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun
+from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import Release
+from ms_tune.reference_model import pynative
+from ms_tune.reference_model.job import ReferenceJob
+from ms_tune.texts import Language, render
+from tests.dryrun.configs import edited, source_of
+from tests.dryrun.test_dynamic_oracle import MODELS, REST
+from tests.reference_model.configs import CASES
+
+ROUNDED_UP = 64 * 1024  # weights are blocks of whole 512 bytes, and the router has counters
+
+
+def prepared(config: dict[str, Any], devices: int) -> PreparedRun:
+    request = DryrunRequest(reference=True)
+    return dynamic.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
+
+
+def split(config: dict[str, Any], release: str, monkeypatch: pytest.MonkeyPatch, devices: int = 2) -> bool:
+    """Whether the loss is computed from the parts of the logits."""
+    monkeypatch.setattr(pynative, "release_for", lambda _: Release("MindFormers", release))
+    job = prepared(config, devices).job
+    assert isinstance(job, ReferenceJob)
+    return job.config.parallelism.split_loss
+
+
+def job(name: str, tensor: int, expert: int = 1, **keys: object) -> dict[str, Any]:
+    parallelism = {"tensor_parallel": tensor, "sequence_parallel": tensor > 1, "expert_parallel": expert, **keys}
+    return {
+        **REST,
+        "model": {**MODELS[name], "num_hidden_layers": 2},
+        "parallelism": {**REST["parallelism"], **parallelism},
+    }
+
+
+@pytest.mark.parametrize("written", [None, False, True])
+def test_the_loss_is_split_whatever_the_key_says_since_2_1(
+    written: bool | None,  # noqa: FBT001 - a parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = job("qwen3", 2, **({} if written is None else {"enable_loss_parallel": written}))
+    assert split(config, "2.1", monkeypatch)
+    assert split(config, "2.0", monkeypatch) is bool(written)
+
+
+def test_on_one_rank_there_is_nothing_to_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not split(job("qwen3", 1, enable_loss_parallel=True), "2.1", monkeypatch, devices=1)
+
+
+@pytest.mark.parametrize(("tensor", "expert", "real"), [(2, 1, 169_453_056), (2, 2, 144_287_232)])
+def test_without_expert_parallelism_every_rank_has_all_experts(tensor: int, expert: int, real: int) -> None:
+    """MindFormers 2.1's own trainer listed these bytes of weights on rank 0 (tests/oracle/stand_in)."""
+    theory = prepared(job("deepseek_v3", tensor, expert), 2).theory
+    assert theory["weights"] == pytest.approx(real, abs=ROUNDED_UP)
+
+
+@pytest.mark.parametrize("request_", [DryrunRequest(), DryrunRequest(reference=True)])
+def test_a_pipeline_that_cannot_start_gets_no_figure(request_: DryrunRequest) -> None:
+    config = edited(CASES["Qwen3"].config, "parallelism.pipeline_parallel", 2)
+    with pytest.raises(ConfigError, match="layer_start") as raised:
+        dynamic.prepare(source_of(config), "c.yaml", request_, 4, Dialect.MINDFORMERS_PYNATIVE)
+    assert raised.value.exit_code == 2
+    for language in Language:
+        assert "qwen3" in render(raised.value.message, language)
+
+
+def test_a_model_of_ones_own_may_have_stages() -> None:
+    case = CASES["own model, four chunks"]
+    assert prepared(case.config, case.devices).stages == 2
