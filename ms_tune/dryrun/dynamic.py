@@ -6,7 +6,7 @@ This is the one door to :mod:`ms_tune.reference_model`, which also reads the con
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.model import Change, Sharding
 from ms_tune.dryrun.job import MindSpeedJob
@@ -137,7 +137,8 @@ def _by_framework(
     """The same run with the framework's own code; ``left`` are the layers where some were left out."""
     job: Job
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
-        job, files, changes = trainer_job(source, run.changes, left)
+        trained, files, changes = trainer_job(source, run.changes, left)
+        job = replace(trained, **_handed(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
         model = msg("pynative.by-trainer", framework=framework.name)
         without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
     else:
@@ -164,6 +165,16 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
         return wanted, ()
     key, factor = job.batch_key
     return enough, (Change(key, wanted * factor, enough * factor),)
+
+
+def _handed(config: TrainingConfig) -> dict[str, Any]:
+    """What a stage of a pipeline hands to the next one; nothing without a pipeline."""
+    parallel, shape = config.parallelism, config.shape
+    if parallel.pipeline == 1:
+        return {}
+    tokens = shape.seq_length // parallel.context // (parallel.tensor if parallel.sequence else 1)
+    handed = (tokens, config.batch.micro_batch_size, shape.hidden_size)
+    return {"handed": handed, "handed_dtype": config.precision.parameters.value}
 
 
 def _framework_job(

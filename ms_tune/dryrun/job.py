@@ -96,6 +96,8 @@ class PynativeJob:
         length: Tokens of a sample.
         samples: Samples in the synthetic data set.
         steps: Training steps.
+        handed: What one pipeline stage hands to the next: tokens of a rank, samples, hidden size; empty without a pipeline.
+        handed_dtype: Its number format.
     """
 
     module: ClassVar[str] = "ms_tune.dryrun.child.pynative"
@@ -104,6 +106,8 @@ class PynativeJob:
     length: int
     samples: int
     steps: int
+    handed: tuple[int, ...] = ()
+    handed_dtype: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Plain data for the job file."""
@@ -127,5 +131,5 @@ def mindspeed_job_from_json(data: Mapping[str, Any]) -> MindSpeedJob:
 
 def pynative_job_from_json(data: Mapping[str, Any]) -> PynativeJob:
     """The job that :meth:`PynativeJob.to_json` wrote."""
-    fields = {name: data[name] for name in ("config_file", "length", "samples", "steps")}
-    return PynativeJob(columns=_columns_from_json(data["columns"]), **fields)
+    fields = {name: data[name] for name in ("config_file", "length", "samples", "steps", "handed_dtype")}
+    return PynativeJob(columns=_columns_from_json(data["columns"]), handed=tuple(data["handed"]), **fields)

@@ -20,7 +20,11 @@ from mindformers.pynative.trainer import utils as trainer_utils
 from mindspore import Parameter, Tensor, mint
 from mindspore.dataset import GeneratorDataset
 
-from ms_tune.dryrun.child.pynative_compat import know_who_is_in_a_group, spread_tokens_evenly
+from ms_tune.dryrun.child.pynative_compat import (
+    know_who_is_in_a_group,
+    spread_tokens_evenly,
+    take_what_the_stage_before_hands_over,
+)
 from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob, pynative_job_from_json
 from ms_tune.training_process import (
     begin_dynamic_graph,
@@ -58,7 +62,7 @@ def run(job_data: Mapping[str, object]) -> None:
     report("build")
     begin_dynamic_graph()
     _leave_the_host_alone()
-    _answer_for_the_others()
+    _answer_for_the_others(job)
     if not hasattr(trainer_utils, PYNATIVE_LOADER):
         message = (
             f"mindformers.pynative.trainer.utils has no {PYNATIVE_LOADER}: this release of MindFormers is not known"
@@ -77,10 +81,13 @@ def run(job_data: Mapping[str, object]) -> None:
     report("write")
 
 
-def _answer_for_the_others() -> None:
-    if "MS_SIMULATION_LEVEL" in os.environ:
-        know_who_is_in_a_group()
-        spread_tokens_evenly(ExpertParallel)
+def _answer_for_the_others(job: PynativeJob) -> None:
+    if "MS_SIMULATION_LEVEL" not in os.environ:
+        return
+    know_who_is_in_a_group()
+    spread_tokens_evenly(ExpertParallel)
+    if job.handed:
+        take_what_the_stage_before_hands_over(job.handed, job.handed_dtype)
 
 
 def _loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:

@@ -1,6 +1,6 @@
 """What MindFormers' dynamic-graph trainer and HyperParallel ask on several devices and simulation cannot answer.
 
-No other rank runs and nothing is computed: who is in a group, what the stage before hands over and how many tokens go to
+No other rank runs and nothing is computed: who takes part, what the stage before hands over and how many tokens go to
 each expert come from here. On devices (``--real``) nothing is changed.
 """
 
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import mindspore
 import numpy as np
-from mindspore.communication import GlobalComm, get_group_size
-from mindspore.communication._comm_helper import _ExistingGroup
+from mindspore.communication import GlobalComm, _comm_helper, get_group_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,18 +23,19 @@ _RECEIVES = "recv_object_list"
 
 
 def know_who_is_in_a_group() -> None:
-    """Have ``get_process_group_ranks`` say what the group was made of.
+    """Have ``get_process_group_ranks`` name all ranks of the job, as it does for groups that the program made.
 
-    In simulation MindSpore (2.9, 2.10) says "Group ... doesn't include this rank"; its own table of what ``create_group``
-    and ``new_group`` were told is there all the same.
+    In simulation MindSpore (2.9, 2.10) says "Group hccl_world_group doesn't include this rank".
     """
-    _replace_everywhere(_RANKS_OF, _ranks_of)
+    ranks_of = _comm_helper._get_group_ranks  # noqa: SLF001 - what the public function calls
 
+    def answer(group: str) -> list[int]:
+        if group == GlobalComm.WORLD_COMM_GROUP:
+            return list(range(get_group_size()))
+        known: list[int] = ranks_of(group)
+        return known
 
-def _ranks_of(group: str) -> list[int]:
-    if group == GlobalComm.WORLD_COMM_GROUP:
-        return list(range(get_group_size()))
-    return sorted(_ExistingGroup.ITEMS[group])
+    _replace_everywhere(_RANKS_OF, answer)
 
 
 def take_what_the_stage_before_hands_over(shape: Sequence[int], dtype: str) -> None:

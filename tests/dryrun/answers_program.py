@@ -1,0 +1,64 @@
+"""Asks what MindFormers and HyperParallel ask on several devices: ``python answers_program.py OUT``, in simulation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import mindspore
+from mindspore import Tensor, mint
+from mindspore.communication import create_group, init
+from mindspore.mint.distributed import get_process_group_ranks, recv_object_list
+
+from ms_tune.dryrun.child.pynative_compat import (
+    know_who_is_in_a_group,
+    spread_tokens_evenly,
+    take_what_the_stage_before_hands_over,
+)
+
+
+class Dispatcher:
+    """Counts tokens on the device and reads the counts back, as ``ExpertParallel`` of MindFormers 2.1 does."""
+
+    def split(self, chosen: Tensor, experts: int, ways: int) -> Any:  # noqa: ANN401 - lists of numbers
+        """Tokens to and from every rank."""
+        counts = self._count_tokens_per_expert(chosen, experts)
+        return self._derive_splits(mint.cat((counts, counts)).tolist(), experts, ways)
+
+    def _count_tokens_per_expert(self, chosen: Tensor, experts: int) -> Tensor:
+        return mint.histc(chosen.reshape(-1), experts, 0, experts)
+
+    @staticmethod
+    def _derive_splits(counts: list[int], experts: int, ways: int) -> tuple[list[int], list[int]]:
+        own, others = counts[:experts], counts[experts:]
+        share = experts // ways
+        return tuple([sum(half[way * share :][:share]) for way in range(ways)] for half in (own, others))  # type: ignore[return-value]
+
+
+def main(out: Path) -> None:
+    """Write what was answered."""
+    mindspore.set_device("Ascend", 0)
+    init()
+    create_group("pair", [0, 2])
+    chosen = mint.zeros((6, 2), dtype=mindspore.int32)
+    before = Dispatcher().split(chosen, 8, 4)
+    know_who_is_in_a_group()
+    spread_tokens_evenly(Dispatcher)
+    take_what_the_stage_before_hands_over((128, 1, 64), "bfloat16")
+    received: list[Any] = [None]
+    recv_object_list(received, src=1)
+    ((shape, dtype),) = received[0]
+    answers = {
+        "everybody": get_process_group_ranks(),
+        "pair": get_process_group_ranks("pair"),
+        "without an answer": before,
+        "even": Dispatcher().split(chosen, 8, 4),
+        "handed": [shape, str(dtype)],
+    }
+    out.write_text(json.dumps(answers), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
