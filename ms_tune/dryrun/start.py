@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Cann
     from ms_tune.dryrun.task import Task
 
-# Asks the kernel to end the process with its parent, then becomes the user's program; prctl(2): 1 is PR_SET_PDEATHSIG,
-# which outlives execve(2).
-_BECOME = "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);os.execvp(sys.argv[1],sys.argv[1:])"
+_SUPERVISOR = str(Path(__file__).resolve().parent / "supervisor.py")
 # What every Python process of the program loads first, and the variable that tells it where traces go.
 _STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
 _TRACES = "MS_TUNE_TRACES"
@@ -39,10 +37,10 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
     else:
         environment = simulation_environment(own, cann, task.rank, task.world_size, level=task.level, trace=folder)
     environment |= task.environment
-    environment[_TRACES] = str(folder)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
     if task.command:
-        command = (sys.executable, "-I", "-S", "-c", _BECOME, *task.command)
+        environment[_TRACES] = str(folder)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
+        command = (sys.executable, "-I", "-S", _SUPERVISOR, str(os.getpid()), *task.command)
         return Child(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
     # A checkout that is run in place must be found from the run's folder too.
     checkout = str(Path(__file__).resolve().parents[2])

@@ -1,0 +1,157 @@
+"""Stands between ms-tune and a simulated program, and leaves nothing behind, whichever of the two ends first.
+
+Started by its path, with the standard library alone: ``python -I -S supervisor.py PARENT PROGRAM ARGUMENT ...``. It is what the
+kernel hands the program's orphans to (``PR_SET_CHILD_SUBREAPER``, prctl(2)), also those in sessions of their own, and what
+the kernel tells when ms-tune is gone (``PR_SET_PDEATHSIG``). When the program has come to a good end, processes of
+it that use MindSpore are waited for, such as the workers of ``msrun --join=False``; all others are ended. Its exit status is the program's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_PDEATHSIG, _SUBREAPER = 1, 36  # of prctl(2)
+_ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LOOK = 0.25  # seconds
+_POLITE = 3.0  # seconds between SIGTERM and SIGKILL; ms-tune itself waits a little longer for this process
+_TO_EXEC = 1.0  # seconds in which a shell that was forked becomes what it was forked for
+_TO_BEGIN = 30.0  # seconds in which an orphan may still import MindSpore
+_NOT_FOUND = 127  # as shells tell it
+_PARENT = 1  # the field of /proc/PID/stat behind name and state
+
+
+def main(parent: int, command: Sequence[str]) -> NoReturn:
+    """Run the command until neither it nor anything that it started is left."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    prctl(_SUBREAPER, 1, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)  # ms-tune was killed before the first of these lines: there is nobody to tell us any more
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKED, signal.SIGCHLD})
+    program = _started(command, prctl)
+    status: int | None = None
+    since = 0.0
+    while True:
+        asked = signal.sigtimedwait({*_ASKED, signal.SIGCHLD}, _LOOK)
+        for ended, how in _reaped():
+            if ended == program:
+                status, since = how, time.monotonic()
+        left = list(_descendants())
+        over = status is not None and (status != 0 or not left or not _is_worth_waiting(left, since))
+        if over or (asked is not None and asked.si_signo in _ASKED):
+            status = _end_all(program, status)
+            _leave(status)
+
+
+def _started(command: Sequence[str], prctl: ctypes._NamedFuncPointer) -> int:
+    own = os.getpid()
+    program = os.fork()
+    if program:
+        return program
+    prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != own:
+        os._exit(1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ASKED, signal.SIGCHLD})
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by every Python, and programs inherit that
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], list(command))  # noqa: S606 - the user's own command, and no shell
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        os._exit(_NOT_FOUND)
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Processes that have ended, with their status as wait(2) tells it."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            yield found
+
+
+def _descendants() -> Iterator[int]:
+    """All that came of the program and still runs."""
+    children: dict[int, list[int]] = {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with contextlib.suppress(OSError, ValueError):
+                fields = (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+                if fields[0] not in {"Z", "X"}:
+                    children.setdefault(int(fields[_PARENT]), []).append(int(process.name))
+    todo = [os.getpid()]
+    while todo:
+        found = children.get(todo.pop(), [])
+        todo += found
+        yield from found
+
+
+def _is_worth_waiting(left: Sequence[int], since: float) -> bool:
+    """Whether an orphan uses MindSpore, or may be about to: it has just begun, or it is a Python."""
+    passed = time.monotonic() - since
+    if passed < _TO_EXEC:
+        return True
+    return any(_uses_mindspore(process) or (passed < _TO_BEGIN and _is_python(process)) for process in left)
+
+
+def _uses_mindspore(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return "mindspore" in Path(f"/proc/{process}/maps").read_text("utf-8", "replace")
+    return False
+
+
+def _is_python(process: int) -> bool:
+    """Whether it is a Python that runs a program; helpers of multiprocessing, which outlive it for a moment, are not."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{process}/cmdline").read_bytes()
+        return b"python" in words.partition(b"\0")[0] and b"resource_tracker" not in words
+    return False
+
+
+def _end_all(program: int, status: int | None) -> int | None:
+    """End all that is left, politely at first; gives the program's status."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        end = time.monotonic() + _POLITE
+        while left := list(_descendants()):
+            for process in left:
+                with contextlib.suppress(OSError):
+                    os.kill(process, sign)
+            for ended, how in _wait_briefly():
+                status = how if ended == program else status
+            if time.monotonic() > end:
+                break
+    for ended, how in _reaped():
+        status = how if ended == program else status
+    return status
+
+
+def _wait_briefly() -> Iterator[tuple[int, int]]:
+    time.sleep(_LOOK / 10)
+    yield from _reaped()
+
+
+def _leave(status: int | None) -> NoReturn:
+    """End as the program did."""
+    if status is None:
+        status = signal.SIGKILL
+    if os.WIFSIGNALED(status):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

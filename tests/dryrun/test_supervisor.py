@@ -1,0 +1,106 @@
+"""What stands between ms-tune and a user's command: nothing is left behind, whoever ends first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ms_tune.dryrun import supervisor
+from tests.dryrun.test_launcher import runs, wait_for
+
+# Writes its number, leaves its session, and stays: a daemon as `msrun --join=False` leaves them.
+DAEMON = """
+import os, sys, time
+if os.fork():
+    sys.exit({code})
+os.setsid()
+if os.fork():
+    os._exit(0)
+with open("pid", "w") as file:
+    file.write(str(os.getpid()) + "\\n")
+{first}
+time.sleep(600)
+"""
+
+
+def begin(folder: Path, *command: str) -> subprocess.Popen[bytes]:
+    program = [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), str(os.getpid()), *command]
+    return subprocess.Popen(program, cwd=folder, start_new_session=True)
+
+
+def daemon(folder: Path) -> int:
+    pid = folder / "pid"
+    wait_for(lambda: pid.is_file() and pid.read_text().endswith("\n"))
+    return int(pid.read_text())
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+def test_the_exit_code_is_the_programs(tmp_path: Path, code: int) -> None:
+    assert begin(tmp_path, sys.executable, "-c", f"raise SystemExit({code})").wait(60) == code
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGXFSZ, signal.SIGPIPE])
+def test_the_signal_is_the_programs(tmp_path: Path, sign: signal.Signals) -> None:
+    """Python ignores SIGXFSZ and SIGPIPE; what it starts must not."""
+    assert begin(tmp_path, "bash", "-c", f"ulimit -c 0; kill -{int(sign)} $$").wait(60) == -sign
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    assert begin(tmp_path, "no-such-program").wait(60) == 127
+
+
+def test_a_daemon_of_a_failed_program_is_ended(tmp_path: Path) -> None:
+    running = begin(tmp_path, sys.executable, "-c", DAEMON.format(code=3, first=""))
+    pid = daemon(tmp_path)
+    assert running.wait(60) == 3
+    assert not runs(pid)
+
+
+def test_one_that_ignores_the_polite_signal_is_ended_too(tmp_path: Path) -> None:
+    first = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    running = begin(tmp_path, sys.executable, "-c", DAEMON.format(code=3, first=first))
+    pid = daemon(tmp_path)
+    assert running.wait(60) == 3
+    assert not runs(pid)
+
+
+@pytest.mark.slow
+def test_a_daemon_that_uses_mindspore_is_waited_for(tmp_path: Path) -> None:
+    """Its maps name the library; here a file of that name is mapped."""
+    library = tmp_path / "libmindspore_made_up.so"
+    library.write_bytes(b"x" * 4096)
+    first = (
+        f"import mmap; kept = mmap.mmap(os.open({str(library)!r}, os.O_RDONLY), 0, prot=mmap.PROT_READ)\n"
+        "time.sleep(2.5)\nopen('done', 'w').close()\nos._exit(0)"
+    )
+    running = begin(tmp_path, sys.executable, "-c", DAEMON.format(code=0, first=first))
+    assert running.wait(60) == 0
+    assert (tmp_path / "done").is_file()
+
+
+def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path) -> None:
+    """The parent here is a process of our own that is killed in the place of ms-tune."""
+    code = (
+        "import os, subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-I', '-S', {str(Path(supervisor.__file__))!r}, str(os.getpid()),"
+        f" sys.executable, '-c', {DAEMON.format(code=0, first='')!r}], start_new_session=True)\n"
+        "import time; time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    pid = daemon(tmp_path)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not runs(pid))
+
+
+def test_a_parent_that_is_gone_already_is_noticed(tmp_path: Path) -> None:
+    program = [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), "1000000000", "touch", "made"]
+    assert subprocess.run(program, cwd=tmp_path, check=False, timeout=60).returncode == 1
+    time.sleep(0.1)
+    assert not (tmp_path / "made").exists()
