@@ -162,8 +162,18 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
             _follow(found, "__call__", rule)
 
 
+def _home(owner: Any, name: str) -> Any:  # noqa: ANN401 - a class
+    """The class that a method is written in.
+
+    On another one of the line it would come before what a second class says: a parameter that is also a tensor of a kind of
+    its own (HyperParallel's ``DTensor``) is cloned as ``Parameter.clone`` does it.
+    """
+    return next((one for one in owner.__mro__ if name in vars(one)), owner)
+
+
 def _follow(owner: Any, name: str, rule: Callable[[tuple[Any, ...], Any], Any]) -> None:  # noqa: ANN401 - a class
     """Have a method's result carry what the rule knows of it."""
+    owner = _home(owner, name)
     method = getattr(owner, name, None)
     if method is None:
         return
@@ -185,6 +195,7 @@ def _with(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
 
 def _forget(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
     """What is changed in place is not known any more."""
+    owner = _home(owner, name)
     method = getattr(owner, name, None)
     if method is None:
         return
