@@ -251,9 +251,11 @@ def test_no_text_is_unused() -> None:
         ("verdict.word.{}", [*(fit.value for fit in Fit), "none"]),
         ("dryrun.show.{}", ["peak", "footprint"]),
         ("stages.column.{}", ["stage", "rank", "layers", "weights", "optimizer_state", "activations", "peak"]),
-        ("stages.column.{}", ["footprint", "whole", "limit", "verdict", "variant", "settings", "change", "content"]),
+        (
+            "stages.column.{}",
+            ["footprint", "gradients", "other", "verdict", "variant", "settings", "change", "content"],
+        ),
         ("stages.column.{}", ["simulated", "real", "difference", "share", "simulated_footprint", "real_footprint"]),
-        ("dryrun.show.{}", ["extrapolated"]),
         ("dryrun.progress.{}", ["start", "build", "compile", "step", "write", "remote"]),
         (
             "dryrun.check.label.{}",

@@ -20,7 +20,7 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.render.console import Console
@@ -60,7 +60,7 @@ def build_parser(language: Language) -> Parser:
     )
     count, natural = integer_argument(language, minimum=1), integer_argument(language, minimum=0)
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help=parser.tr("dryrun_help.config"))
-    parser.add_argument("--layers", type=count, metavar="N", help=parser.tr("dryrun_help.layers"))
+    parser.add_argument("--layers", type=_layers(language), metavar="N|auto|all", help=parser.tr("dryrun_help.layers"))
     parser.add_argument("--no-extrapolate", action="store_true", help=parser.tr("dryrun_help.no-extrapolate"))
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--stages", metavar="all|worst|K,..", help=parser.tr("dryrun_help.stages"))
@@ -86,6 +86,12 @@ def build_parser(language: Language) -> Parser:
     parser.add_common_arguments()
     parser.epilog = f"  {parser.tr('dryrun_help.command')}\n\n{parser.epilog}"
     return parser
+
+
+def _layers(language: Language) -> Callable[[str], int | str]:
+    """An argparse type: a number of layers, or one of two words."""
+    number = integer_argument(language, minimum=1)
+    return lambda text: text if text in ("auto", "all") else number(text)
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode | int:
@@ -166,7 +172,8 @@ def _code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
 def _request(arguments: Namespace) -> DryrunRequest:
     return DryrunRequest(
         config=arguments.config,
-        layers=arguments.layers,
+        layers=arguments.layers if isinstance(arguments.layers, int) else None,
+        fewest_layers=_fewest(arguments),
         stages=_stages(arguments),
         ranks=numbers("--ranks", arguments.ranks) if arguments.ranks else (),
         devices=arguments.devices,
@@ -183,6 +190,12 @@ def _request(arguments: Namespace) -> DryrunRequest:
         real=arguments.real,
         reference=arguments.reference,
     )
+
+
+def _fewest(arguments: Namespace) -> bool:
+    """Whether ms-tune chooses the layers: unless the user does, and where a figure of the whole model is asked for."""
+    whole = arguments.no_extrapolate or arguments.real or not arguments.level or arguments.compare_real
+    return bool(arguments.layers == "auto" or (arguments.layers is None and not whole))
 
 
 def _stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:

@@ -1,11 +1,13 @@
 """What ``ms-tune dryrun`` tells on standard error while processes run.
 
-On a terminal a line for each running process is kept up to date; elsewhere each new phase of each process is a line.
+On a terminal a line for each running process is kept up to date; elsewhere each new phase of each process is a line, and
+what goes on is told again every thirty seconds.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 
+_SILENCE = 30.0  # seconds; without a terminal there is a line at least so often
+
+
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     """An observer that tells the user."""
 
@@ -33,6 +38,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._told: dict[str, str] = {}
         self._ended = 0
         self._drawn = 0
+        self._said = time.monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -71,9 +77,10 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         if self._live:
             self._lines[task.folder] = text
             self._draw([*self._lines.values(), *self._rest()])
-        elif self._told.get(task.folder) != phase:
+        elif self._told.get(task.folder) != phase or time.monotonic() - self._said >= _SILENCE:
             self._console.note(text)
             self._told[task.folder] = phase
+            self._said = time.monotonic()
 
     def _rest(self) -> list[str]:
         waiting = len(self._tasks) - self._ended - len(self._lines)

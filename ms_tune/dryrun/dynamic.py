@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.model import Change, Sharding
 from ms_tune.dryrun.job import MindSpeedJob
-from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
+from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun, Split
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.pynative import trainer_job
 from ms_tune.errors import UnsupportedError, UsageError
@@ -70,6 +70,13 @@ def prepare(
     micro_batches, fewer = _micro_batches(job)
     config = replace(job.config, batch=replace(job.config.batch, micro_batch_num=micro_batches))
     world_size = job.devices
+    split = Split(
+        world_size // parallel.model_size,
+        parallel.tensor,
+        parallel.pipeline,
+        parallel.context,
+        parallel.expert if job.config.shape.experts else 1,
+    )
     reference = ReferenceJob(config, stage, world_size // parallel.model_size, STEPS)
     rank = request.stage * (world_size // parallel.pipeline)
     run = PreparedRun(
@@ -89,14 +96,24 @@ def prepare(
         max_device_memory=None,
         changes=(*changes, *fewer),
         not_included=(*_not_started(framework), *job.not_included),
-        warnings=job.warnings,
+        warnings=(*job.warnings, *_alone(job, split)),
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
+        split=split,
+        micro_batches=job.config.batch.micro_batch_num,
+        chunks=parallel.virtual_pipeline or 1,
     )
     if not isinstance(framework, Framework):
         return run
     left = None if stage is full else [layer for _, _, layer in _replaced(job.layers, stage)]
     return _by_framework(_with_theory_if_served(run, source, config), source, framework, left)
+
+
+def _alone(job: DynamicJob, split: Split) -> tuple[Message, ...]:
+    """A word about state that is to be shared out with nobody there to share it."""
+    if job.config.optimizer.sharding is Sharding.NONE or split.data * split.context > 1:
+        return ()
+    return (msg("stages.devices.alone", devices=job.devices, more=8 * job.devices),)
 
 
 def _stage(job: DynamicJob, index: int) -> Stage:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
     from ms_tune.memory.groups import Breakdown
+    from ms_tune.memory.phases import Phase
     from ms_tune.memory.result import RankReport
     from ms_tune.verdict.judge import Verdict
 
@@ -39,9 +40,8 @@ def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation 
     """
     if not plan.factors or plan.full_layers is None:
         return None
-    peak, parts = max(
-        ((combined(sizes, plan.factors), parts) for sizes, parts in _moments(readings)), key=lambda moment: moment[0]
-    )
+    moments = [(phase, combined(sizes, plan.factors), parts) for phase, sizes, parts in _moments(readings)]
+    _, peak, parts = max(moments, key=lambda moment: moment[1])
     sizes = [sum(part.contents.values()) for part in parts]
     more = plan.runs[-1].layers - plan.run.layers
     return Extrapolation(
@@ -51,6 +51,7 @@ def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation 
         need=Need.derived(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings]),
         contents={content: combined([part.contents[content] for part in parts], plan.factors) for content in CONTENTS},
         layer_bytes=(sizes[-1] - sizes[0]) // more,
+        phases={phase: size for phase, size, _ in moments if phase is not None},
         layer_activations=_layer_activations(parts[0], parts[-1]) // max(1, _plain(plan.runs[-1]) - _plain(plan.run)),
     )
 
@@ -95,13 +96,14 @@ def outside_of(request: DryrunRequest | CommandRequest, communicators: int | Non
     )
 
 
-def _moments(readings: Sequence[Reading]) -> list[tuple[list[int], list[Breakdown]]]:
+def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[Breakdown]]]:
     """The moments that are the same in all runs: the peaks of their phases, or else their peaks."""
     phases = list(readings[0].phase_peaks)
     if any(set(reading.phase_peaks) != set(phases) for reading in readings):
-        return [([reading.peak_bytes for reading in readings], [reading.report.peak for reading in readings])]
+        return [(None, [reading.peak_bytes for reading in readings], [reading.report.peak for reading in readings])]
     return [
         (
+            phase,
             [reading.phase_peaks[phase].bytes for reading in readings],
             [reading.report.at(reading.phase_peaks[phase].tick) for reading in readings],
         )
@@ -128,6 +130,13 @@ def _layer_activations(first: Breakdown, last: Breakdown) -> int:
         if one.content is _KEPT and one.bytes > before.get((one.operator, one.where), 0)
     ]
     return sum(grown) if len(grown) > 1 else 0
+
+
+def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation | None) -> int | None:
+    """What one layer that is not recomputed holds: 0 where every layer is recomputed, None where nothing tells."""
+    found = largest_layer(reading.report) or (whole.layer_activations if whole else 0)
+    recomputed = bool(run.kinds) and all(_FULL_RECOMPUTE in kind for kind in run.kinds)
+    return found or (0 if recomputed else None)
 
 
 def largest_layer(report: RankReport) -> int:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 _MOST_SIZES = 8  # further numbers of layers that are tried
+_FEWEST = 2  # one layer is the first and the last at once
+_MOST_TRIED = 64  # numbers of layers to begin with
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,12 @@ def plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     else:
         numbers, skipped = _stages(request, loaded, stages)
         chosen = [(stage, None) for stage in numbers]
-    return JobPlan(tuple(_stage_plan(request, loaded, *one) for one in chosen), stages, skipped)
+    planned = tuple(_stage_plan(request, loaded, *one) for one in chosen)
+    most = [stage.full_layers for stage in planned]
+    if request.layers is not None and all(layers is not None and layers < request.layers for layers in most):
+        full = max(layers for layers in most if layers is not None)
+        raise UsageError(msg("stages.layers.many", layers=request.layers, full=full), msg("stages.layers.hint"))
+    return JobPlan(planned, stages, skipped)
 
 
 def _stages_of_ranks(ranks: Sequence[int], world_size: int, per_stage: int) -> list[tuple[int, int | None]]:
@@ -127,25 +134,109 @@ def _outdone(stage: int, counts: Sequence[dict[str, int]]) -> bool:
 
 
 def _stage_plan(request: DryrunRequest, loaded: LoadedConfig, stage: int, rank: int | None) -> StagePlan:
-    one = replace(request, stage=stage)
-
-    def sized(layers: int | None) -> PreparedRun:
-        made = prepare(replace(one, layers=layers), loaded)
-        return made if rank is None else replace(made, rank=rank)
-
-    run = sized(request.layers)
-    if request.layers is None or not run.shrunk or not request.extrapolate:
+    sizes = _Sizes(replace(request, stage=stage), loaded, rank)
+    if request.fewest_layers:
+        return _cheapest(sizes)
+    if request.layers is None:
+        run = sizes.run(None)
         return StagePlan(run, (), (), run.layers if not run.shrunk else None, None)
+    run = _as_asked(sizes, request.layers)
+    if not run.shrunk or not request.extrapolate:
+        return StagePlan(run, (), (), run.layers if not run.shrunk else sizes.full_layers, None)
     try:
-        full = sized(None)
+        full = sizes.run(None)
     except MsTuneError as error:
         return StagePlan(run, (), (), None, msg("stages.extrapolate.no-full", reason=error.message))
-    if full.layers == run.layers and _counts(full) == _counts(run):
-        return StagePlan(run, (), (), full.layers, None)
+    same = full.layers == run.layers and _counts(full) == _counts(run)
+    found = StagePlan(run, (), (), full.layers, None) if same else _derived(sizes, run, full)
+    if found is not None:
+        return found
+    least = next((number for number in range(run.layers + 1, full.layers) if _works(sizes, number, full)), None)
+    hint = msg("stages.extrapolate.needs", least=least) if least else msg("stages.extrapolate.whole")
+    return StagePlan(run, (), (), full.layers, msg("stages.extrapolate.no-sizes", layers=run.layers, hint=hint))
+
+
+class _Sizes:
+    """The runs of one stage with so many layers each, made when they are asked for."""
+
+    def __init__(self, request: DryrunRequest, loaded: LoadedConfig, rank: int | None) -> None:
+        self._request, self._loaded, self._rank = request, loaded, rank
+        self._made: dict[int | None, PreparedRun | MsTuneError] = {}
+
+    def run(self, layers: int | None) -> PreparedRun:
+        """A run; None for all layers.
+
+        Raises:
+            MsTuneError: The stage cannot be run with so many.
+        """
+        if layers not in self._made:
+            try:
+                made = prepare(replace(self._request, layers=layers), self._loaded)
+                self._made[layers] = made if self._rank is None else replace(made, rank=self._rank)
+            except MsTuneError as error:
+                self._made[layers] = error
+        found = self._made[layers]
+        if isinstance(found, MsTuneError):
+            raise found
+        return found
+
+    @property
+    def full_layers(self) -> int | None:
+        """Layers that the config gives the stage; None where that cannot be told."""
+        with contextlib.suppress(MsTuneError):
+            full = self.run(None)
+            return full.layers
+        return None
+
+
+def _as_asked(sizes: _Sizes, layers: int) -> PreparedRun:
+    """The run that the user wants; of a stage with fewer layers than that, all of them.
+
+    Raises:
+        UsageError: So few layers say nothing about the stage; the hint says how many do.
+        MsTuneError: It cannot be run.
+    """
+    full = sizes.full_layers
+    if full is not None and layers > full:
+        return sizes.run(None)
+    try:
+        return sizes.run(layers)
+    except UsageError as error:
+        if full is None:
+            raise
+        whole = sizes.run(None)
+        least = next((number for number in range(layers + 1, full) if _works(sizes, number, whole)), None)
+        hint = msg("stages.layers.least", least=least) if least else msg("stages.layers.hint")
+        raise UsageError(error.message, hint) from None
+
+
+def _works(sizes: _Sizes, layers: int, full: PreparedRun) -> bool:
+    """Whether a stage can be derived from runs with so many layers and more."""
+    with contextlib.suppress(MsTuneError):
+        run = sizes.run(layers)
+        return _derived(sizes, run, full) is not None
+    return False
+
+
+def _cheapest(sizes: _Sizes) -> StagePlan:
+    """The smallest number of layers that works, unless running all of them takes no more."""
+    full = sizes.run(None)
+    if full.shrunk:
+        return StagePlan(full, (), (), None, None)
+    for layers in range(_FEWEST, min(full.layers, _MOST_TRIED)):
+        with contextlib.suppress(MsTuneError):
+            found = _derived(sizes, sizes.run(layers), full)
+            if found is not None and found.others and sum(run.layers for run in found.runs) < full.layers:
+                return found
+    return StagePlan(full, (), (), full.layers, None)
+
+
+def _derived(sizes: _Sizes, run: PreparedRun, full: PreparedRun) -> StagePlan | None:
+    """The full stage from a run and larger ones; run itself where nothing smaller tells. None if none tells."""
     found: list[PreparedRun] = []
-    for layers in range(request.layers + 1, request.layers + 1 + _MOST_SIZES):
+    for layers in range(run.layers + 1, min(run.layers + 1 + _MOST_SIZES, full.layers)):
         try:
-            found.append(sized(layers))
+            found.append(sizes.run(layers))
         except MsTuneError:  # a number that does not divide into the chunks of a stage, for example
             continue
         solved = weights(_counts(full), [_counts(one) for one in (run, *found)])
@@ -153,4 +244,5 @@ def _stage_plan(request: DryrunRequest, loaded: LoadedConfig, stage: int, rank: 
             others = tuple(one for one, factor in zip(found, solved[1:], strict=True) if factor)
             factors = (solved[0], *(factor for factor in solved[1:] if factor))
             return StagePlan(run, others, factors, full.layers, None)
-    return StagePlan(run, (), (), full.layers, msg("stages.extrapolate.no-sizes", layers=request.layers))
+    # Where only the full stage tells, it is run, and nothing is derived.
+    return StagePlan(full, (), (), full.layers, None) if full.layers <= run.layers + _MOST_SIZES else None

@@ -12,7 +12,8 @@ from ms_tune.config.follow import BASE, with_bases
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source, parse_source
 from ms_tune.dryrun import dynamic
-from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_DEVICES, DryrunRequest, PreparedRun
+from ms_tune.dryrun.devices import Devices, devices_of
+from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.errors import ConfigError
@@ -33,14 +34,14 @@ class LoadedConfig:
         source: With the user's ``--set``.
         dialect: Its dialect, one that can be run.
         name: What it is called before the user.
-        devices: NPUs in the job; None for what the config implies.
+        devices: NPUs in the job, and what says so.
     """
 
     original: SourceFile
     source: SourceFile
     dialect: Dialect
     name: str
-    devices: int | None
+    devices: Devices
 
 
 def load(request: DryrunRequest) -> LoadedConfig:
@@ -51,15 +52,13 @@ def load(request: DryrunRequest) -> LoadedConfig:
         UsageError: A setting names no place in it.
     """
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
-    devices = request.devices
-    if request.config is None and devices is None:
-        devices = DEFAULT_TEMPLATE_DEVICES
     original = _flat(load_source(path))
     dialect = recognise(original.data).dialect
     if dialect is None:
         raise ConfigError(msg("dryrun.not-a-config"), msg("dryrun.not-a-config.hint"), path=path)
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short(path)
-    return LoadedConfig(original, with_settings(original, request.settings, dialect), dialect, name, devices)
+    source = with_settings(original, request.settings, dialect)
+    return LoadedConfig(original, source, dialect, name, devices_of(source, dialect, request.devices, path))
 
 
 def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:
@@ -76,9 +75,10 @@ def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Prepa
     """
     config = loaded or load(request)
     if config.dialect is Dialect.MINDFORMERS:
-        run = mindformers.prepare(config.source, config.name, request, config.devices)
+        run = mindformers.prepare(config.source, config.name, request, config.devices.count)
     else:
-        run = dynamic.prepare(config.source, config.name, request, config.devices, config.dialect)
+        run = dynamic.prepare(config.source, config.name, request, config.devices.count, config.dialect)
+    run = replace(run, devices_source=config.devices.source)
     told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
     return replace(run, warnings=(*told, *run.warnings))
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"
-DEFAULT_TEMPLATE_DEVICES = 8
 ENGINES = ("local", "ray")  # where processes run
 STEPS = 2  # the second one starts with optimizer state in place, as every later one does
 
@@ -76,6 +75,8 @@ class DryrunRequest:
     Attributes:
         config: The user's config; None for the packaged default.
         layers: Layers in every simulated stage; None for as many as the config says.
+        fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived; a stage that
+            would not take less that way is run whole.
         stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare`).
         stages: The stages to simulate.
         ranks: The ranks to simulate instead, one process each; empty for one rank a stage.
@@ -96,6 +97,7 @@ class DryrunRequest:
 
     config: Path | None = None
     layers: int | None = None
+    fewest_layers: bool = False
     stage: int = 0
     stages: StageChoice | tuple[int, ...] = StageChoice.ALL
     ranks: tuple[int, ...] = ()
@@ -148,6 +150,17 @@ class CommandRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """Over how many ranks each of a job's dimensions is split; their product without ``expert`` is the job's devices."""
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRun:
     """A run that is ready to start.
 
@@ -172,6 +185,10 @@ class PreparedRun:
             need the same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
         theory: Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
         limited_by: What names ``max_device_memory``.
+        split: How the job's devices are split.
+        devices_source: What says how many there are.
+        micro_batches: Micro-batches of a step; None where nothing tells.
+        chunks: Virtual-pipeline parts of a stage.
     """
 
     job: Job
@@ -194,3 +211,19 @@ class PreparedRun:
     kinds: Mapping[str, int] = field(default_factory=dict)
     theory: Mapping[str, int] = field(default_factory=dict)
     limited_by: Cap = Cap.CONFIG
+    split: Split = field(default_factory=Split)
+    devices_source: Message = field(default_factory=lambda: msg("stages.devices.config"))
+    micro_batches: int | None = None
+    chunks: int = 1
+
+    @property
+    def micro_batches_in_flight(self) -> int | None:
+        """Micro-batches between their forward and their backward pass at most, by the 1F1B schedule.
+
+        None for an interleaved pipeline, whose chunks hold different numbers of them, and where nothing tells.
+        """
+        if self.stages == 1:
+            return 1
+        if self.micro_batches is None or self.chunks > 1:
+            return None
+        return min(self.stages - self.stage, self.micro_batches)

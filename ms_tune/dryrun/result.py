@@ -90,6 +90,7 @@ class Extrapolation:
         layer_bytes: What one more layer, of the kind that the runs differ by, adds to it.
         layer_activations: What of it are activations, of all micro-batches in flight; 0 for a layer that keeps only its
             input.
+        phases: The peak in each phase of the training step; empty where nothing tells the phases.
     """
 
     layers: int
@@ -99,6 +100,7 @@ class Extrapolation:
     contents: Mapping[Content, int]
     layer_bytes: int
     layer_activations: int
+    phases: Mapping[Phase, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,8 +113,8 @@ class StageResult:
         extrapolation: The full stage, if the run has fewer layers and it was asked for.
         full_layers: Layers that the config gives the stage; None if that is not known.
         verdict: Whether it fits, and on what grounds.
-        layer_activations: What recompute of one more layer would free at the peak, less the layer's input; 0 if nothing
-            tells, or if every layer is recomputed already.
+        layer_activations: Activations that one layer that is not recomputed holds at the peak, which recomputing it would
+            free but for its input; 0 if every layer is recomputed already, None if nothing tells.
     """
 
     run: PreparedRun
@@ -120,7 +122,24 @@ class StageResult:
     extrapolation: Extrapolation | None
     full_layers: int | None
     verdict: Verdict
-    layer_activations: int
+    layer_activations: int | None
+
+    @property
+    def contents(self) -> Mapping[Content, int]:
+        """What the peak that the verdict is about is made of; empty if nothing tells."""
+        return self.extrapolation.contents if self.extrapolation else self.reading.contents
+
+    @property
+    def layers(self) -> int:
+        """Layers of what the verdict is about."""
+        return self.extrapolation.layers if self.extrapolation else self.run.layers
+
+    @property
+    def phases(self) -> Mapping[Phase, int]:
+        """The peak in each phase of the training step, of what the verdict is about."""
+        if self.extrapolation is not None:
+            return self.extrapolation.phases
+        return {phase: peak.bytes for phase, peak in self.reading.phase_peaks.items() if phase is not None}
 
     @property
     def judged_bytes(self) -> int:

@@ -55,6 +55,7 @@ def dryrun(request: DryrunRequest, observer: Observer) -> DryrunResult:
     mindspore = find_mindspore()
     job = _planned(request)
     here = _look_around(mindspore, [job], observer)
+    _announce(job, observer)
     folder = create_run_folder(request.run_folder, job.loaded.name)
     job.folder = folder
     _simulate([job], folder, here, observer, keep_going=False)
@@ -142,6 +143,20 @@ class _Job:
         return [_task(run, self.prefix + _folder_of(run, self.plan), self.request) for run in runs]
 
 
+def _announce(job: _Job, observer: Observer) -> None:
+    """Tell once, before anything runs, what is run and what is derived from it."""
+    told: dict[tuple[object, ...], list[str]] = {}
+    for stage in job.plan.stages:
+        key = (tuple(run.layers for run in stage.runs), stage.full_layers, bool(stage.factors))
+        told.setdefault(key, []).append(str(stage.run.stage))
+    for (layers, full, derived), stages in told.items():
+        if full is None or not (derived or layers == (full,)):
+            continue
+        runs = ", ".join(map(str, layers)) if isinstance(layers, tuple) else ""
+        text = "stages.plan.derived" if derived else "stages.plan.whole"
+        observer.say(msg(text, stages=", ".join(dict.fromkeys(stages)), runs=runs, full=full))
+
+
 def _planned(request: DryrunRequest) -> _Job:
     loaded = load(request)
     if not request.real:
@@ -155,7 +170,7 @@ def _planned(request: DryrunRequest) -> _Job:
     # On devices every rank runs, and what is shrunk is not run twice.
     world_size = prepare(request, loaded).world_size
     real.check_devices(world_size, real.devices_here())
-    whole = replace(request, ranks=tuple(range(world_size)), extrapolate=False)
+    whole = replace(request, ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
     return _Job(whole, loaded, plan(whole, loaded))
 
 
@@ -300,7 +315,7 @@ def _stages(job: _Job) -> tuple[StageResult, ...]:
 
 
 def _stage(stage: StagePlan, job: _Job) -> tuple[StageResult, KeptRank]:
-    from ms_tune.dryrun.judge import extrapolated, judged, largest_layer  # noqa: PLC0415 - it needs numpy
+    from ms_tune.dryrun.judge import extrapolated, judged, layer_activations  # noqa: PLC0415 - it needs numpy
 
     readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]
     whole = extrapolated(stage, readings)
@@ -311,7 +326,7 @@ def _stage(stage: StagePlan, job: _Job) -> tuple[StageResult, KeptRank]:
         extrapolation=whole,
         full_layers=stage.full_layers,
         verdict=verdict,
-        layer_activations=largest_layer(readings[0].report) or (whole.layer_activations if whole else 0),
+        layer_activations=layer_activations(stage.run, readings[0], whole),
     )
     return result, kept
 

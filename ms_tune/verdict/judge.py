@@ -56,16 +56,20 @@ class Need:
 
     @classmethod
     def derived(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
-        """Of a stage that was not run: as much more than its peak as in the runs that it is derived from.
+        """Of a stage that was not run: its fragments lie between the fewest bytes and the share of the largest run.
+
+        What a pool loses grows more slowly than what it holds: with more layers its share of the peak falls.
 
         Args:
             peak: The derived peak.
             runs: Peak and footprint of each run.
         """
-        found = [max(foot, used) / used for used, foot in runs if used] or [1.0]
-        low, high = (int(peak * share) for share in (min(found), max(found)))
-        source = msg("verdict.footprint.derived", low=gib(low), high=gib(high), share=f"{max(found) - 1:.1%}")
-        return cls(peak, high, low, source)
+        lost = [(used, max(foot - used, 0)) for used, foot in runs if used] or [(1, 0)]
+        used, fragments = max(lost)
+        low = peak + min(one for _, one in lost)
+        high = max(low, peak + round(peak * fragments / used))
+        params = {"low": gib(low), "high": gib(high), "share": f"{(high - peak) / max(peak, 1):.1%}"}
+        return cls(peak, high, low, msg("verdict.footprint.derived", **params))
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,17 @@ class TestArguments:
         monkeypatch.setattr(run, "dryrun", stop)
         return ask
 
-    def test_without_any_the_packaged_model_runs_whole(self, request_of: Callable[..., DryrunRequest]) -> None:
-        assert request_of() == DryrunRequest()
+    def test_without_any_the_packaged_model_runs_with_the_fewest_layers_that_tell(
+        self, request_of: Callable[..., DryrunRequest]
+    ) -> None:
+        assert request_of() == request_of("--layers", "auto") == DryrunRequest(fewest_layers=True)
+
+    @pytest.mark.parametrize("arguments", [["--layers", "all"], ["--no-extrapolate"], ["--level", "0"], ["--real"]])
+    def test_where_the_whole_model_is_asked_for_it_runs_whole(
+        self, request_of: Callable[..., DryrunRequest], arguments: list[str]
+    ) -> None:
+        made = request_of(*arguments)
+        assert (made.layers, made.fewest_layers) == (None, False)
 
     def test_all_of_them_reach_the_run(self, request_of: Callable[..., DryrunRequest]) -> None:
         arguments = "--layers 4 --stage 3 --devices 16 --device-memory 32GB --run-dir out --timeout 60 config.yaml"
@@ -146,7 +155,7 @@ JSON_KEYS = {
     *("settings", "verdict_about", "full_layers", "skipped_stages", "imbalance"),
     *("extrapolated_peak_bytes", "extrapolated_categories_at_peak"),
     *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer", "theory"),
-    *("no_verdict_because", "limit_source", "reserve"),
+    *("no_verdict_because", "limit_source", "reserve", "assumptions", "contents"),
     *("verdict", "categories_at_peak", "largest", "changes", "not_included", "warnings", "seconds"),
 }
 
@@ -195,16 +204,24 @@ class TestText:
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child(good_child(3 * GIB, 4 * GIB))
-        code, out, err = ms_tune(capsys, "--layers", "4")
+        code, out, err = ms_tune(capsys, "--layers", "4", "--no-extrapolate")
         assert code == 0
-        assert re.search(r"^peak +3\.00 GiB$", out, re.MULTILINE)
-        assert re.search(r"^footprint +4\.00 GiB ", out, re.MULTILINE)
+        first, _, verdict = out.splitlines()[:3]
+        assert first == (
+            "yaml_templates/mindspeed_ms/llama2_7b.yaml on 8 device(s) (as the config's comment '# devices:' says): "
+            "data 8 x tensor 1 x pipeline 1 x context 1, experts over 1"
+        )
+        assert verdict.startswith("verdict: fits: ")
+        assert re.search(r"^  peak +3\.00 GiB$", out, re.MULTILINE)
+        assert re.search(r"^  footprint +4\.00 GiB ", out, re.MULTILINE)
         assert re.search(r"^verdict: fits: 52\.36 GiB to spare ", out, re.MULTILINE)
         assert re.search(r"^  - may take 56\.80 GiB: .* 910B with 64\.00 GiB", out, re.MULTILINE)
-        assert "4 layer(s), stage 0 of 1, rank 0 of 8; ms-tune's reference transformer" in out
+        assert "stage 0 as it ran, small: rank 0, 4 of 32 layers (not the whole model):" in out
+        assert "run: ms-tune's reference transformer; MindSpore 2.9.0" in out
+        assert "this is about the layers that ran, not about the whole model" in out
         assert "stand-in CANN, simulation level 1" in out
         assert "any comparison with a real NPU: none was made" in out
-        assert "next: ms-tune dryrun --layers 4 config.yaml" in out
+        assert "next: ms-tune dryrun config.yaml" in out
         assert "warning" not in err
 
     def test_what_lives_for_the_whole_run_stands_beside_theory(
@@ -261,7 +278,7 @@ class TestText:
     ) -> None:
         child(good_child())
         lines = [line for line in ms_tune(capsys)[1].splitlines() if "by theory" not in line]
-        shares = [float(share) for line in lines for share in re.findall(r"([\d.]+)%", line)]
+        shares = [float(share) for line in lines for share in re.findall(r"^  \S.* [GM]iB +([\d.]+)%", line)]
         assert len(shares) == len(Content)
         assert sum(shares) == pytest.approx(100, abs=0.3)
 
@@ -276,7 +293,7 @@ class TestText:
             ),
             (("--run-dir", "kept", "config.yaml"), GIB, "ms-tune memory kept"),
             (("config.yaml",), 62 * GIB, "ms-tune normalize-recompute config.yaml"),
-            ((), GIB, "ms-tune dryrun --layers 4 config.yaml"),
+            ((), GIB, "ms-tune dryrun config.yaml"),
         ],
     )
     def test_the_next_command_is_told(
@@ -369,7 +386,7 @@ class TestExitCodes:
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child("import time; time.sleep(0.5)\n" + good_child())
-        err = ms_tune(capsys)[2]
+        err = ms_tune(capsys, "--layers", "all")[2]
         assert len([line for line in err.splitlines() if "starting MindSpore" in line]) == 1
         assert "\r" not in err
         assert "\033" not in err

@@ -73,19 +73,16 @@ def test_stages_are_shown_with_the_worst_first(ms_tune: Callable[..., tuple[int,
     assert code == 0
     rows = table(out, "stage")
     assert [row[:3] for row in rows] == [
-        ["3", "24", "4/16"],
-        ["0", "0", "4/16"],
-        ["1", "8", "4/16"],
-        ["2", "16", "4/16"],
+        ["3", "24", "16"],
+        ["0", "0", "16"],
+        ["1", "8", "16"],
+        ["2", "16", "16"],
     ]
-    # 1 GiB, an eighth for each layer, and the last stage's head; four layers and all sixteen
-    assert [(row[6], row[8], row[9], row[10]) for row in rows] == [
-        ("2.50", "4.00", "58.00", "fits"),
-        *[("1.50", "3.00", "58.00", "fits")] * 3,
-    ]
-    assert re.search(
-        r"^whole model +4\.00 GiB +extrapolated to 16 layers from runs with 4, 5; it was not run$", out, re.MULTILINE
-    )
+    # 1 GiB, an eighth for each of sixteen layers, and the last stage's head
+    assert [(row[8], row[10]) for row in rows] == [("4.00", "fits"), *[("3.00", "fits")] * 3]
+    assert "derived from runs with 4, 5 layers; not run whole" in out
+    assert re.search(r"^stage 3 as it ran, small: rank 24, 4 of 16 layers", out, re.MULTILINE)
+    assert re.search(r"^  peak +2\.50 GiB$", out, re.MULTILINE)
     assert "imbalance: stage 0 needs 1.00 GiB (25%) less than stage 3" in out
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare
-from ms_tune.dryrun.request import DEFAULT_TEMPLATE_DEVICES, DryrunRequest, Setting
+from ms_tune.dryrun.request import DryrunRequest, Setting, Split
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.reference_model.job import ReferenceJob
@@ -33,7 +33,7 @@ def test_without_a_config_the_packaged_model_runs_data_parallel() -> None:
     run = prepare(DryrunRequest(layers=4))
     assert run.packaged
     assert run.config_name == "yaml_templates/mindspeed_ms/llama2_7b.yaml"
-    assert run.world_size == DEFAULT_TEMPLATE_DEVICES == 8
+    assert (run.world_size, run.split, run.devices_source.id) == (8, Split(data=8), "stages.devices.comment")
     assert run.layers == 4
     assert isinstance(run.job, ReferenceJob)
     assert run.job.data_parallel == 8

@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.job import MindFormersJob
-from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
+from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun, Split
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import (
+    MODEL,
     batch_size,
     columns,
     inline_model_folder,
@@ -60,6 +61,10 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
     warnings += _check_plan(plan, source, shrunk=request.layers is not None)
     model = cut(config, plan, CutRequest(key, request.stage, stages, request.layers))
     limit, limited_by = _memory_limit(config, source)
+    split = _split(config, stages, world_size)
+    warnings += _alone(config, split)
+    interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
+    chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     job = _job(config)
     put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
@@ -84,6 +89,9 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         warnings=warnings,
         kinds=model.kinds,
         theory=mindformers_theory(model.config, stage_in(model.config, request.stage)),
+        split=split,
+        micro_batches=config.count("parallel_config.micro_batch_num", 1),
+        chunks=chunks,
     )
 
 
@@ -136,6 +144,22 @@ def _sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
     if devices is not None and devices != world_size:
         raise UsageError(msg("dryrun.devices-fixed", devices=devices, size=world_size))
     return stages, world_size
+
+
+def _split(config: ConfigCopy, stages: int, world_size: int) -> Split:
+    """How the ranks are split; where operators are not, all of them are data parallel."""
+    if world_size == 1 or not splits_operators(config):
+        return Split(data=world_size)
+    names = ("data_parallel", "model_parallel", "context_parallel", "expert_parallel")
+    data, tensor, context, expert = (config.count(f"parallel_config.{name}", 1) for name in names)
+    return Split(data, tensor, stages, context, expert)
+
+
+def _alone(config: ConfigCopy, split: Split) -> tuple[Message, ...]:
+    """A word about state that is to be shared out with nobody there to share it."""
+    if split.data * split.context > 1 or not config.get("parallel.enable_parallel_optimizer", default=False):
+        return ()
+    return (msg("stages.devices.alone-static"),)
 
 
 def _memory_limit(config: ConfigCopy, source: SourceFile) -> tuple[int | None, Cap]:

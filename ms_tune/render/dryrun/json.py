@@ -9,6 +9,7 @@ from ms_tune.render.verdict import verdict_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.result import DryrunResult, Reading, StageResult
     from ms_tune.memory.contents import Content
     from ms_tune.render.console import Console
@@ -34,6 +35,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "mindformers": result.mindformers,
         "config": run.config_name,
         "dialect": run.dialect.value,
+        "assumptions": _assumptions(run, console),
         "model": console.say(run.model),
         "settings": {".".join(map(str, setting.path)): setting.raw for setting in result.settings},
         "world_size": run.world_size,
@@ -42,6 +44,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "pipeline_stages": run.stages,
         "layers": run.layers,
         **(_figures(worst, console) if worst else {**dict.fromkeys(_FIGURES), **verdict_json(result.verdict, console)}),
+        "contents": categories(worst.contents) if worst and worst.contents else None,
         "stages": [_stage(stage, console) for stage in result.stages],
         "skipped_stages": list(result.skipped),
         "imbalance": round(result.imbalance, 4) if worst else None,
@@ -74,8 +77,22 @@ def _figures(stage: StageResult, console: Console) -> dict[str, object]:
         "extrapolated_categories_at_peak": categories(whole.contents) if whole and whole.contents else None,
         "extrapolated_from_layers": list(whole.from_layers) if whole else None,
         "bytes_per_layer": whole.layer_bytes if whole else None,
-        "activation_bytes_per_layer": stage.layer_activations,
+        "activation_bytes_per_layer": stage.layer_activations or 0,
         "theory": _theory(stage),
+    }
+
+
+def _assumptions(run: PreparedRun, console: Console) -> dict[str, object]:
+    """The size of the job and how it is split."""
+    split = run.split
+    return {
+        "devices": run.world_size,
+        "devices_source": console.say(run.devices_source),
+        "data": split.data,
+        "tensor": split.tensor,
+        "pipeline": split.pipeline,
+        "context": split.context,
+        "expert": split.expert,
     }
 
 
@@ -99,6 +116,11 @@ def _stage(stage: StageResult, console: Console) -> dict[str, object]:
         "rank": run.rank,
         "layers": run.layers,
         **_figures(stage, console),
+        "kinds": dict(run.kinds),
+        "phases": {phase.value: size for phase, size in stage.phases.items()},
+        "micro_batches_in_flight": run.micro_batches_in_flight,
+        "layer_activation_bytes": stage.layer_activations,
+        "contents": categories(stage.contents) if stage.contents else None,
         "trace": str(stage.reading.trace),
         "seconds": round(stage.reading.seconds, 3),
     }

@@ -9,52 +9,58 @@ from ms_tune.render.verdict import word
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.dryrun.result import DryrunResult, StageResult
     from ms_tune.render.console import Console
 
-_SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
+_SHOWN_CONTENTS = ("weights", "optimizer_state", "gradients", "activations")
 _EVEN = 0.1  # a smaller difference between stages is not worth a remark
 
 
 def show(result: DryrunResult, console: Console) -> None:
-    """A row for each stage, and how far they are apart."""
-    derived = any(stage.extrapolation for stage in result.stages)
-    columns = ["stage", "rank", "layers", *_SHOWN_CONTENTS, "peak", "footprint"]
-    columns += ["whole", "limit", "verdict"] if derived else ["limit", "verdict"]
+    """A row for each stage with all its layers, and how far they are apart."""
+    columns = ["stage", "rank", "layers", *_SHOWN_CONTENTS, "other", "peak", "footprint", "verdict"]
     ordered = sorted(
         result.stages,
         key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank),
     )
     console.write("")
     console.write(console.text("stages.title"))
-    show_table(console, columns, [_row(stage, console, derived=derived) for stage in ordered])
-    if derived:
-        console.write(console.text("stages.whole-note"))
+    show_table(console, columns, [_row(stage, console) for stage in ordered])
+    for text in _remarks(result, console):
+        console.write(text)
+
+
+def _remarks(result: DryrunResult, console: Console) -> Iterator[str]:
+    derived = [stage for stage in result.stages if stage.extrapolation]
+    for runs in dict.fromkeys(stage.extrapolation.from_layers for stage in derived if stage.extrapolation):
+        yield console.text("stages.whole-note", runs=", ".join(map(str, runs)))
+    if any(
+        stage.extrapolation is None and stage.full_layers not in (None, stage.run.layers) for stage in result.stages
+    ):
+        yield console.text("stages.part-note")
     if result.skipped:
-        skipped = ", ".join(map(str, result.skipped))
-        console.write(console.text("stages.skipped", stages=skipped))
+        yield console.text("stages.skipped", stages=", ".join(map(str, result.skipped)))
     if result.imbalance > _EVEN:
         least = min(result.stages, key=lambda stage: stage.judged_bytes)
-        gap = size(result.worst.judged_bytes - least.judged_bytes)
-        params = {"worst": result.worst.run.stage, "least": least.run.stage, "share": f"{result.imbalance:.0%}"}
-        console.write(console.text("stages.imbalance", size=gap, **params))
+        most = max(result.stages, key=lambda stage: stage.judged_bytes)
+        gap = size(most.judged_bytes - least.judged_bytes)
+        params = {"worst": most.run.stage, "least": least.run.stage, "share": f"{result.imbalance:.0%}"}
+        yield console.text("stages.imbalance", size=gap, **params)
 
 
-def _row(stage: StageResult, console: Console, *, derived: bool) -> list[str]:
-    reading, whole = stage.reading, stage.extrapolation
-    sizes = {content.value: amount for content, amount in reading.contents.items()}
-    limit = stage.verdict.limit
+def _row(stage: StageResult, console: Console) -> list[str]:
+    sizes = {content.value: amount for content, amount in stage.contents.items()}
+    shown = [sizes.pop(name, 0) for name in _SHOWN_CONTENTS]
+    need = stage.verdict.need
     return [
         str(stage.run.stage),
         str(stage.run.rank),
         _layers(stage),
-        *(in_gib(sizes[name]) for name in _SHOWN_CONTENTS),
-        in_gib(reading.peak_bytes),
-        in_gib(reading.footprint_bytes),
-        *([in_gib(whole.peak_bytes) if whole else "–"] if derived else []),
-        in_gib(limit.bytes) if limit else "–",
+        *(in_gib(amount) if stage.contents else "–" for amount in (*shown, sum(sizes.values()))),
+        in_gib(stage.judged_bytes),
+        in_gib(need.footprint_bytes if need else stage.reading.footprint_bytes),
         word(stage.verdict, console),
     ]
 
@@ -65,10 +71,10 @@ def in_gib(amount: int) -> str:
 
 
 def _layers(stage: StageResult) -> str:
-    """The layers that ran, of those that the config gives the stage."""
-    if stage.full_layers is None or stage.full_layers == stage.run.layers:
-        return str(stage.run.layers)
-    return f"{stage.run.layers}/{stage.full_layers}"
+    """The layers that the row is about; of those that the config gives the stage, where they are fewer."""
+    if stage.full_layers is None or stage.full_layers == stage.layers:
+        return str(stage.layers)
+    return f"{stage.layers}/{stage.full_layers}"
 
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 _SHOWN_CHANGES = 12
 _SHOWN_HOLDERS = 5
+_OWN = "ms_tune/"  # in the places of what the reference transformer allocates
 
 
 def show(result: DryrunResult, console: Console) -> None:
-    """Verdict first, then what holds the memory, then what the figures are worth."""
-    _show_run(result, console)
+    """The assumptions, the verdict, the whole model; then what was run, and what the figures are worth."""
+    _show_assumptions(result, console)
+    console.write("")
     if result.stages:
-        worst = result.worst
-        _show_verdict(worst, console)
-        if len(result.stages) > 1 or worst.extrapolation:
-            dryrun_stages.show(result, console)
-        _show_theory(worst, console)
-        _show_saving(worst, console)
-        # By layer is left to `ms-tune memory`.
-        memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
+        for line in verdict_lines(result.verdict, console):
+            console.write(line)
+        dryrun_stages.show(result, console)
+        _show_saving(result.worst, console)
+        _show_run(result, console)
+        _show_traced(result.worst, console)
         console.write("")
     else:
-        console.write("")
         console.write(console.text("dryrun.show.compiled", count=len(result.runs)))
+        _show_run(result, console)
         console.write("")
     _show_changes(result, console)
     _show_worth(result, console)
@@ -46,47 +46,59 @@ def show(result: DryrunResult, console: Console) -> None:
     console.write(console.text("dryrun.show.next", command=_next_command(result)))
 
 
-def _show_run(result: DryrunResult, console: Console) -> None:
+def _show_assumptions(result: DryrunResult, console: Console) -> None:
+    """One line: model, devices, how they are split, and where their number comes from."""
     run = result.worst.run if result.stages else result.runs[0]
+    split = run.split
+    ways = {name: getattr(split, name) for name in ("data", "tensor", "pipeline", "context", "expert")}
+    source = console.say(run.devices_source)
     console.write(
-        console.text(
-            "dryrun.show.run",
-            config=run.config_name,
-            model=console.say(run.model),
-            layers=run.layers,
-            stage=run.stage,
-            stages=run.stages,
-            rank=run.rank,
-            world=run.world_size,
-        )
+        console.text("dryrun.show.assumed", config=run.config_name, devices=run.world_size, source=source, **ways)
     )
-    versions = f"MindSpore {result.mindspore}" + (f", MindFormers {result.mindformers}" if result.mindformers else "")
-    text_id = "dryrun.show.real" if result.level is None else f"dryrun.show.backend.{result.backend.value}"
-    backend = console.text(text_id, level=result.level)
-    console.write(console.text("dryrun.show.with", versions=versions, backend=backend, seconds=f"{result.seconds:.1f}"))
     if result.settings:
         console.write(console.text("dryrun.show.settings", settings=", ".join(map(str, result.settings))))
 
 
-def _show_verdict(stage: StageResult, console: Console) -> None:
+def _show_run(result: DryrunResult, console: Console) -> None:
+    """What was run to know all this: the model's code, the versions, and the layers, fewer than the model has or not."""
+    run = result.worst.run if result.stages else result.runs[0]
+    versions = f"MindSpore {result.mindspore}" + (f", MindFormers {result.mindformers}" if result.mindformers else "")
+    text_id = "dryrun.show.real" if result.level is None else f"dryrun.show.backend.{result.backend.value}"
+    backend = console.text(text_id, level=result.level)
     console.write("")
-    for line in verdict_lines(stage.verdict, console):
-        console.write(line)
-    rows = [
-        ("peak", gib(stage.reading.peak_bytes), ""),
-        ("footprint", gib(stage.reading.footprint_bytes), console.text("dryrun.show.footprint-note")),
-    ]
-    whole = stage.extrapolation
-    if whole is not None:
-        note = console.text("dryrun.show.extrapolated-note", layers=whole.layers, runs=_runs(whole.from_layers))
-        rows.append(("extrapolated", gib(whole.peak_bytes), note))
-    console.write("")
-    for name, size, note in rows:
-        console.write(f"{memory_text.pad(console.text(f'dryrun.show.{name}'), 18)}{size:>12}   {note}".rstrip())
+    console.write(
+        console.text(
+            "dryrun.show.with",
+            model=console.say(run.model),
+            versions=versions,
+            backend=backend,
+            seconds=f"{result.seconds:.1f}",
+        )
+    )
 
 
-def _runs(layers: tuple[int, ...]) -> str:
-    return ", ".join(map(str, layers))
+def _show_traced(stage: StageResult, console: Console) -> None:
+    """The trace of the worst stage; where it is of fewer layers than the stage has, that is said first."""
+    small = stage.extrapolation is not None or stage.full_layers not in (None, stage.run.layers)
+    params = {"stage": stage.run.stage, "rank": stage.run.rank, "layers": stage.run.layers}
+    text_id = "dryrun.show.traced-small" if small else "dryrun.show.traced"
+    console.write(console.text(text_id, full=stage.full_layers or "?", **params))
+    for name, size, note in (
+        ("peak", stage.reading.peak_bytes, ""),
+        ("footprint", stage.reading.footprint_bytes, console.text("dryrun.show.footprint-note")),
+    ):
+        label = memory_text.pad(console.text(f"dryrun.show.{name}"), 16)
+        console.write(f"  {label}{gib(size):>12}   {note}".rstrip())
+    _show_theory(stage, console)
+    # By layer is left to `ms-tune memory`; places in ms-tune's own files tell the user nothing.
+    holders = tuple(replace(one, where=_own(one.where, console)) for one in stage.reading.report.peak.holders)
+    parts = replace(stage.reading.report.peak, layers=(), holders=holders)
+    memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
+
+
+def _own(where: str, console: Console) -> str:
+    """A place in the user's terms."""
+    return console.text("dryrun.show.own-place") if _OWN in where else where
 
 
 def _show_theory(stage: StageResult, console: Console) -> None:
@@ -142,7 +154,7 @@ def _next_command(result: DryrunResult) -> str:
     """
     run = result.runs[0]
     if run.packaged:
-        return "ms-tune dryrun --layers 4 config.yaml"
+        return "ms-tune dryrun config.yaml"
     if result.stages and result.verdict.outcome is not Fit.FITS:
         served = run.dialect is Dialect.MINDFORMERS
         return f"ms-tune {'normalize-recompute' if served else 'lint'} {run.config_name}"

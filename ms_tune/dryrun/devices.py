@@ -1,0 +1,102 @@
+"""How many devices the job has: what the command line says, the config, a launch script beside it, or the fewest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.texts import Message, msg
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ms_tune.config.source import SourceFile
+
+# A comment line of its own above the first key: what a config whose keys do not tell is trained on.
+_COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t]*$", re.MULTILINE)
+_HEAD = 4096  # characters in which it is looked for
+_MOST_SCRIPTS, _MOST_BYTES = 64, MIB
+_PER_NODE, _NODES = "per-node", "nodes"
+_VALUE = r"[ \t]*[= \t][ \t]*[\"']?(?P<value>\d{1,7})\b"
+# What msrun, torchrun and MindFormers' scripts/msrun_launcher.sh are told the size of a job by; literals only.
+_SIZES = (
+    ("whole", re.compile(rf"(?:--worker_num|\bWORLD_SIZE|\bRANK_SIZE|\bWORKER_NUM){_VALUE}")),
+    ("whole", re.compile(r"msrun_launcher\.sh[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+(?P<value>\d{1,7})\b")),
+    (_PER_NODE, re.compile(rf"(?:--nproc_per_node|\bNPUS_PER_NODE|\bGPUS_PER_NODE|\bNPROC_PER_NODE){_VALUE}")),
+    (_NODES, re.compile(rf"(?:--nnodes|\bNNODES){_VALUE}")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The devices of a job.
+
+    Attributes:
+        count: How many; None for as many as the config's keys tell or its split needs.
+        source: What says so.
+    """
+
+    count: int | None
+    source: Message
+
+
+def devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Path) -> Devices:
+    """The devices of a config's job; for the packaged model and one that is named the same rule.
+
+    Args:
+        source: The config.
+        dialect: Its dialect.
+        asked: What the command line says.
+        path: The config's file.
+    """
+    if asked is not None:
+        return Devices(asked, msg("stages.devices.option"))
+    if dialect is Dialect.MINDFORMERS or _shards(source.data):
+        return Devices(None, msg("stages.devices.config"))
+    comment = _COMMENT.search(source.text[:_HEAD])
+    if comment and int(comment[1]):
+        return Devices(int(comment[1]), msg("stages.devices.comment"))
+    for script in _scripts(path):
+        count = _size_in(script, path.name)
+        if count:
+            return Devices(count, msg("stages.devices.script", file=script.name))
+    return Devices(None, msg("stages.devices.fewest"))
+
+
+def _shards(data: Mapping[object, object]) -> bool:
+    """Whether a dynamic-graph config of MindFormers names its data-parallel ranks."""
+    section = data.get("parallelism")
+    shards = section.get("data_parallel_shard") if isinstance(section, dict) else None
+    return type(shards) is int and shards > 0
+
+
+def _scripts(path: Path) -> list[Path]:
+    try:
+        found = sorted(path.absolute().parent.glob("*.sh"))[:_MOST_SCRIPTS]
+        return [one for one in found if one.is_file() and one.stat().st_size <= _MOST_BYTES]
+    except OSError:
+        return []
+
+
+def _size_in(script: Path, config: str) -> int | None:
+    """The devices that a script starts a config on; None if it does not name the config, or no number."""
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    text = "\n".join(lines)
+    if config not in text:
+        return None
+    found: dict[str, int] = {}
+    for name, pattern in _SIZES:
+        match = pattern.search(text)
+        if match and name not in found:
+            found[name] = int(match["value"])
+    if "whole" in found:
+        return found["whole"]
+    return found[_PER_NODE] * found.get(_NODES, 1) if _PER_NODE in found else None
