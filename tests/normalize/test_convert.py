@@ -190,6 +190,7 @@ def act(layer: LayerPlan, *, merged: bool) -> tuple[object, ...]:
     return (*cell, layer.recompute is Effect.FULL, bool(layer.select_patterns))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", DIALECTS)
 @pytest.mark.parametrize("start", DIALECTS)
 def test_every_layer_does_in_the_target_what_it_did(start: str, to: str) -> None:
@@ -223,6 +224,7 @@ def test_every_layer_does_in_the_target_what_it_did(start: str, to: str) -> None
     assert kept > 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "to"), [DIALECTS[:2], DIALECTS[1::-1]])
 def test_there_and_back_names_the_same_operators(start: str, to: str) -> None:
     same = 0

@@ -43,6 +43,7 @@ def wild(random: Random, dialect: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", DIALECTS)
 @pytest.mark.parametrize("start", DIALECTS)
 def test_any_plan_is_kept_or_said_to_be_lost(start: str, to: str) -> None:

@@ -123,6 +123,7 @@ def test_random_configs_of_mindspeed() -> None:
     assert count > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.0", "2.1"])
 def test_random_configs_of_the_dynamic_graph(version: str) -> None:
     count = 0
