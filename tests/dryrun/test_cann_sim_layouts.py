@@ -337,6 +337,7 @@ def _outcome(program: Path, text: str, folder: Path) -> subprocess.CompletedProc
     return _run(str(executable))
 
 
+@pytest.mark.slow
 @needs_c_compiler
 def test_cpp_takes_the_stand_ins_for_the_real_classes(program: Path, text: str, tmp_path: Path) -> None:
     done = _outcome(program, text, tmp_path)
@@ -353,6 +354,7 @@ def test_cpp_takes_stand_ins_compiled_by_zig(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @needs_c_compiler
 @pytest.mark.parametrize(
     ("right", "wrong"),

@@ -51,6 +51,7 @@ def compare(plan: NormalizedPlan, other: NormalizedPlan, *, merged: bool) -> Non
         assert essence(other) == essence(plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", DIALECTS)
 @pytest.mark.parametrize("start", DIALECTS)
 def test_there_and_back(start: str, to: str) -> None:

@@ -204,7 +204,7 @@ def test_the_fault_of_a_stage_for_the_embedding() -> None:
     settings = "standalone_embedding_stage: True, recompute_config: {recompute: [1, 1, 1]}"
     plan = parallel(settings, layers=9, stages=4)
     assert failure(plan).endswith("full_recompute_layers 1 > num_layers 0.")
-    assert "fault of the framework" in render(plan.problems[0].message, Language.EN)
+    assert "fault of the framework, seen at chunk 0:" in render(plan.problems[0].message, Language.EN)
     plan = parallel(settings.replace("1, 1]", "1, 0]"), layers=9, stages=4)
     assert plan.placement == ((0, 3, 3, 3),)
     assert effects(plan) == "f--f-----"

@@ -49,6 +49,7 @@ def test_known_peaks(run: str, peak_bytes: int, tick: int) -> None:
     assert told(trace_of(run).blocks)[:2] == (peak_bytes, tick)
 
 
+@pytest.mark.slow
 def test_a_run_of_mindformers() -> None:
     peak, _, footprint, mismatches = told(trace_of("mindformers_qwen3_8b_dp2tp4pp4/rank_24").blocks)
     assert (peak // MIB, footprint // MIB, mismatches) == (16371, 17398, 0)

@@ -78,10 +78,12 @@ def test_each_refusal_says_why(tmp_path: Path) -> None:
         ROW.rstrip(","): "fields",
         ROW + "x": "fields",
         "7,PyNative,": "fields",
+        ROW.replace("Dense,", "", 1): "fields",
         "7" * 19 + ROW[1:]: "number",
         "\u0667" + ROW[1:]: "number",
         ROW[1:]: "number",
         "9,a,b,c,d,e,f,g,h,": "commas",
+        "9,D/a,b,a,b,graph,a.cc,,": "commas",  # the last is no line number, but what is left of the stack
         # One comma cannot be shared by the task's name and the node's, and two that differ are no operator's.
         "8,3_Default/a,b/MatMul-op0,Default/MatMul-op0,graph,a.cc,12,File:/x;Line:1;Function:f|,": "commas",
         "8,3_Default/a,b/MatMul-op0,Default/a,c/MatMul-op0,graph,a.cc,12,File:/x;Line:1;Function:f|,": "commas",
@@ -89,6 +91,11 @@ def test_each_refusal_says_why(tmp_path: Path) -> None:
     tasks = read(tmp_path, "\n".join([HEADER, *bad, ROW, ROW[:-4]]))
     assert refusals(tasks) == [*enumerate(bad.values(), 2), (len(bad) + 3, "cut")]
     assert tasks.line.tolist() == [len(bad) + 2]
+
+
+def test_of_a_long_stamp_the_start_is_shown(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, f"{HEADER}\n{'123456789' * 5}{ROW[1:]}\n").dropped
+    assert row.reason.params == {"value": "1234567891234567891234567891234567891234", "column": "time_stamp"}
 
 
 @pytest.mark.parametrize("ending", ["", '"\n'])
@@ -100,6 +107,11 @@ def test_stamps_of_18_digits_and_rows_without_a_line(tmp_path: Path, ending: str
     assert tasks.line.tolist() == [3, 4, 2]
     assert [tasks.node.at(row) for row in range(3)] == ["Dense"] * 3
     assert tasks.dropped_count == bool(ending)
+
+
+def test_commas_in_names_and_no_line(tmp_path: Path) -> None:
+    row = "8,3_Default/a,b/MatMul-op0,Default/a,b/MatMul-op0,kernel_graph0,a.cc,,File:/x;Line:1;Function:f|,"
+    assert read(tmp_path, f"{HEADER}\n{row}\n").node.at(0) == "Default/a,b/MatMul-op0"
 
 
 def test_of_very_many_refusals_some_are_kept_and_all_are_counted(tmp_path: Path) -> None:

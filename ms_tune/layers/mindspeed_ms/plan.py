@@ -273,7 +273,7 @@ def _remark(
 ) -> Message | None:
     """Which ranks it is that stop, if others go on; and the fault of the framework's own that may be behind it."""
     if len(failures) == cells:
-        return failures[0][2].why
+        return None
     step, first, _ = failures[0]
     if inputs.standalone and step == "value" and all(stage == 0 for _, (_, stage), _ in failures):
         return msg("plans.why.standalone", chunk=first[0])
