@@ -83,10 +83,11 @@ def explicit(
 
         Path("explicit.yaml").write_text(api.explicit("train.yaml").text)
     """
-    from ms_tune.normalize import explicit as engine  # noqa: PLC0415 - start-up time
+    from ms_tune.config.follow import followed  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import explicit as engine  # noqa: PLC0415 - as above
     from ms_tune.normalize.source import dialect_of  # noqa: PLC0415 - as above
 
-    source = _source(config)
+    source = followed(_source(config))
     return engine.explicit(source, dialect_of(source), framework_version, layers)
 
 

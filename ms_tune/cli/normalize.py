@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.config.edits import spell_value
 from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.frameworks.dialect import Dialect
@@ -78,7 +79,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         problems = _normalize(source, arguments).problems
         for path in result.left:
             console.warn(msg("normalize.write-comment", name=".".join(map(str, path))))
-        if result.left and not result.count:
+        for place, value, file, line in result.elsewhere:
+            name = ".".join(map(str, place))
+            console.warn(msg("normalize.write-elsewhere", name=name, file=file, line=line, value=spell_value(value)))
+        if (result.left or result.elsewhere) and not result.count:
             return ExitCode.FINDINGS
         return _write(source, result.text, result.count, problems, arguments, console)
     if arguments.against:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from ms_tune.config.spans import Edit, apply_edits, same_data, spell
+from ms_tune.config.spans import COMMENT, Edit, EditRefusedError, apply_edits, pull_up, same_data, spell
 from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.config.source import KeyPath, Position, SourceFile
+    from ms_tune.config.source import KeyPath, SourceFile
 
-# Between a key and a value that starts on a later line: the colon, and lines that hold comments or nothing.
-_TO_NEXT_LINE = re.compile(
-    r"[ \t]*:(?=[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))(?P<rest>(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*)[ \t]*"
-)
 _ON_LINE = re.compile(r"[ \t]*:[ \t]+(?:&[^\s,\[\]{}]+[ \t]+)?(?P<tag>![^\s,\[\]{}]*[ \t]+)?")
-_COMMENT = re.compile(r"(?:^|\s)#")
 _QUOTE = re.compile(r"['\"]")
-_END_OF_LINE = re.compile(r"[ \t]*(?:\r\n|\r|\n|\Z)")
 
 
 def with_values(source: SourceFile, wanted: Mapping[KeyPath, object]) -> str:
@@ -54,7 +48,7 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
                 yield from _edits(source, (*path, index), item, wanted)
         return
     span = position.value
-    if span.line != span.end_line and _COMMENT.search(source.text, span.start, span.end):
+    if span.line != span.end_line and COMMENT.search(source.text, span.start, span.end):
         _refuse(source, path, "comment")
     quotes = _QUOTE.search(source.text, span.start, span.end)
     text = spell_value(new, quotes[0] if quotes else "")
@@ -64,7 +58,10 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
         start = beside.start("tag") if beside and beside["tag"] else span.start
         yield Edit(start, span.end, text)
         return
-    yield from _pull_up(source, path, position, text)
+    try:
+        yield from pull_up(source.text, position, text)
+    except EditRefusedError as error:
+        _refuse(source, path, "comment" if error.message.id == "edits.several-lines" else "shared")
 
 
 def _same_form(old: list[object], new: list[object]) -> bool:
@@ -76,18 +73,6 @@ def _same_form(old: list[object], new: list[object]) -> bool:
         else isinstance(one, list) == isinstance(other, list)
         for one, other in zip(old, new, strict=True)
     )
-
-
-def _pull_up(source: SourceFile, path: KeyPath, position: Position, text: str) -> Iterator[Edit]:
-    """A value that starts below its key moves up beside it, and its own lines go."""
-    assert position.key is not None  # noqa: S101 - the caller has looked
-    span = position.value
-    between = _TO_NEXT_LINE.fullmatch(source.text, position.key.end, span.start)
-    rest = _END_OF_LINE.match(source.text, span.end)
-    if between is None or rest is None:
-        _refuse(source, path, "comment" if rest is None else "shared")
-    yield Edit(between.start("rest"), between.start("rest"), f" {text}")
-    yield Edit(between.end("rest"), rest.end(), "")
 
 
 def spell_value(value: object, quote: str = "") -> str:

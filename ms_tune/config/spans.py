@@ -29,6 +29,13 @@ _REST_OF_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _COMMA = re.compile(r"\s*,[ \t]*")
 _COMMA_BEFORE = re.compile(r"\s*,\s*\Z")
 _LINE_BREAK = re.compile("\r\n|\r|\n")
+# Between a key and a value that starts on a later line: the colon, and lines that hold comments or nothing.
+_TO_NEXT_LINE = re.compile(
+    r"[ \t]*:(?=[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))(?P<rest>(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*)[ \t]*"
+)
+_END_OF_LINE = re.compile(r"[ \t]*(?:\r\n|\r|\n|\Z)")
+_ANCHOR = re.compile(r"(?:^|[\s,\[{])&[^\s,\[\]{}]")
+COMMENT = re.compile(r"(?:^|\s)#")
 _PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./\\-]*")
 
 
@@ -269,15 +276,47 @@ def _remove_from_flow(text: str, start: int, end: int, opened: int) -> Edit:
     return Edit(before.start() if before else start, end, "")
 
 
+def is_merged(source: SourceFile, path: KeyPath) -> bool:
+    """Whether a key is its mapping's by ``<<`` alone, and stands in another one."""
+    position, parent = source.position(path), source.position(path[:-1])
+    if position is None or position.key is None or parent is None:
+        return False
+    return not parent.definition.start <= position.key.start < parent.definition.end
+
+
 def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
-    span = _place(source, path).value
+    if is_merged(source, path):
+        return _add_key(source, path, raw)  # over what is merged in
+    position = _place(source, path)
+    span = position.value
     text = source.text
     if span.start == span.end:
         blank = "" if text[span.start - 1 : span.start].isspace() else " "
         return (Edit(span.start, span.end, blank + raw),)
-    if span.line != span.end_line and text[span.start] not in "{['\"":
-        _refuse("several-lines")
+    below = position.key is not None and position.key.end_line != span.line
+    if (below or span.line != span.end_line) and text[span.start] not in "{['\"":
+        if COMMENT.search(text, span.start, span.end):
+            _refuse("several-lines")
+        if _ANCHOR.search(text, span.start, span.end):
+            _refuse("shared")
+        if position.key is not None:
+            return pull_up(text, position, raw)
     return (Edit(span.start, span.end, raw),)
+
+
+def pull_up(text: str, position: Position, raw: str) -> tuple[Edit, ...]:
+    """Have a value that starts below its key stand beside it; its own lines go.
+
+    Raises:
+        EditRefusedError: There is more than the value on those lines.
+    """
+    assert position.key is not None  # noqa: S101 - the caller has looked
+    between = _TO_NEXT_LINE.fullmatch(text, position.key.end, position.value.start)
+    rest = _END_OF_LINE.match(text, position.value.end)
+    if between is None or rest is None:
+        _refuse("several-lines" if rest is None else "shared")
+    start = between.start("rest")
+    return Edit(start, start, f" {raw}"), Edit(between.end("rest"), rest.end(), "")
 
 
 def _rename_key(source: SourceFile, path: KeyPath, name: str) -> tuple[Edit, ...]:

@@ -95,6 +95,7 @@ def open_sections(dialect: Dialect) -> frozenset[tuple[str, ...]]:
     return frozenset(map(tuple, load(f"keys_{dialect.value}").get("open", ())))
 
 
+@cache
 def by_section(dialect: Dialect, version: str | None = None) -> Mapping[tuple[str, ...], Mapping[str, Key]]:
     """The keys of each section (``()`` is the top level) that a framework version knows; of all versions for None."""
     sections: dict[tuple[str, ...], dict[str, Key]] = {}

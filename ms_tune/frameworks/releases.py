@@ -43,6 +43,17 @@ def served(dialect: Dialect) -> tuple[str, ...]:
     return tuple(load("releases")[dialect.value]["served"])
 
 
+@cache
+def own_keys(dialect: Dialect, kind: str) -> tuple[tuple[str, ...], ...]:
+    """Key paths that tell a dialect: ``alone``, those that no other one has, or ``also``, those that speak for it.
+
+    MindFormers, static graph: ``tools/register/template.py`` (1.7 to 2.1); dynamic graph: ``pynative/config/config.py`` (2.0,
+    2.1); MindSpeed-Core-MS r0.1.0: the ``config_name`` of the classes in ``core/config.py``, and the form of its command line,
+    which ``init_configs_from_yaml`` does not read (``model_parallel``, ``language_model``).
+    """
+    return tuple(tuple(path.split(".")) for path in load("releases")[dialect.value][kind])
+
+
 def default_release(dialect: Dialect) -> str:
     """The release that a dialect's configs are read for if nobody says another, and none that is served is installed."""
     return str(load("releases")[dialect.value]["default"])

@@ -11,6 +11,8 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.config.follow import BASE, with_bases
+from ms_tune.config.source import parse_source
+from ms_tune.config.spans import ChangeKind
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Function, built_in
@@ -18,15 +20,17 @@ from ms_tune.lint.conditions import applies, violations
 from ms_tune.lint.context import Asked, Context
 from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording, dotted, last_key
 from ms_tune.lint.fix import propose, proved
-from ms_tune.texts import Language, lookup
+from ms_tune.texts import Language, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ms_tune.config.source import SourceFile, Span
     from ms_tune.frameworks.dialect import Dialect
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.context import Violation
+    from ms_tune.lint.finding import Fix
+    from ms_tune.texts import Message
 
     CheckFunction = Callable[[Context], Iterable[Violation]]
     from collections.abc import Iterable
@@ -109,6 +113,28 @@ def _refused(module: str, source: SourceFile, dialect: Dialect, version: str) ->
     return bool(lint(source, dialect, others, version))
 
 
+def _fix(
+    check: Check, source: SourceFile, violation: Violation, params: Mapping[str, str]
+) -> tuple[Fix | None, Message | None]:
+    """The fix of a finding; in a config that builds on others only what it says itself can be fixed.
+
+    What is taken out of it must stand in none of the others, or it would show again.
+    """
+    if not source.others:
+        return propose(check, source, violation, params)
+    fix, unfixable = None, None
+    if source.saying(violation.path) is source:
+        fix, unfixable = propose(check, parse_source(source.text, source.path), violation, params)
+    gone = (ChangeKind.REMOVE_KEY, ChangeKind.RENAME_KEY)
+    paths = [one.path for one in fix.changes if one.kind in gone] if fix else [violation.path] * (not unfixable)
+    for path in paths:
+        for other in source.others:
+            position = other.position(path)
+            if position is not None:
+                return None, msg("edits.other-file", file=other.path, line=position.value.line)
+    return fix, unfixable
+
+
 def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
     file = source.saying(violation.path)
     position = file.nearest(violation.path)
@@ -139,8 +165,7 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
         Related(place, Wording(check.messages[text] if text in check.messages else lookup(f"lint.{text}"), params))
         for place, text in (*places, *violation.related_spans)
     ]
-    # What a change of one file comes to depends on the others, so none is proposed.
-    fix, unfixable = (None, None) if source.others else propose(check, source, violation, params)
+    fix, unfixable = _fix(check, source, violation, params)
     finding = Finding(
         id=check.id,
         name=check.name,

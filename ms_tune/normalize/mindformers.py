@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.config.follow import model_folder
 from ms_tune.config.source import MISSING
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import key_at
 from ms_tune.frameworks.models import UNKNOWN, Origin, model_of, names_of
@@ -92,8 +92,6 @@ def read_recompute(
         UnsupportedError: The config needs something that is not served, or the version is not.
     """
     release = default_version() if version is None else release_for(Dialect.MINDFORMERS, version).version
-    if "base_config" in source.data:
-        raise UnsupportedError(msg("normalize.base-config"), msg("normalize.base-config.hint"))
     reader = _Reader(source)
     legacy = reader.flag(("use_legacy",))
     facts = model_of(source, Dialect.MINDFORMERS, release, source.beside)

@@ -77,8 +77,6 @@ def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = Non
         plan: Its plan.
         layers: The number of layers, for a config that does not tell it.
     """
-    if source.read_from:
-        return ()  # a change of this file would not reach what stands in another one
     from ms_tune.normalize.remedies import find_remedy  # noqa: PLC0415 - start-up time
 
     return find_remedy(source, plan, partial(_plan, version=plan.framework_version, layers=layers), layers)

@@ -69,7 +69,13 @@ def changed(text: str, change: Change) -> str:
         ("a: &x {k: 1}\nb:\n  <<: *x\n  l: 2\n", Change(REMOVE, ("b", "k")), "edits.shared"),
         ("a: &x {k: 1}\nb: *x\n", Change(SET, ("b", "k"), 2), "edits.shared"),
         ("a: &x {k: 1}\nb: *x\n", Change(SET, ("a", "k"), 2), "unproven"),
-        ("a: &x {k: 1}\nb:\n  <<: *x\n", Change(SET, ("b", "k"), 2), "edits.shared"),
+        ("a: &x {k: 1}\nb:\n  <<: *x\n", Change(SET, ("b", "k"), 2), "edits.no-such-place"),
+        (
+            "a: &x {k: 1}\nb:\n  <<: *x\n  l: 3\n",
+            Change(SET, ("b", "k"), 2),
+            "a: &x {k: 1}\nb:\n  <<: *x\n  l: 3\n  k: 2\n",
+        ),
+        ("a:\n- - 1\n  - 2\n- 3\n", Change(SET, ("a", 0), [4]), "a:\n- [4]\n- 3\n"),
         ("a: 1\na: 2\nb: 3\n", Change(REMOVE, ("a",)), "unproven"),
         # Values: the anchor, the quotes and the spelling of truth stay.
         ("a: &x 1 # c\n", Change(SET, ("a",), 2), "a: &x 2 # c\n"),
@@ -83,7 +89,9 @@ def changed(text: str, change: Change) -> str:
         ("a:\nb: 1\n", Change(SET, ("a",), [1, 2]), "a: [1, 2]\nb: 1\n"),
         ("a: # c\nb: 1\n", Change(SET, ("a",), None, "5"), "a: 5 # c\nb: 1\n"),
         ("a: [1,\n  2]\n", Change(SET, ("a",), 3), "a: 3\n"),
-        ("a:\n- 1\n- 2\n", Change(SET, ("a",), 3), "edits.several-lines"),
+        ("a:\n- 1\n- 2\nb: 1\n", Change(SET, ("a",), [3]), "a: [3]\nb: 1\n"),
+        ("a:\n  # c\n  - 1\n", Change(SET, ("a",), [3]), "a: [3]\n  # c\n"),
+        ("a:\n- 1 # c\n- 2\n", Change(SET, ("a",), [3]), "edits.several-lines"),
         ("a: [1, [2, 3]]\n", Change(SET, ("a", 1, 0), 0), "a: [1, [0, 3]]\n"),
         ("a: 1\n", Change(SET, ("b",), 3), "edits.no-such-place"),
         # Keys.

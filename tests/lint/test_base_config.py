@@ -28,7 +28,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_a_base_counts_and_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """What stands in the config is pointed at as ever; nothing is fixed, because another file has a part in it."""
+    """What stands in the config is pointed at and fixed as ever; the other file, on which more may build, stays as it is."""
     (tmp_path / "base.yaml").write_text(STAGES)
     (tmp_path / "some.yaml").write_text(f"base_config: base.yaml\n{SPLIT}")
     (tmp_path / "alone.yaml").write_text(STAGES + SPLIT)
@@ -42,10 +42,11 @@ def test_a_base_counts_and_is_told(capsys: pytest.CaptureFixture[str], tmp_path:
     assert both[0] == both[1]
     assert {"MST301", "MST302"} <= {identity for identity, _ in both[0]}
     assert {one["line"] for one in found["some.yaml"]["findings"] if one["id"] == "MST301"} == {2}
-    before = (tmp_path / "some.yaml").read_text()
-    _, _, err = run(capsys, "--fix=unsafe", "some.yaml")
+    code, _, err = run(capsys, "--fix=unsafe", "some.yaml")
     assert "some.yaml: settings of base.yaml count, too" in err
-    assert ((tmp_path / "some.yaml").read_text(), (tmp_path / "base.yaml").read_text()) == (before, STAGES)
+    assert (tmp_path / "base.yaml").read_text() == STAGES
+    fixed = run(capsys, "--json", "some.yaml")[1]
+    assert {"MST301", "MST302"}.isdisjoint(one["id"] for one in json.loads(fixed)["findings"])
 
 
 def test_a_value_in_the_base_is_told_with_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -55,6 +56,10 @@ def test_a_value_in_the_base_is_told_with_its_file(capsys: pytest.CaptureFixture
     assert code == 1
     assert "some.yaml:1:14" in out
     assert "model.model_config.offset stands in base.yaml, line 1" in out
+    assert "base.yaml:1 says it, on which other configs may build: change it there" in out
+    before = (tmp_path / "some.yaml").read_text(), (tmp_path / "base.yaml").read_text()
+    run(capsys, "--fix=unsafe", "some.yaml")
+    assert ((tmp_path / "some.yaml").read_text(), (tmp_path / "base.yaml").read_text()) == before
     (tmp_path / "only.yaml").write_text("base_config: [base.yaml, some.yaml]\n")
     assert run(capsys, "only.yaml")[0] == 1
     (tmp_path / "some.yaml").write_text(f"base_config: base.yaml  # ms-tune: ignore[MST302, MST301]\n{STAGES}")

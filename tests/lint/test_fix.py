@@ -233,7 +233,6 @@ def test_a_key_that_holds_an_anchor_is_not_taken_for_a_misspelt_one(line: str, *
         ("context: {save_graphs: &on True}\nx-other: *on\n", 1),
         # It is used here and stands elsewhere.
         ("x-shared: &shared\n  save_graphs: True\ncontext: *shared\n", 2),
-        ("x-shared: &shared\n  save_graphs: True\ncontext:\n  <<: *shared\n  mode: 0\n", 4),
     ],
 )
 def test_a_finding_in_a_shared_section_is_not_mended_and_that_is_said(text: str, line: int) -> None:
@@ -244,6 +243,11 @@ def test_a_finding_in_a_shared_section_is_not_mended_and_that_is_said(text: str,
     assert finding.unfixable is not None
     assert finding.unfixable.id in ("edits.shared", "edits.unproven")
     assert mended(text) == Fixed(text, 0)
+
+
+def test_what_is_merged_in_is_overruled() -> None:
+    text = "x-shared: &shared\n  save_graphs: True\ncontext:\n  <<: *shared\n  mode: 0\n"
+    assert mended(text) == Fixed(text + "  save_graphs: False\n", 1)
 
 
 def test_an_alias_that_nothing_else_looks_into_is_replaced() -> None:

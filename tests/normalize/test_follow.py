@@ -73,6 +73,32 @@ def test_a_base_is_followed_relative_to_the_config(tmp_path: Path, capsys: pytes
     assert "common.yaml count, too" in capsys.readouterr().err
 
 
+def test_explicit_lists_go_into_the_config_and_those_of_a_base_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = write(tmp_path / "base.yaml", BASE.replace("[1, 0]}", "[1, 0], select_recompute: True}"))
+    config = write(tmp_path / "a.yaml", "base_config: base.yaml\nrecompute_config:\n  recompute: True  # all\n")
+    before = base.read_text()
+    plan = normalize_source(load_source(config), "1.9").layers
+    assert main(["normalize-recompute", "--lang", "en", "--diff", str(config)]) == 1
+    assert "+  recompute: [2, 2]  # all" in capsys.readouterr().out
+    assert main(["normalize-recompute", "--lang", "en", "--write", str(config)]) in (0, 1)
+    told = capsys.readouterr().err
+    assert f"recompute_config.select_recompute is not written: it stands in {base}:4" in told
+    assert "its explicit form is " in told
+    assert config.read_text() == "base_config: base.yaml\nrecompute_config:\n  recompute: [2, 2]  # all\n"
+    assert base.read_text() == before
+    assert normalize_source(load_source(config), "1.9").layers == plan
+    assert main(["normalize-recompute", "--write", str(config)]) == 1  # what is left stands in the base
+
+
+def test_the_remedy_of_a_config_with_a_base(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", BASE)
+    config = write(tmp_path / "a.yaml", "base_config: base.yaml\nrecompute_config: {recompute: [3, 3]}\n")
+    plan = normalize_source(load_source(config), "1.9")
+    assert plan.failure is None or plan.problems[0].hint is not None
+
+
 def test_an_error_in_the_base_points_to_the_base(tmp_path: Path) -> None:
     base = write(tmp_path / "base.yaml", BASE.replace("pipeline_stage: 2", "pipeline_stage: x"))
     config = write(tmp_path / "a.yaml", "base_config: [base.yaml]\n")

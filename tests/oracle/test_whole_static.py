@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.layers.result import Effect
 from ms_tune.normalize.mindformers import normalize_source
+from ms_tune.normalize.source import remedy_of
 from tests.oracle.framework import Framework, why_missing
 from tests.oracle.lint_cases import text_of
 from tests.oracle.whole_cases import SEED, static_config
@@ -105,6 +106,36 @@ def compare(framework: Framework, text: str) -> str:
     log, told = "\n".join(answer["log"]), "\n".join(plan.log)
     assert told == log, f"log:\n{log}\nms-tune:\n{told}\n{text}"
     return "fine"
+
+
+def remedied(framework: Framework, text: str) -> str:
+    """Where MindFormers stops at the layers, and there are values with which it goes on: it must go on with them."""
+    source = parse_source(text, Path("a.yaml"))
+    plan = plan_of(text, framework.version)
+    if isinstance(plan, ConfigError) or plan.failure is None or framework.ask(text).get("step") != "layers":
+        return "other"
+    changes = remedy_of(source, plan)
+    if not changes:
+        return "no remedy"
+    data: Any = source.data
+    for change in changes:
+        data = change.applied(data)
+    new = text_of(data)
+    answer, again = framework.ask(new), plan_of(new, framework.version)
+    assert not isinstance(again, ConfigError)
+    stops = any(problem.id == "pattern-any" for problem in again.problems)  # that nothing can be done about
+    assert stops or answer.get("step", "wrap") == "wrap", f"MindFormers: {answer['text']}, remedy: {changes}\n{text}"
+    return "remedied"
+
+
+def test_remedies_pass(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: Counter[str] = Counter()
+    for number in range(CASES):
+        random = Random(f"remedies/{SEED}/{number}")  # noqa: S311 - reproducible cases
+        seen[remedied(framework, text_of(static_config(random, framework.version)))] += 1
+    with capsys.disabled():
+        print(f"\nremedies {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
+    assert seen["remedied"] > 4 * seen["no remedy"]
 
 
 def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:

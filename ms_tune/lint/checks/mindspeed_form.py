@@ -19,33 +19,13 @@ if TYPE_CHECKING:
 
 _FORM = ("model_parallel", "language_model")
 _SHOWN = 24  # keys that are told one by one
-# What has another name in r0.1.0; the names of the messages.
-_RENAMED = {
-    "micro_batch_size": "batch-size",
-    "global_batch_size": "global-batch",
-    "train_iters": "iterations",
-    "lr": "learning-rate",
-    "num_moe_experts": "experts",
-    "activation_func": "activation",
-    "recompute_config": "recompute",
-    "num_layers_per_virtual_pipeline_stage": "chunks",
-}
-# Where a key of the same name stands, in the order in which the sections are asked.
-_HOMES = {
-    "parallel_config": "to-parallel",
-    "model_config": "to-model",
-    "training_config": "to-training",
-    "optimizer_config": "to-optimizer",
-    "dataset_config": "to-dataset",
-    "moe_config": "to-moe",
-}
 
 
 def arguments(context: Context) -> Iterator[Violation]:
     """Sections of the other form, with the place of each key in the sections of r0.1.0."""
     data = context.source.data
     found = [name for name in _FORM if isinstance(data.get(name), dict)]
-    if len(found) < len(_FORM) or any(name in data for name in _HOMES):
+    if len(found) < len(_FORM) or any(name in data for name in _told(context, "homes")):
         return
     keys = [(*section, key) for section in ((), *((name,) for name in found)) for key in _keys(context, section)]
     moved = [(path, text) for path in keys if (text := _text(context, path))]
@@ -60,5 +40,10 @@ def _keys(context: Context, section: KeyPath) -> list[str]:
 def _text(context: Context, path: KeyPath) -> str | None:
     """The message that says what became of a key."""
     name = str(path[-1])
-    homes = (text for section, text in _HOMES.items() if name in names(context.dialect, (section,)))
-    return _RENAMED.get(name) or next(homes, None)
+    homes = (text for home, text in _told(context, "homes").items() if name in names(context.dialect, (home,)))
+    return _told(context, "renamed").get(name) or next(homes, None)
+
+
+def _told(context: Context, option: str) -> dict[str, str]:
+    found = context.options[option]
+    return found if isinstance(found, dict) else {}

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.config.edits import loses_comments, refuse_shared, with_values
-from ms_tune.config.follow import with_model_folder
+from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, same_data
 from ms_tune.errors import ConfigError, UsageError
@@ -23,6 +23,7 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from ms_tune.config.source import KeyPath, SourceFile, Values
     from ms_tune.layers.plans import NormalizedPlan
@@ -45,11 +46,14 @@ class Explicit:
         text: The whole text.
         count: How many values were changed.
         left: The values that stay as they are, because there are comments inside them.
+        elsewhere: Explicit values of what stands in a ``base_config`` and stays as it is, since other configs may build on
+            that file: where they would have to be written, the file and its line.
     """
 
     text: str
     count: int
     left: tuple[KeyPath, ...] = ()
+    elsewhere: tuple[tuple[KeyPath, object, Path, int], ...] = ()
 
 
 def explicit(source: SourceFile, dialect: Dialect, version: str | None = None, layers: int | None = None) -> Explicit:
@@ -65,18 +69,24 @@ def explicit(source: SourceFile, dialect: Dialect, version: str | None = None, l
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The framework does not get through the config, or the result would not mean the same.
     """
-    source = with_model_folder(source)
+    source = followed(source)
     module = import_module(f"ms_tune.normalize.explicit.{_MODULES[dialect]}")
     read: Callable[[SourceFile], Reading] = partial(module.read, version=version, layers=layers)
     plan, wanted = read(source)
     if plan.failure is not None or plan.formative is None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
-    left = tuple(path for path, value in wanted.items() if loses_comments(source, path, value))
-    wanted = {path: value for path, value in wanted.items() if path not in left}
-    text = with_values(source, wanted)
-    if wanted:
-        _prove(source, text, (plan, wanted), read, left)
-    return Explicit(text, len(wanted), left)
+    elsewhere = tuple(
+        (path, value, file.path, file.nearest(path).value.line)
+        for path, value in wanted.items()
+        if (file := source.saying(path)) is not source
+    )
+    here = {path: value for path, value in wanted.items() if source.position(path) is not None}
+    left = tuple(path for path, value in here.items() if loses_comments(source, path, value))
+    here = {path: value for path, value in here.items() if path not in left}
+    text = with_values(source, here)
+    if here:
+        _prove(source, text, (plan, here), read, {*left, *(path for path, *_ in elsewhere)})
+    return Explicit(text, len(here), left, elsewhere)
 
 
 def _prove(
@@ -93,7 +103,7 @@ def _prove(
         text: Its text with the wanted values.
         reading: The plan of the config, and the values.
         read: Reads a config.
-        left: Values that are not explicit and stay.
+        left: Values that are not explicit and stay as they are.
 
     Raises:
         ConfigError: A changed value shows elsewhere, too.
@@ -101,7 +111,7 @@ def _prove(
     """
     plan, wanted = reading
     try:
-        result = replace(parse_source(text, source.path), beside=source.beside)
+        result = followed(replace(parse_source(text, source.path), beside=source.beside))
         expected: object = source.data
         for path, value in wanted.items():
             expected = Change(ChangeKind.SET_VALUE, path, value).applied(expected)

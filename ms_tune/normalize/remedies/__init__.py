@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.config.source import MISSING
-from ms_tune.config.spans import Change, ChangeKind, same_data, spell
+from ms_tune.config.spans import Change, ChangeKind, is_merged, same_data, spell
 from ms_tune.errors import MsTuneError
 from ms_tune.layers.result import FrameworkStop
 from ms_tune.texts import msg
@@ -148,6 +148,9 @@ def _least(
 
 
 def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> Iterator[Change]:
+    touched = {_own(source, path) for path in touched}
+    # A section that loses all of its keys is an empty one.
+    touched = {path[:-1] if len(path) > 1 and trial.get(path[:-1]) == {} else path for path in touched}
     tops = [path for path in touched if not any(path[:end] in touched for end in range(1, len(path)))]
     for path in sorted(tops, key=str):
         while len(path) > 1 and source.get(path[:-1], MISSING) is MISSING:
@@ -158,13 +161,23 @@ def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> It
         elif old is MISSING:
             yield Change(ChangeKind.ADD_KEY, path, new)
         else:
-            yield from _settings(path, old, new)
+            yield from _settings(source, path, old, new)
 
 
-def _settings(path: KeyPath, old: object, new: object) -> Iterator[Change]:
+def _own(source: SourceFile, path: KeyPath) -> KeyPath:
+    """A place, or the one around it that stands behind an alias or a merge: others share what is in there."""
+    for end in range(1, len(path)):
+        position = source.position(path[:end])
+        if position is not None and (position.value != position.definition or is_merged(source, path[:end])):
+            return path[:end]
+    return path
+
+
+def _settings(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[Change]:
     """Where a list keeps its length, only the items that differ."""
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) > 0:
+    alone = _own(source, (*path, 0)) == (*path, 0)
+    if alone and isinstance(old, list) and isinstance(new, list) and len(old) == len(new) > 0:
         for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from _settings((*path, index), one, other)
+            yield from _settings(source, (*path, index), one, other)
     elif not same_data(old, new):
         yield Change(ChangeKind.SET_VALUE, path, new)

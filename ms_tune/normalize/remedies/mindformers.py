@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MISSING
-from ms_tune.frameworks.models import names_of
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import model_of, names_of
 from ms_tune.layers.arrays import leaves, to_int32
 from ms_tune.layers.mindformers.inputs import KEYS
 from ms_tune.layers.mindformers.placement import place
@@ -48,18 +49,22 @@ def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Ite
         yield from _values(source, inputs)
 
 
-def _named(source: SourceFile, name: str) -> KeyPath:
-    """The name that the config uses for a setting of the model, or else this one."""
+def _named(source: SourceFile, inputs: RecomputeInputs, name: str) -> KeyPath:
+    """The place of a setting of the model: under the name that the config uses, or else that of the model's own class."""
+    facts = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside).facts
+    names = facts.names(facts.canonical(name))
+    own = name if name in names else names[0]
     section = source.get(_MODEL)
-    found = (one for one in names_of(name) if isinstance(section, dict) and section.get(one) is not None)
-    return (*_MODEL, next(found, name))
+    found = [one for one in names_of(name) if isinstance(section, dict) and one in section]
+    found.sort(key=lambda one: source.get((*_MODEL, one)) is None)
+    return (*_MODEL, next(iter(found), names[0] if names[0] in facts.defaults else own))
 
 
 def _core(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
     yield {(*_RECOMPUTE, "recompute_slice_activation"): False}
     if not inputs.zero_bubble:
         return
-    yield {_named(source, _CHUNKS): _ZERO_BUBBLE}
+    yield {_named(source, inputs, _CHUNKS): _ZERO_BUBBLE}
     yield {(*_PARALLEL, "pipeline_stage"): max(inputs.stages, _ZERO_BUBBLE)}
     yield {(*_PARALLEL, "micro_batch_num"): _ZERO_BUBBLE * inputs.stages}
     placement = _placed(source, inputs)
@@ -97,12 +102,17 @@ def _offset(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
     more: dict[KeyPath, object] = {}
     if chunks is None or chunks < 1:
         chunks = 1
-        more = {_named(source, _CHUNKS): 1}
+        more = {_named(source, inputs, _CHUNKS): 1}
         yield more
-    cells = inputs.placed_stages * chunks
     layers = inputs.placed_layers
+    if inputs.placed_stages <= layers < inputs.placed_stages * chunks:
+        chunks = layers // inputs.placed_stages
+        more = {_named(source, inputs, _CHUNKS): chunks}
+    cells = inputs.placed_stages * chunks
     if layers < cells:
-        yield {**more, _named(source, _LAYERS): cells, (*_MODEL, "offset"): 0}
+        by_layer = isinstance(source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
+        if not by_layer:
+            yield {**more, _named(source, inputs, _LAYERS): cells, (*_MODEL, "offset"): 0}
         return
     base = layers // cells
     counts = [base] * cells
