@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import time
@@ -13,23 +14,25 @@ from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.engines.choice import engine_for, reach
 from ms_tune.dryrun.launcher import LOG, Ended
+from ms_tune.dryrun.leftovers import collect, names_in
 from ms_tune.dryrun.processes import processes_of
-from ms_tune.dryrun.reading import check_end, reading_of, see_log
+from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.result import CommandResult, RankResult
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.texts import msg
-from ms_tune.trace.folder import BLOCKS, find_trace
+from ms_tune.trace.folder import find_trace
 from ms_tune.units import GIB
 from ms_tune.verdict.kept import Kept
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.dryrun.processes import Process
     from ms_tune.dryrun.request import CommandRequest
+    from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer
     from ms_tune.texts import Message
 
@@ -67,15 +70,20 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         ends[task.folder] = ended
 
     observer.begin(tasks)
-    begin = time.monotonic()
-    engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
+    begin, before = time.monotonic(), names_in(Path.cwd())
+    try:
+        engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
+    finally:
+        collect(Path.cwd(), before, folder)
     ranks: list[RankResult] = []
     problems: list[tuple[Message, Message]] = []
     processes: list[Process] = []
     for task in tasks:
-        own = processes_of(folder / task.folder)
-        wrong = _problems(folder / task.folder, ends[task.folder], task, own)
-        ranks += _read(folder / task.folder, ends[task.folder], own, [problem for problem, _ in wrong])
+        here, ended = folder / task.folder, ends[task.folder]
+        own = processes_of(here)
+        readings = _readings(here, ended)
+        wrong = _problems(here, ended, task, own, readings)
+        ranks += _judged(readings, own, [problem for problem, _ in wrong])
         problems += wrong
         processes += own
     failed = [ended for ended in ends.values() if ended.code]
@@ -125,48 +133,63 @@ def _exit_code(ended: Ended) -> int:
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
-def _read(folder: Path, ended: Ended, processes: Sequence[Process], problems: Sequence[Message]) -> list[RankResult]:
-    """Every trace below a process's folder: the command may have started processes of its own.
-
-    Where the command went wrong, what it allocated is shown, and judged by nobody: it may have been about to allocate more.
-    """
+def _readings(folder: Path, ended: Ended) -> list[Reading]:
+    """Every trace below a process's folder: the command may have started processes of its own."""
     try:
         traces = find_trace(folder).ranks
     except MsTuneError:
         return []
     found = []
     for files in traces:
-        try:
-            reading = reading_of(folder, files, ended.seconds)
-        except MsTuneError:
-            continue
-        verdict = reading.report.verdict
-        if problems:
-            verdict = replace(verdict, outcome=None, no_verdict_because=problems[0])
-        process = next(
-            (one for one in processes if one.folder in (files.blocks.parent, files.blocks.parent.parent)), None
-        )
-        found.append(RankResult(files.rank, reading, verdict, process))
+        with contextlib.suppress(MsTuneError):  # such as a run on the CPU, which leaves no more than a header
+            found.append(reading_of(folder, files, ended.seconds))
     return found
 
 
-def _problems(folder: Path, ended: Ended, task: Task, processes: Sequence[Process]) -> list[tuple[Message, Message]]:
+def _judged(
+    readings: Sequence[Reading], processes: Sequence[Process], problems: Sequence[Message]
+) -> Iterator[RankResult]:
+    """The traces with their verdicts.
+
+    Where the command went wrong, what it allocated is shown, and judged by nobody: it may have been about to allocate
+    more. Nor is a trace whose process did not log how much it used, since nothing tells that the trace is whole.
+    """
+    for reading in readings:
+        verdict, log = reading.report.verdict, reading.report.log
+        doubts = list(problems)
+        if log is None or log.statistics is None:
+            doubts.append(msg("stages.command.no-statistics"))
+        if doubts:
+            verdict = replace(verdict, outcome=None, no_verdict_because=doubts[0])
+        places = (reading.trace.parent, reading.trace.parent.parent)
+        process = next((one for one in processes if one.folder in places), None)
+        yield RankResult(reading.report.rank, reading, verdict, process)
+
+
+def _problems(
+    folder: Path, ended: Ended, task: Task, processes: Sequence[Process], readings: Sequence[Reading]
+) -> list[tuple[Message, Message]]:
     """What is wrong with a command's processes, and where to read more; with any of it there is no verdict."""
     found = [
         (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))
         for process in processes
         if process.endless is not None
     ]
-    try:
-        check_end(folder, ended, task.timeout)
-        if not list(folder.rglob(BLOCKS)):
-            found.append((msg("stages.command.no-trace", log=folder / LOG), msg("stages.command.no-trace.hint")))
-    except MsTuneError as error:
-        found.append((error.message, error.hint or see_log(folder)))
     if not ended.code:
         found += [
             (msg("stages.command.killed", pid=one.pid, command=shlex.join(one.arguments)[:_LONGEST]), see_log(folder))
             for one in processes
             if not one.ended and one.endless is None
         ]
+    if ended.code or ended.timed_out:
+        try:
+            check_end(folder, ended, task.timeout)
+        except MsTuneError as error:
+            found.append((error.message, error.hint or see_log(folder)))
+    elif not readings and disk_is_full(folder):
+        found.append((msg("dryrun.run.disk-full", folder=folder), see_log(folder)))
+    elif not readings and processes and not found:
+        found.append((msg("stages.command.no-device"), msg("stages.command.no-device.hint", log=folder / LOG)))
+    elif not readings and not processes:
+        found.append((msg("stages.command.no-mindspore"), msg("stages.command.no-mindspore.hint", log=folder / LOG)))
     return found

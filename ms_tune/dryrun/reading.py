@@ -49,7 +49,7 @@ def check_end(folder: Path, ended: Ended, timeout: float, *, level: int = 1) -> 
     log = read_runtime_log(folder / LOG)
     if ended.code == 0 and (log.statistics is not None or not level):
         return
-    if _disk_is_full(folder, log, ended.code):
+    if disk_is_full(folder, log, ended.code):
         raise RunError(msg("dryrun.run.disk-full", folder=folder), see_log(folder))
     if ended.code == 0:
         raise RunError(msg("dryrun.run.no-statistics", reason=_last_words(folder, log)), see_log(folder))
@@ -126,7 +126,9 @@ def _find_trace(folder: Path, rank: int | None) -> Path:
     return found[0]
 
 
-def _disk_is_full(folder: Path, log: RuntimeLog, code: int) -> bool:
+def disk_is_full(folder: Path, log: RuntimeLog | None = None, code: int = 0) -> bool:
+    """Whether the process could not write all that it wanted to, by its end, its log, or what is left of the disk."""
+    log = read_runtime_log(folder / LOG) if log is None else log
     if code == -signal.SIGXFSZ or _DISK_FULL.search(log.last_error or ""):
         return True
     return shutil.disk_usage(folder).free < _LITTLE

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mindspore
@@ -40,6 +42,8 @@ class _StepReport(Callback):
 def run(job_data: Mapping[str, object]) -> None:
     """Build the model from the rewritten config and train it."""
     job = mindformers_job_from_json(job_data)
+    # MindFormers leaves a file `parallel_speed_up_*.json` in the temporary folder (core/context/build_context.py).
+    tempfile.tempdir = str(Path.cwd())
     report("build")
     # Some models build their network for inference unless they are told, and fail later on (qwen2/modeling_qwen2.py).
     os.environ["RUN_MODE"] = "train"

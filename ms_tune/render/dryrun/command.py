@@ -30,11 +30,11 @@ def show(result: CommandResult, console: Console) -> None:
     params = {"command": shlex.join(result.command), "code": result.code, "seconds": f"{result.seconds:.1f}"}
     console.write(console.text("stages.command.run", **params))
     worst = result.worst
+    console.write("")
+    for line in verdict_lines(worst.verdict if worst is not None else _no_verdict(result), console):
+        console.write(line)
+    _show_doubtful(result, console)
     if worst is not None:
-        console.write("")
-        for line in verdict_lines(worst.verdict, console):
-            console.write(line)
-        _show_doubtful(result, console)
         if len(result.ranks) > 1:
             _show_ranks(result, console)
         memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
@@ -98,7 +98,7 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
         "exit_code": result.code,
         "backend": result.backend.value,
         "simulation_level": result.level,
-        **(_figures(worst, console) if worst else _no_figures(console)),
+        **(_figures(worst, console) if worst else _no_figures(result, console)),
         "ranks": [
             {"rank": rank.rank, "pid": rank.process and rank.process.pid, **_figures(rank, console)}
             for rank in result.ranks
@@ -116,9 +116,15 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
     }
 
 
-def _no_figures(console: Console) -> dict[str, object]:
+def _no_verdict(result: CommandResult) -> Verdict:
+    """What is said about a command that left nothing to judge."""
+    reason = result.problems[0][0] if result.problems else Message("verdict.none.no-trace")
+    return Verdict(None, reason, None, None, ())
+
+
+def _no_figures(result: CommandResult, console: Console) -> dict[str, object]:
     none = dict.fromkeys(("trace", "peak_bytes", "footprint_bytes", "categories_at_peak"))
-    return none | verdict_json(Verdict(None, Message("verdict.none.no-trace"), None, None, ()), console)
+    return none | verdict_json(_no_verdict(result), console)
 
 
 def _figures(rank: RankResult, console: Console) -> dict[str, object]:

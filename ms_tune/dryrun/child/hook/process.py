@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -135,6 +136,9 @@ def _begin_process() -> None:
     os.environ.setdefault("MS_MEMORY_STATISTIC", "1")
     atexit.register(_ended)  # before MindSpore's own function is registered, and so called after it
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+    with contextlib.suppress(ValueError):  # not the main thread
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminated)
     leave: Callable[[int], NoReturn] = os._exit
 
     def exit_with_trace(status: int) -> NoReturn:
@@ -186,6 +190,17 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     _State.forked = True
+
+
+def _terminated(number: int, _frame: object) -> None:
+    """Write the trace, then end by the signal: so pools end their workers when the work is done."""
+    if _State.done:
+        return  # it is writing the trace already, and then ends: a pool's worker that was told so twice
+    signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(Exception):
+        _end_at_once()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _ended() -> None:

@@ -1,0 +1,255 @@
+"""Small programs of many kinds in simulation: what is shown is right, by arithmetic, or it is said why it may not be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.dryrun.conftest import RealRun, run_dryrun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [pytest.mark.mindspore, pytest.mark.slow]
+
+MIB = 2**20
+_BEGIN = """
+import os, subprocess, sys
+import mindspore as ms, numpy as np
+from mindspore import Tensor, amp, mint, nn, ops
+ms.set_device("Ascend")
+"""
+# One layer of 64 MiB, so that Adam's state is 128 MiB; whoever leaves the optimizer out does not get to 320 MiB.
+_LAYER = """
+net = nn.Dense(4096, 4096, has_bias=False, weight_init="zeros")
+opt = nn.Adam(net.trainable_params(), 1e-3)
+def loss(x):
+    return net(x).sum()
+grad = ms.value_and_grad(loss, None, opt.parameters)
+x = mint.zeros((128, 4096))
+for _ in range(2):
+    value, found = grad(x)
+"""
+_QUESTIONS = {
+    "all_finite": "if amp.all_finite(found): opt(found)",
+    "isfinite": "if all(bool(mint.isfinite(one).all()) for one in found): opt(found)",
+    "isnan": "if not any(ops.isnan(one).any().item() or bool(mint.isinf(one).any()) for one in found): opt(found)",
+    "inverted": "if bool(ops.logical_not(ops.isnan(value))) and mint.isfinite(value).float().item() == 1: opt(found)",
+    "counted": "if int(mint.isfinite(found[0]).astype(ms.int32).sum()) == found[0].size: opt(found)",
+    "numbers": "flags = [1 - one.isfinite().all().astype(ms.float32) for one in found]\n    if sum(flags) < 1: opt(found)",
+}
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path) -> Callable[..., RealRun]:
+    def run(code: str, *options: str, arguments: tuple[str, ...] = ()) -> RealRun:
+        folder = tmp_path_factory.mktemp("program")
+        (folder / "train.py").write_text(_BEGIN + code, encoding="utf-8")
+        return run_dryrun(folder, stray_cache, "--json", *options, "--", sys.executable, "train.py", *arguments)
+
+    return run
+
+
+def peaks(run: RealRun) -> list[float]:
+    return sorted(rank["peak_bytes"] / MIB for rank in run.json["ranks"])
+
+
+def places(run: RealRun) -> list[tuple[str, str]]:
+    """The source lines at which the program reads values, and how."""
+    lines = (run.folder.parent / "train.py").read_text("utf-8").splitlines()
+    return [(lines[read["line"] - 1].strip(), read["how"]) for read in run.json["reads"]]
+
+
+def test_every_question_whether_all_is_finite_is_answered_with_yes(simulated: Callable[..., RealRun]) -> None:
+    """One command with a process for each question; each has a trace of its own."""
+    parts = {name: _LAYER + f"    {code}\n" for name, code in _QUESTIONS.items()}
+    code = (
+        f"parts = {parts!r}\n"
+        "if len(sys.argv) > 1:\n    exec(parts[sys.argv[1]])\n"
+        "else:\n    for name in parts: subprocess.run([sys.executable, 'train.py', name], check=True)\n"
+    )
+    run = simulated(code)
+    assert run.code == 0, run.err
+    found = {process["command"][-1]: process["pid"] for process in run.json["processes"]}
+    sizes = {rank["pid"]: rank["peak_bytes"] / MIB for rank in run.json["ranks"]}
+    # weight, gradient of it twice for a moment, and the two moments
+    assert {name: sizes[found[name]] >= 320 for name in parts} == dict.fromkeys(parts, True)
+    assert run.json["verdict"] == "fits"
+    assert run.json["reads"] == []
+
+
+def test_what_follows_from_another_value_is_told(simulated: Callable[..., RealRun]) -> None:
+    code = _LAYER + "    if ops.norm(found[0]).item() > 0.5: opt(found)\n    print(float(value), value)\n"
+    run = simulated(code)
+    assert places(run) == [
+        ("if ops.norm(found[0]).item() > 0.5: opt(found)", "item()"),
+        ("print(float(value), value)", "float()"),
+        ("print(float(value), value)", "str()"),
+    ]
+
+
+def test_a_loop_that_waits_for_a_value_is_stopped_and_others_are_not(simulated: Callable[..., RealRun]) -> None:
+    code = """
+x, rounds = mint.zeros((4,)), 0
+while rounds < 1000 and not bool(x.sum() > 3):
+    rounds += 1
+for _ in range(1000):
+    x.sum().item()
+while True:
+    rounds += 1
+    if rounds > 1500: break
+    if x.sum().item() > 1: break
+print("came here")
+def wait():
+    done = mint.zeros((4,))
+    while not bool(done.sum() > 0):
+        done = done + 1
+wait()
+"""
+    run = simulated(code)
+    assert run.code == 2
+    assert "came here" in run.log
+    assert run.json["verdict"] is None
+    line = (_BEGIN + code).splitlines().index("    while not bool(done.sum() > 0):") + 1
+    assert f"train.py:{line}: this loop waits" in run.json["no_verdict_because"]
+
+
+def test_a_loop_in_a_graph_is_stopped_too(simulated: Callable[..., RealRun], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MS_TUNE_GRAPH_PATIENCE", "5")
+    code = "@ms.jit\ndef f(x, i):\n    while i < 5:\n        x, i = x + 1, i + 1\n    return x\nf(mint.zeros((4,)), Tensor(0))\n"
+    run = simulated(code)
+    assert run.code == 1
+    assert run.json["verdict"] is None
+    assert "train.py:8: this loop waits" in run.json["no_verdict_because"]
+
+
+def test_a_graph_with_a_condition_is_built_on_few_cores(simulated: Callable[..., RealRun]) -> None:
+    code = """
+ms.set_context(mode=ms.GRAPH_MODE)
+class Loss(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Dense(4096, 4096, has_bias=False, weight_init="zeros")
+    def construct(self, x):
+        return self.net(x).sum()
+net = Loss()
+step = nn.TrainOneStepWithLossScaleCell(net, nn.Adam(net.trainable_params(), 1e-3), nn.DynamicLossScaleUpdateCell(1024, 2, 100))
+step.set_train()
+for _ in range(2):
+    step(Tensor(np.zeros((128, 4096), np.float32)))
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    assert peaks(run)[0] >= 320
+
+
+def test_processes_of_every_kind_have_a_trace_each(simulated: Callable[..., RealRun]) -> None:
+    code = """
+import multiprocessing as mp
+def work(mib):
+    kept = mint.zeros((mib, 1024, 256))
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        work(int(sys.argv[1]))
+        os._exit(0)
+    for kind, mib in (("fork", 2), ("spawn", 4)):
+        one = mp.get_context(kind).Process(target=work, args=(mib,)); one.start(); one.join()
+    with mp.get_context("fork").Pool(1) as pool:
+        pool.map(work, [8])
+    subprocess.run([sys.executable, "train.py", "16"], check=True)
+    subprocess.Popen([sys.executable, "train.py", "32"], start_new_session=True)  # nobody waits for it
+    work(64)
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    assert [round(peak) for peak in peaks(run)] == [2, 4, 8, 16, 32, 64]
+    assert run.json["problems"] == []
+    assert len({rank["trace"] for rank in run.json["ranks"]}) == 6
+
+
+def test_one_that_is_killed_is_told_and_there_is_no_verdict(simulated: Callable[..., RealRun]) -> None:
+    code = """
+kept = mint.zeros((16, 1024, 256))
+if len(sys.argv) > 1:
+    os.kill(os.getpid(), 9)
+subprocess.run([sys.executable, "train.py", "dies"], check=False)
+"""
+    run = simulated(code)
+    assert run.code == 2
+    assert peaks(run) == pytest.approx([16], abs=0.1)
+    assert run.json["verdict"] is None
+    assert "was ended before its trace" in run.json["no_verdict_because"]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "reason"),
+    [
+        ("kept = mint.zeros((64, 1024, 256))\nraise RuntimeError('out of data')", 1, "RuntimeError: out of data"),
+        ("ms.set_context(device_target='CPU')\nprint(mint.zeros((4,)) + 1)", 2, "Ascend back end was not used"),
+        ("", 2, "Ascend back end was not used"),
+        ("import no_such_module", 1, "no_such_module"),
+        ("os.kill(os.getpid(), 9)", 137, "SIGKILL"),
+    ],
+    ids=["exception", "cpu", "nothing-allocated", "import", "signal"],
+)
+def test_what_goes_wrong_has_no_verdict(
+    simulated: Callable[..., RealRun], code: str, exit_code: int, reason: str
+) -> None:
+    run = simulated(code)
+    assert run.code == exit_code
+    assert run.json["verdict"] is None
+    assert reason in run.json["no_verdict_because"]
+
+
+def test_device_memory_counts_for_commands(simulated: Callable[..., RealRun]) -> None:
+    code = "kept = [mint.zeros((1024, 1024, 1024)) for _ in range(20)]"
+    assert simulated(code).json["verdict"] == "does-not-fit"
+    assert simulated(code, "--device-memory", "128GB").json["verdict"] == "fits"
+
+
+def test_a_trace_that_was_cut_off_has_no_verdict(tmp_path: Path, stray_cache: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        _BEGIN + "kept = [mint.zeros((1024,)) for _ in range(3000)]\nbig = mint.zeros((1024, 1024, 256))\n", "utf-8"
+    )
+    environment = {**os.environ, "MS_TUNE_CACHE": str(stray_cache), "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 100; {sys.executable} -m ms_tune dryrun -- {sys.executable} train.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "no verdict" in done.stdout
+
+
+def test_a_folder_whose_name_mindspore_would_cut(tmp_path: Path, stray_cache: Path) -> None:
+    folder = tmp_path / "a,b:c d"
+    folder.mkdir()
+    (folder / "train.py").write_text(_BEGIN + "kept = mint.zeros((16, 1024, 256))\n", "utf-8")
+    run = run_dryrun(folder, stray_cache, "--json", "--", sys.executable, "train.py")
+    assert run.code == 0, run.err
+    assert peaks(run) == pytest.approx([16], abs=0.1)
+    assert sorted(path.name for path in folder.iterdir()) == ["kept", "train.py"]
+
+
+def test_the_users_own_sitecustomize_is_run(tmp_path: Path, stray_cache: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys; sys.of_the_user = 1\n", "utf-8")
+    (tmp_path / "train.py").write_text("import sys; print('OWN', sys.of_the_user)\n", "utf-8")
+    script = f"PYTHONPATH=$PYTHONPATH:{own} {sys.executable} train.py"
+    run = run_dryrun(tmp_path, stray_cache, "--", "bash", "-c", script)
+    assert "OWN 1" in run.log
+
+
+def test_python_that_keeps_the_hook_out_is_told(tmp_path: Path, stray_cache: Path) -> None:
+    run: Any = run_dryrun(tmp_path, stray_cache, "--json", "--", sys.executable, "-I", "-c", "print(1)")
+    assert run.code == 2
+    assert "imported MindSpore" in run.json["no_verdict_because"]
