@@ -28,10 +28,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         group = ""
-        if item.get_closest_marker("mindspore"):
-            group = f"mindspore in {item.path.parent.name}"
-        elif "wheel" in getattr(item, "fixturenames", ()):
+        if "wheel" in getattr(item, "fixturenames", ()):
             group = "wheel"
+        elif item.get_closest_marker("mindspore"):
+            group = f"mindspore in {item.path.parent.name}"
         elif item.path.name in _READERS:
             group = "sources"
         if group and config.pluginmanager.hasplugin("xdist"):

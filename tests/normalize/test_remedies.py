@@ -79,6 +79,137 @@ def test_remedies(text: str, hint: str) -> None:
     assert render(told, Language.EN).count(";") == 0  # one change is enough for each
 
 
+ONE_STAGE = MINDSPEED.replace("size: 2", "size: 1")
+BLOCK = "num_layers: 8, recompute_granularity: full, recompute_method: block, recompute_num_layers:"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("recompute: {mode: FULL, full_recompute_layer: [1]}", "recompute.mode: full"),
+        ("recompute: {mode: ' Select ', select_module: {mlp: ['1']}}", "recompute.mode: select"),
+        ("recompute: {mode: some, select_module: {mlp: ['1']}}", "recompute.mode: select"),
+        ("recompute: {mode: some, full_recompute_layer: [1]}", "recompute.mode: full"),
+        ("recompute: {mode: some}", "recompute.mode: None"),
+        ("recompute: {mode: '', full_recompute_layer: [1]}", "recompute.mode: None"),
+        ("recompute: 3", "-recompute"),
+        ("recompute_comm: {enable: 'on', select_module: {mlp: ['1']}}", "recompute_comm.enable: True"),
+        ("swap: {enable: 'true'}", "swap.enable: True"),
+        ("swap: {enable: ' True '}", "swap.enable: True"),
+        ("swap: {enable: 1}", "swap.enable: True"),
+        ("swap: {enable: 'off'}", "swap.enable: False"),
+        ("swap: {enabled: True}", "swap: {}"),
+        ("swap: {enable: False, enabled: True}", "-swap.enabled"),
+        ("parallelism: {pipeline_parallel: '2'}", "parallelism.pipeline_parallel: 2"),
+        ("parallelism: {pipeline_parallel: 2.0}", "parallelism.pipeline_parallel: 2"),
+        ("parallelism: {pipeline_parallel: 2.5}", "parallelism.pipeline_parallel: 1"),
+        ("parallelism: {pipeline_parallel: -2.0}", "parallelism.pipeline_parallel: 1"),
+        ("parallelism: {pipeline_parallel: .inf}", "parallelism.pipeline_parallel: 1"),
+        ("parallelism: {pipeline_parallel: x}", "parallelism.pipeline_parallel: 1"),
+        ("parallelism: {pipeline_parallel: [2]}", "parallelism.pipeline_parallel: 1"),
+        ("parallelism: {pipeline_parallel: null, tensor_parallel: 1}", "-parallelism.pipeline_parallel"),
+        ("parallelism: {pipeline_parallel_schedule: 3, tensor_parallel: 1}", "-parallelism.pipeline_parallel_schedule"),
+        (
+            "parallelism: {pipeline_parallel: 2, pipeline_parallel_schedule: zb}",
+            'parallelism.pipeline_parallel_schedule: "1f1b"',
+        ),
+        (
+            "parallelism: {pipeline_parallel: 2, pipeline_parallel_schedule: interleaved_1f1b}",
+            'parallelism.pipeline_parallel_schedule: "1f1b"',
+        ),
+    ],
+)
+def test_remedies_of_the_dynamic_graph(text: str, hint: str) -> None:
+    """To the letter; a key that goes has a minus before it."""
+    assert_hint(DYNAMIC + text + "\n", hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (
+            MINDSPEED + "  virtual_pipeline_model_parallel_size: 0\n",
+            "-parallel_config.virtual_pipeline_model_parallel_size",
+        ),
+        (
+            MINDSPEED + "  virtual_pipeline_model_parallel_size: 5\n",
+            "-parallel_config.virtual_pipeline_model_parallel_size",
+        ),
+        (
+            ONE_STAGE + "  virtual_pipeline_model_parallel_size: 2\n",
+            "-parallel_config.virtual_pipeline_model_parallel_size",
+        ),
+        (
+            MINDSPEED + "  virtual_pipeline_model_parallel_size: 2\n  num_layer_list: [[3,1]]\n",
+            "parallel_config.num_layer_list: [[3, 2], [2, 1]]",
+        ),
+        (MINDSPEED.replace("size: 2", "size: 9"), "model_config.num_layers: 9"),
+        (MINDSPEED.replace("size: 2", "size: '2'"), "parallel_config.pipeline_model_parallel_size: 2"),
+        (MINDSPEED.replace("size: 2", "size: 0"), "parallel_config.pipeline_model_parallel_size: 1"),
+        (MINDSPEED.replace("layers: 8", "layers: '8'"), "model_config.num_layers: 8"),
+        (MINDSPEED.replace("layers: 8", "layers: 8, hidden_act: 3"), "-model_config.hidden_act"),
+        (MINDSPEED.replace("layers: 8", "layers: 8, recompute_method: some"), "-model_config.recompute_method"),
+        (MINDSPEED.replace("num_layers: 8", f"{BLOCK} 9"), "model_config.recompute_num_layers: 8"),
+        (MINDSPEED.replace("num_layers: 8", f"{BLOCK} x"), "model_config.recompute_num_layers: 1"),
+        (MINDSPEED + "  recompute_config: [1]\n", "-parallel_config.recompute_config"),
+        (MINDSPEED + "  recompute_config: {recompute: 1}\n", "parallel_config.recompute_config.recompute: [1, 0]"),
+        (
+            MINDSPEED + "  recompute_config: {recompute: x, select_recompute: [1, 0]}\n",
+            "-parallel_config.recompute_config.recompute",
+        ),
+        (
+            MINDSPEED + "  recompute_config: {foo: [1, 1], select_recompute: [1, 0]}\n",
+            "-parallel_config.recompute_config.foo",
+        ),
+        (MINDSPEED + "  recompute: [1, 1]\n", "-parallel_config.recompute"),
+        (MINDSPEED + "  sequence_parallel: 'on'\n", "parallel_config.sequence_parallel: True"),
+        (MINDSPEED + "  sequence_parallel: 'no'\n", "parallel_config.sequence_parallel: False"),
+        (
+            STATIC.replace("stage: 4", "stage: 4, seq_split_num: 2") + "  recompute: True\n",
+            "parallel_config.seq_split_num: 1",
+        ),
+        (STATIC + "  recompute: [1.5, 1, 0, 0]\n", "recompute_config.recompute[0]: 1"),
+        (STATIC + "  recompute: ['x', 1, 0, 0]\n", "recompute_config.recompute[0]: 0"),
+        (STATIC + "  recompute: {a: 1}\n", "recompute_config.recompute: False"),
+        (INTERLEAVED + "  recompute: [[1, 1]]\n", "recompute_config.recompute: [[1, 1], [0, 0]]"),
+        (INTERLEAVED + "  recompute: [[1, 1], [1, 1], [1, 1]]\n", "recompute_config.recompute: [[1, 1], [1, 1]]"),
+    ],
+)
+def test_remedies_of_the_others(text: str, hint: str) -> None:
+    assert_hint(text, hint)
+
+
+def assert_hint(text: str, hint: str) -> None:
+    plan = normalize_source(parse_source(text, Path("c.yaml")))
+    assert plan.failure is not None
+    told = plan.problems[0].hint
+    assert told is not None
+    passes = f"it passes without {hint[1:]}" if hint[0] == "-" else f"this passes: {hint}"
+    assert render(told, Language.EN) == passes
+
+
+@pytest.mark.parametrize(
+    ("lists", "hint"),
+    [
+        ("{full_recompute_list: [1, 1]}", "recompute: [1, 1]"),
+        ("{full_recompute_list: [9, 1]}", "recompute: [4, 1]"),
+        ("{recompute: [1, 0], select_recompute_list: [1, 2]}", "select_recompute: [1, 2]"),
+        ("{recompute: [1, 0], select_comm_recompute_list: [1, 2]}", "select_comm_recompute: [1, 2]"),
+    ],
+)
+def test_lists_under_the_names_of_the_guide_are_kept_under_their_own(lists: str, hint: str) -> None:
+    """The framework would do without them, but they are what the author wants."""
+    plan = normalize_source(parse_source(MINDSPEED + f"  recompute_config: {lists}\n", Path("c.yaml")))
+    told = plan.problems[0].hint
+    assert told is not None
+    assert f"parallel_config.recompute_config.{hint}" in render(told, Language.EN)
+
+
+def test_a_list_under_both_names_is_kept_once() -> None:
+    text = MINDSPEED + "  recompute_config: {full_recompute_list: [1, 1], recompute: [1, 0]}\n"
+    assert_hint(text, "-parallel_config.recompute_config.full_recompute_list")
+
+
 class Plain(yaml.SafeDumper):
     """Writes what stands twice out twice."""
 

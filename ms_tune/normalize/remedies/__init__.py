@@ -140,11 +140,19 @@ def _least(
 ) -> tuple[SourceFile, set[KeyPath]]:
     """The changed config without the changes that it does not need, and the places that are left."""
     for path in sorted(touched, key=lambda one: (-len(one), str(one))):
+        if _is_new_name(source, trial, path, touched):
+            continue
         less = _with(trial, {path: source.get(path, MISSING)})
         outcome = _outcome(less, read)
         if outcome is not None and _passes(outcome, worse):
             trial, touched = less, touched - {path}
     return trial, touched
+
+
+def _is_new_name(source: SourceFile, trial: SourceFile, path: KeyPath, touched: set[KeyPath]) -> bool:
+    """Whether a key is new where another one goes: the framework does without it, but its author's values would be lost."""
+    gone = any(one[:-1] == path[:-1] and trial.get(one, MISSING) is MISSING for one in touched)
+    return gone and source.get(path, MISSING) is MISSING and trial.get(path, MISSING) is not MISSING
 
 
 def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> Iterator[Change]:

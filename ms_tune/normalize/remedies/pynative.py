@@ -89,7 +89,8 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
         if value is None:
             yield {(name, key): MISSING}
         elif isinstance(value, bool) or not isinstance(value, int):
-            number = int(value) if isinstance(value, (float, str)) and str(value).strip().isdigit() else 1
+            whole = value >= 0 and value.is_integer() if isinstance(value, float) else str(value).strip().isdigit()
+            number = int(value) if whole and isinstance(value, (float, str)) else 1
             yield {(name, key): number}
     parallelism = _section(source, "parallelism")
     if not isinstance(parallelism.get("pipeline_parallel_schedule", ""), str):
