@@ -55,7 +55,19 @@ def configured(base: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, A
 
 def simulated(python: str, folder: Path, devices: int, *options: str) -> dict[str, Any]:
     """The result of one dryrun."""
-    command = [python, "-m", "ms_tune", "dryrun", "case.yaml", "--devices", str(devices), "--json", *options]
+    command = [
+        python,
+        "-m",
+        "ms_tune",
+        "dryrun",
+        "case.yaml",
+        "--devices",
+        str(devices),
+        "--json",
+        "--layers",
+        "all",
+        *options,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -141,7 +141,7 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
             simulated = api.dryrun(request=request, observer=progress).folder
     comparison = api.compare_real(simulated, arguments.compare_real)
     if arguments.json:
-        console.write_json(dryrun_compare.to_json(comparison))
+        console.write_json(dryrun_compare.to_json(comparison, console))
     else:
         dryrun_compare.show(comparison, console)
     return ExitCode.OK

@@ -136,7 +136,7 @@ def derived_runs(
     settings = ["--set", "model_config.num_layers=6", "--set", "parallel_config.recompute_config.recompute=[3]"]
     arguments = ("--json", *settings, template)
     derived = run_dryrun(tmp_path_factory.mktemp("derived"), stray_cache, "--layers", "2", *arguments)
-    return derived, run_dryrun(tmp_path_factory.mktemp("whole"), stray_cache, *arguments)
+    return derived, run_dryrun(tmp_path_factory.mktemp("whole"), stray_cache, "--layers", "all", *arguments)
 
 
 @pytest.fixture(scope="session")

@@ -121,7 +121,7 @@ def test_activations_are_those_of_the_real_network(name: str, mindformers: Path,
             check=True,
             capture_output=True,
         )
-        ms_tune(tmp_path, "dryrun", "config.yaml", "--devices", "1", "--run-dir", own, "--json")
+        ms_tune(tmp_path, "dryrun", "config.yaml", "--devices", "1", "--run-dir", own, "--layers", "all", "--json")
         both["real"].append(held(tmp_path, real))
         both["reference"].append(held(tmp_path, own))
     of_a_layer = {run: three - two for run, (two, three) in both.items()}

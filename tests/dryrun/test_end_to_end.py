@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from ms_tune.frameworks.devices import free_of_card, pool_of
 from ms_tune.render.memory.text import size
 from ms_tune.resources import data_folder
 from ms_tune.units import gib
@@ -99,7 +102,7 @@ class TestPackagedModel:
         home = manifest["environment"]["ASCEND_HOME_PATH"]
         assert home.startswith(str(stray_cache))
         assert home.count("cann") > 1
-        assert packaged_run.json["verdict"] == "fits"
+        assert packaged_run.json["verdict"] == "does-not-fit"  # of all 32 layers, on a card with 64 GB
 
     def test_the_peak_is_that_of_mindspores_own_log(self, packaged_run: RealRun) -> None:
         assert packaged_run.json["peak_bytes"] // MIB == logged_peak(packaged_run)
@@ -139,9 +142,44 @@ class TestPackagedModel:
             assert pair["measured_bytes"] == packaged_run.json["categories_at_peak"][name]
             assert 0 <= pair["difference"] < 0.001
 
-    def test_the_limit_is_what_mindspore_says_it_uses(self, packaged_run: RealRun) -> None:
-        assert packaged_run.json["limit_bytes"] == 61430 * MIB
+    def test_the_limit_is_that_of_a_device_and_not_of_the_simulator(self, packaged_run: RealRun) -> None:
+        assert packaged_run.json["limit_bytes"] == 58166 * MIB
+        assert "910B" in packaged_run.json["limit_source"]
         assert "MindSpore Used memory size: 61430M" in packaged_run.log
+
+    def test_what_is_set_aside_is_itemised(self, packaged_run: RealRun) -> None:
+        # Two communicators, the world's and the data-parallel one, find room beside the pool.
+        assert packaged_run.json["reserve"] == {"communication": 0, "workspaces": 454 * MIB}
+
+    @pytest.mark.parametrize("command", ["memory", "memory what-if"])
+    def test_every_command_gives_the_verdict_of_the_run(self, packaged_run: RealRun, command: str) -> None:
+        """The trace holds four layers, which fit; the verdict is about the whole model, as dryrun gave it."""
+        done = subprocess.run(
+            [sys.executable, "-m", "ms_tune", *command.split(), str(packaged_run.folder), "--json"],
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        told, before = json.loads(done.stdout), packaged_run.json
+        assert done.returncode == packaged_run.code == 1
+        for key in ("verdict", "no_verdict_because", "limit_bytes", "limit_source", "reserve"):
+            assert told[key] == before[key], key
+
+    def test_the_whole_model_is_taken_apart(self, packaged_run: RealRun) -> None:
+        (stage,) = packaged_run.json["stages"]
+        assert sum(stage["contents"].values()) == packaged_run.json["extrapolated_peak_bytes"]
+        assert max(stage["phases"].values()) == packaged_run.json["extrapolated_peak_bytes"]
+        assert stage["kinds"] == {"dense, full recompute": LAYERS}
+        assert (stage["micro_batches_in_flight"], stage["layer_activation_bytes"]) == (1, 0)
+        assert packaged_run.json["assumptions"] == {
+            "devices": 8,
+            "devices_source": "as the config's comment '# devices:' says",
+            "data": 8,
+            "tensor": 1,
+            "pipeline": 1,
+            "context": 1,
+            "expert": 1,
+        }
 
     def test_the_largest_holders_are_named(self, packaged_run: RealRun) -> None:
         largest = packaged_run.json["largest"]
@@ -207,11 +245,11 @@ class TestSmallDevice:
 
     def test_chinese_text_shows_the_figures_of_the_json(self, packaged_run: RealRun, small_device_run: RealRun) -> None:
         result, text = packaged_run.json, small_device_run.out
-        usable = 7670 * MIB  # fifteen sixteenths of 8 GiB, less 10 MiB
-        assert re.search(rf"^峰值 +{re.escape(gib(result['peak_bytes']))}$", text, re.MULTILINE)
-        assert re.search(rf"^可用显存 +{re.escape(gib(usable))} .*8\.00 GiB", text, re.MULTILINE)
+        usable = pool_of(free_of_card(8 * GIB))
+        assert re.search(rf"^  峰值 +{re.escape(gib(result['peak_bytes']))}$", text, re.MULTILINE)
+        assert f"可用 {gib(usable)}" in text
         missing = re.escape(gib(result["peak_bytes"] - usable))
-        assert re.search(rf"^结论 +放不下，超出 {missing}$", text, re.MULTILINE)
+        assert re.search(rf"^结论: 放不下：仅峰值就超出 {missing}$", text, re.MULTILINE)
         for amount in result["categories_at_peak"].values():
             assert size(amount) in text
 

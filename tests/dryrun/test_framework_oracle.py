@@ -32,7 +32,19 @@ def config_of(case: str) -> dict[str, Any]:
 
 def dryrun(folder: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(
-        [PYTHON, "-m", "ms_tune", "dryrun", "case.yaml", "--devices", str(DATA["devices"]), "--json", *options],
+        [
+            PYTHON,
+            "-m",
+            "ms_tune",
+            "dryrun",
+            "case.yaml",
+            "--devices",
+            str(DATA["devices"]),
+            "--json",
+            "--layers",
+            "all",
+            *options,
+        ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
         capture_output=True,

@@ -99,3 +99,33 @@ def test_no_stage_that_is_left_out_can_be_the_worst(counts: list[dict[str, int]]
     kept = [stage for stage in range(len(counts)) if not room._outdone(stage, counts)]
     assert max(needs[stage] for stage in kept) == max(needs)
     assert len(counts) - 1 in kept
+
+
+EVEN = edited(MINDFORMERS, "model.model_config.offset", 0)
+
+
+class TestFewestLayers:
+    def test_the_smallest_two_numbers_that_tell_are_run(self) -> None:
+        (stage, *_) = planned(EVEN, fewest_layers=True, stages=(0,)).stages
+        assert [run.layers for run in stage.runs] == [2, 3]
+        assert (stage.full_layers, stage.reason, sum(stage.factors)) == (16, None, 1)
+
+    def test_a_stage_that_takes_no_fewer_that_way_is_run_whole(self) -> None:
+        small = edited(EVEN, "model.model_config.num_hidden_layers", 20)
+        for stage in planned(small, fewest_layers=True).stages:
+            assert ([run.layers for run in stage.runs], stage.factors, stage.full_layers) == ([5], (), 5)
+
+    def test_more_layers_than_the_stages_have_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="17 is more than the 16 layers") as caught:
+            planned(EVEN, layers=17)
+        assert "--layers auto" in str(caught.value.hint)
+
+    def test_a_stage_with_fewer_than_asked_for_is_run_whole(self) -> None:
+        uneven = edited(MINDFORMERS, "model.model_config.offset", [0, 0, 1, -1])
+        layers = {stage.run.stage: stage.run.layers for stage in planned(uneven, layers=16).stages}
+        assert layers == {0: 16, 1: 16, 2: 17, 3: 15}  # of 17 layers 16 tell nothing
+
+    def test_what_had_to_be_run_whole_is_not_called_derived(self) -> None:
+        small = edited(EVEN, "model.model_config.num_hidden_layers", 20)
+        for stage in planned(small, layers=4).stages:
+            assert ([run.layers for run in stage.runs], stage.factors) == ([5], ())

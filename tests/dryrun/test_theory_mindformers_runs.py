@@ -148,7 +148,7 @@ _with_time = pytest.mark.skipif("MS_TUNE_TEST_MORE" not in os.environ, reason="M
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[_with_time] if name in _FURTHER else []) for name in CASES])
 def test_every_stage_holds_what_theory_says(name: str, tmp_path: Path, stray_cache: Path) -> None:
     case = CASES[name]
-    made = run_dryrun(tmp_path, stray_cache, "--json", str(_written(case, tmp_path)))
+    made = run_dryrun(tmp_path, stray_cache, "--layers", "all", "--json", str(_written(case, tmp_path)))
     assert made.code == 0, made.err
     assert made.json["warnings"] == []
     assert len(made.json["stages"]) == case.split[2]

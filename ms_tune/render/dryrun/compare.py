@@ -8,6 +8,7 @@ from ms_tune.render.dryrun.json import VERSION
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near
 from ms_tune.render.memory.text import signed
+from ms_tune.render.verdict import sentence, verdict_json
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.result import ComparedRank, RealComparison
@@ -29,6 +30,9 @@ def show(comparison: RealComparison, console: Console) -> None:
             rows.append([label, in_gib(other), in_gib(amount), signed(other - amount)])
     console.write("")
     show_table(console, ["content", "simulated", "real", "difference"], rows)
+    console.write("")
+    for name, report in (("simulated", worst.simulated), ("real", worst.real)):
+        console.write(f"{console.text(f'stages.column.{name}')}: {sentence(report.verdict, console)}")
     if comparison.only_real:
         missing = ", ".join("–" if rank is None else str(rank) for rank in comparison.only_real)
         console.write(console.text("stages.compare.only-real", ranks=missing))
@@ -47,7 +51,7 @@ def _row(rank: ComparedRank) -> list[str]:
     ]
 
 
-def to_json(comparison: RealComparison) -> dict[str, object]:
+def to_json(comparison: RealComparison, console: Console) -> dict[str, object]:
     """The object that ``--compare-real --json`` prints; sizes are bytes."""
     return {
         "version": VERSION,
@@ -65,6 +69,8 @@ def to_json(comparison: RealComparison) -> dict[str, object]:
                         ("categories_at_peak", {c.value: size for c, size in report.peak.contents.items()}),
                     )
                 },
+                "simulated_verdict": verdict_json(rank.simulated.verdict, console),
+                "real_verdict": verdict_json(rank.real.verdict, console),
                 "difference_bytes": rank.simulated.curve.peak_bytes - rank.real.curve.peak_bytes,
             }
             for rank in comparison.ranks

@@ -1,0 +1,96 @@
+"""How many devices a job has, by one rule for the packaged model and for configs that are named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun, Split
+from ms_tune.resources import data_folder
+from tests.dryrun.configs import MINDFORMERS, MINDSPEED, edited
+
+PACKAGED = data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml"
+
+
+@pytest.fixture(autouse=True)
+def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(text: str | dict[str, Any], **more: Any) -> PreparedRun:  # noqa: ANN401 - fields of DryrunRequest
+    written = text if isinstance(text, str) else yaml.safe_dump(text)
+    Path("train.yaml").write_text(written, encoding="utf-8")
+    return prepare(DryrunRequest(config=Path("train.yaml"), layers=2, **more))
+
+
+def test_the_packaged_model_is_the_same_job_named_and_unnamed() -> None:
+    """It was judged on 8 devices unnamed, and on one, its optimizer's state whole, when it was named."""
+    shutil.copy(PACKAGED, "llama2_7b.yaml")
+    unnamed, named = (prepare(DryrunRequest(config=path, layers=2)) for path in (None, Path("llama2_7b.yaml")))
+    assert (named.world_size, named.split, named.devices_source) == (8, Split(data=8), unnamed.devices_source)
+    assert named.theory == unnamed.theory
+    assert named.warnings == unnamed.warnings == ()
+
+
+def test_the_command_line_wins() -> None:
+    made = run(PACKAGED.read_text("utf-8"), devices=4)
+    assert (made.world_size, made.devices_source.id) == (4, "stages.devices.option")
+
+
+def test_a_comment_behind_a_key_or_within_a_line_is_none() -> None:
+    for text in ("{}# devices: 8\n", "training: 1 # devices: 8\n", "# devices: eight\n", "# devices: 0\n"):
+        assert run(text.replace("{}", "x: 1 ") + yaml.safe_dump(MINDSPEED)).devices_source.id == "stages.devices.fewest"
+
+
+@pytest.mark.parametrize(
+    ("script", "devices"),
+    [
+        ("msrun --worker_num=16 --local_worker_num=8 train.py --config train.yaml", 16),
+        ('bash msrun_launcher.sh "run.py --config train.yaml" 32 8', 32),
+        ("export RANK_SIZE=4\npython train.py train.yaml", 4),
+        ("NPUS_PER_NODE=8\nNNODES=2\ntorchrun $ARGS train.py train.yaml", 16),
+        ("torchrun --nproc_per_node 8 train.py train.yaml", 8),
+        ("msrun --worker_num=$N train.py train.yaml", None),
+        ("msrun --worker_num=16 train.py other.yaml", None),
+        ("# msrun --worker_num=16 train.py train.yaml", None),
+    ],
+)
+def test_a_launch_script_beside_the_config_tells(script: str, devices: int | None) -> None:
+    Path("start.sh").write_text(script, encoding="utf-8")
+    made = run(MINDSPEED)
+    assert made.world_size == (devices or 1)
+    assert made.devices_source.id == ("stages.devices.script" if devices else "stages.devices.fewest")
+
+
+def test_shared_state_with_nobody_to_share_it_is_told_with_the_option_that_mends_it() -> None:
+    text = PACKAGED.read_text("utf-8").replace("# devices: 8\n", "")
+    alone = run(text)
+    (warning,) = (one for one in alone.warnings if one.id == "stages.devices.alone")
+    assert "--devices 8" in str(warning)
+    assert [one.id for one in run(text, devices=8).warnings] == []
+
+
+def test_of_a_static_graph_config_too() -> None:
+    alone = edited(MINDFORMERS, "parallel_config.data_parallel", 1)
+    shared = {**alone, "parallel": {**alone.get("parallel", {}), "enable_parallel_optimizer": True}}
+    assert "stages.devices.alone-static" in [one.id for one in run(shared).warnings]
+    assert "stages.devices.alone-static" not in [one.id for one in run(MINDFORMERS).warnings]
+
+
+def test_the_product_of_the_parallel_sizes_is_what_a_static_graph_config_says() -> None:
+    made = run(MINDFORMERS)
+    assert (made.world_size, made.devices_source.id) == (32, "stages.devices.config")
+    assert made.split == Split(data=2, tensor=4, pipeline=4)
+
+
+@pytest.mark.parametrize(("stage", "flying"), [(0, 4), (1, 3), (2, 2), (3, 1)])
+def test_micro_batches_in_flight_follow_from_the_stage(stage: int, flying: int) -> None:
+    many = edited(MINDFORMERS, "parallel_config.micro_batch_num", 16)
+    assert run(many, stage=stage).micro_batches_in_flight == flying
+    few = edited(MINDFORMERS, "parallel_config.micro_batch_num", 1)
+    assert run(few, stage=stage).micro_batches_in_flight == 1
