@@ -53,6 +53,7 @@ _MAY_USE = {
             "reference_model",
             "training_process",
             "estimate",
+            "allocator",
             "memory",
             "verdict",
             "native",

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import combined, counts_of
+from ms_tune.dryrun.fragments import need_of
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.memory.contents import CONTENTS, Content
 from ms_tune.memory.judgement import communicators_in, doubts_of
@@ -48,7 +49,7 @@ def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation 
         layers=plan.full_layers,
         from_layers=tuple(run.layers for run in plan.runs),
         peak_bytes=peak,
-        need=Need.derived(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings]),
+        need=need_of(peak, readings, plan.factors, plan.run.layers),
         contents={content: combined([part.contents[content] for part in parts], plan.factors) for content in CONTENTS},
         layer_bytes=(sizes[-1] - sizes[0]) // more,
         phases={phase: size for phase, size, _ in moments if phase is not None},
