@@ -148,6 +148,35 @@ for _ in range(2):
     assert peaks(run)[0] >= 320
 
 
+def test_what_is_as_large_as_the_values_say_has_its_upper_bound(simulated: Callable[..., RealRun]) -> None:
+    code = """
+x = mint.zeros((1024, 1024))
+shapes = [one.shape for one in (
+    mint.nonzero(x), ops.nonzero(x), x.nonzero(), ops.argwhere(x), *mint.nonzero(x, as_tuple=True),
+    mint.masked_select(x, x > 0), x.masked_select(x[0] > 0), x[x > 0], x[x[:, 0] > 0],
+    *mint.unique(x, return_inverse=True, return_counts=True), *ops.unique(x), mint.unique_consecutive(x),
+    mint.unique(x, dim=0), ms.grad(lambda z: mint.masked_select(z, z > 0).sum())(x), ms.grad(lambda z: z[z > 0].sum())(x),
+)]
+print("SHAPES", shapes)
+mint.repeat_interleave(x, mint.ones((1024,), dtype=ms.int64), 0)
+kept = mint.masked_select(mint.zeros((64, 1024, 1024)), mint.zeros((64, 1024, 1024)) > 0)
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    pairs, every = [(1 << 20, 2)] * 4, (1 << 20,)
+    one, whole = [every], (1024, 1024)
+    expected = [*pairs, every, every, *one * 3, whole, every, whole, every, every, whole, every, whole, whole, whole]
+    shown = next(line for line in run.log.splitlines() if line.startswith("SHAPES"))
+    assert shown == f"SHAPES {expected}"
+    lines = (run.folder.parent / "train.py").read_text("utf-8").splitlines()
+    told = {(place["how"], lines[place["line"] - 1].strip().split("(")[0]) for place in run.json["bounds"]}
+    assert ("masked_select", "kept = mint.masked_select") in told
+    assert {how for how, _ in told} == {"nonzero", "masked_select", "[mask]", "unique"}
+    assert [how for _, how in places(run)] == ["repeat_interleave()"]
+    # the operands, the mask and the result: 256 + 256 + 64 + 256 MiB at most, less than 64 MiB of it freed before
+    assert peaks(run)[0] >= 256 + 256
+
+
 def test_processes_of_every_kind_have_a_trace_each(simulated: Callable[..., RealRun]) -> None:
     code = """
 import multiprocessing as mp

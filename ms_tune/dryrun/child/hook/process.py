@@ -33,7 +33,7 @@ _SETTING = "memory_tracker_path:"
 _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so never in a path there
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
 _LONGEST = 200  # characters of an argument that are kept
-_PARTS = ("threads", "known", "reads", "graphs")  # modules of this package that change MindSpore
+_PARTS = ("threads", "known", "bounds", "reads", "graphs")  # modules of this package that change MindSpore
 
 
 class Process:

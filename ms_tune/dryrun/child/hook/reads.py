@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from .process import Process
 
 _METHODS = ("_item", "_tolist", "asnumpy", "get_bytes")  # all others end in these
+# Operators whose result is as large as a tensor's values say, without an upper bound; the first argument with such values.
+_BY_VALUES = {"repeat_interleave": 1, "bincount": 0}
 _MOST = 50  # places that are told
 _MOST_COUNTED = 1000  # places that are told apart
 _OPERATORS = {
@@ -37,23 +40,22 @@ _OWN = str(Path(__file__).resolve().parent)
 class _Reads:
     """The places seen so far."""
 
-    def __init__(self, process: Process | None, framework: str) -> None:
+    def __init__(self, process: Process | None, mindspore: Any) -> None:  # noqa: ANN401 - a module without types
         self.process = process
-        self.inside = (framework + os.sep, _OWN + os.sep, "<frozen ")
+        self.mindspore = mindspore
         self.seen: set[tuple[str, int, str]] = set()
         self.told: list[dict[str, object]] = []
 
     def note(self, method: str) -> None:
         """A value is being read by the caller's caller."""
-        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - its public name
-        how = method
-        while frame is not None and frame.f_code.co_filename.startswith(self.inside):
-            if frame.f_code.co_filename.endswith(_TENSOR):
-                how = frame.f_code.co_name
-            frame = frame.f_back
+        frame, how = asking(self.mindspore, sys._getframe(2))  # noqa: SLF001 - its public name
         if frame is None:
             return
-        place = (frame.f_code.co_filename, frame.f_lineno, _OPERATORS.get(how, f"{how.strip('_')}()"))
+        place = (
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            _OPERATORS.get(how or method, f"{(how or method).strip('_')}()"),
+        )
         if place not in self.seen and len(self.seen) < _MOST_COUNTED:
             self.seen.add(place)
             self._tell(place)
@@ -75,6 +77,22 @@ class _Reads:
         raise SystemExit(loops.EXIT_CODE)
 
 
+def asking(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | None, str]:  # noqa: ANN401 - as above
+    """The frame of the program that asks, and the method of a tensor that it calls, empty if none.
+
+    Args:
+        mindspore: The framework, whose frames are passed over.
+        frame: Where to begin.
+    """
+    inside = (os.path.dirname(mindspore.__file__) + os.sep, _OWN + os.sep, "<frozen ")  # noqa: PTH120 - every read pays
+    how = ""
+    while frame is not None and frame.f_code.co_filename.startswith(inside):
+        if frame.f_code.co_filename.endswith(_TENSOR):
+            how = frame.f_code.co_name
+        frame = frame.f_back
+    return frame, how
+
+
 def stop(process: Process | None, place: tuple[str, int]) -> None:
     """Tell of a loop that cannot end."""
     file, line = place
@@ -87,11 +105,15 @@ def stop(process: Process | None, place: tuple[str, int]) -> None:
 
 def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - a module of a framework without types
     """Note every read of a tensor's value."""
-    reads = _Reads(process, str(Path(mindspore.__file__).parent))
+    reads = _Reads(process, mindspore)
     tensor = mindspore.Tensor
     for method in _METHODS:
         if hasattr(tensor, method):
             setattr(tensor, method, _noting(getattr(tensor, method), method, reads))
+    for home in (importlib.import_module("mindspore.mint"), mindspore.ops, tensor):
+        for name in _BY_VALUES:
+            if hasattr(home, name):
+                setattr(home, name, _noting_values(getattr(home, name), name, reads, tensor))
 
 
 def _noting(read: Any, method: str, reads: _Reads) -> Any:  # noqa: ANN401 - a method of a class without types
@@ -100,6 +122,17 @@ def _noting(read: Any, method: str, reads: _Reads) -> Any:  # noqa: ANN401 - a m
         if known.NAME not in self.__dict__ and _on_the_device(self):
             reads.note(method)
         return read(self, *arguments, **named)
+
+    return noting
+
+
+def _noting_values(function: Any, name: str, reads: _Reads, tensor: Any) -> Any:  # noqa: ANN401 - as above
+    @functools.wraps(function)
+    def noting(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        given = [*arguments[_BY_VALUES[name] :], *named.values()]
+        if any(isinstance(one, tensor) and _on_the_device(one) for one in given):
+            reads.note(name)
+        return function(*arguments, **named)
 
     return noting
 
