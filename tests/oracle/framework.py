@@ -15,6 +15,8 @@ from tests.oracle import wheels
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from typing_extensions import Self
+
 _ROOT = Path(__file__).parents[2]  # where tests are a package
 
 
@@ -36,21 +38,21 @@ def why_missing(version: str) -> str | None:
     return None if isinstance(found, Path) else found
 
 
-class Framework:
-    """Asks a release what it does with configs.
+class Child:
+    """A program of this folder in a process of its own, which answers each line of JSON with one.
 
     Args:
         version: The release, as in :data:`tests.oracle.wheels.RELEASES`.
-        folder: Where the process may write.
-        child: The program: one that tells what was raised, or one (``static_child``) that tells what layers do, too.
+        program: Its module.
+        *arguments: What it is told beside the wheel's path.
     """
 
-    def __init__(self, version: str, folder: Path, child: str = "framework_child") -> None:
-        command = [sys.executable, "-m", f"tests.oracle.{child}", str(wheels.wheel(version)), version, str(folder)]
+    def __init__(self, version: str, program: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", f"tests.oracle.{program}", str(wheels.wheel(version)), *arguments]
         self.version = version
         self._process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def __enter__(self) -> Framework:  # noqa: PYI034 - Self is not in typing before 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -62,17 +64,30 @@ class Framework:
         self._process.wait(20)
         self._process.stdout.close()
 
-    def refusal(self, text: str) -> Refusal | None:
-        """What went wrong when the config was used, or None if it starts."""
-        answer = self.ask(text)
-        return None if answer is None else Refusal(**answer)
-
-    def ask(self, text: str) -> Any:  # noqa: ANN401 - whatever the program answers
-        """What the program answers to a config."""
+    def ask(self, question: object) -> Any:  # noqa: ANN401 - whatever the program answers
+        """What the program answers."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(text) + "\n")
+        self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the framework's process ended"
         return json.loads(line)
+
+
+class Framework(Child):
+    """Asks a release what it does with configs.
+
+    Args:
+        version: The release, as in :data:`tests.oracle.wheels.RELEASES`.
+        folder: Where the process may write.
+        program: One that tells what was raised, or one (``static_child``) that tells what layers do, too.
+    """
+
+    def __init__(self, version: str, folder: Path, program: str = "framework_child") -> None:
+        super().__init__(version, program, version, str(folder))
+
+    def refusal(self, text: str) -> Refusal | None:
+        """What went wrong when the config was used, or None if it starts."""
+        answer = self.ask(text)
+        return None if answer is None else Refusal(**answer)

@@ -19,6 +19,8 @@ import zipfile
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.frameworks.data import REQUIRED
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
@@ -109,6 +111,30 @@ def dynamic(wheel: Path) -> set[str]:
                     yield from fields(one, f"{before}{name}." + ("*." if "List" in inner else ""))
 
     return set(fields("TrainConfig", ""))
+
+
+def mindspeed(wheel: Path) -> dict[str, object]:
+    """The keys that MindSpeed-Core-MS's classes take, with their defaults, by the copy of them in MindFormers 1.6."""
+    found: dict[str, object] = {}
+    for node in _tree(wheel, "mindformers/experimental/parallel_core/pynative/config.py").body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        named = [
+            one.value
+            for one in node.body
+            if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "config_name"
+        ]
+        made = [one.args for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+        for name, arguments in zip(map(ast.literal_eval, named), made, strict=False):
+            names = [one.arg for one in arguments.args[1:]]
+            defaults = [*[REQUIRED] * (len(names) - len(arguments.defaults)), *map(_value, arguments.defaults)]
+            found |= {f"{name}.{key}": default for key, default in zip(names, defaults, strict=True)}
+    return found
+
+
+def _value(node: ast.expr) -> object:
+    """A default; an object that is made anew counts as none."""
+    return None if isinstance(node, ast.Call) else ast.literal_eval(node)
 
 
 @cache

@@ -148,7 +148,10 @@ class Static(Framework):
         experts = config.moe_config.expert_num
         flash, joined = values.get("use_flash_attention") is True, values.get("qkv_concat") is True
         variant = {(True, False): "", (True, True): "qkv_concat", (False, False): "no-flash"}.get((flash, joined), "?")
-        known = layer_model(_LEGACY.get(kind, ""), self.version, "" if kind == "ChatGLM2Config" else variant)
+        arch = config.model.arch
+        network = arch.get("type") if isinstance(arch, dict) else None  # the one that is built, if any is
+        named = network if network == _LEGACY.get(kind) else ""
+        known = layer_model(str(named or ""), self.version, "" if kind == "ChatGLM2Config" else variant)
         if known is None or not known.kinds or experts > 1:
             return None
         return lambda _: known.kinds[0]

@@ -60,6 +60,21 @@ def test_the_committed_keys_are_dated_as_the_wheels_say(dialect: Dialect) -> Non
     assert (len(by_hand), len(read_beside)) == ((72, 33) if dialect is Dialect.MINDFORMERS else (0, 0)), by_hand
 
 
+def test_the_keys_of_mindspeed_are_those_of_its_classes() -> None:
+    """r0.1.0 is in no wheel; the copy in MindFormers 1.6 has all but what the branch added, or reads beside its classes."""
+    _need("1.6")
+    table = {row["path"]: row.get("default") for row in load("keys_mindspeed-ms")["keys"]}
+    found = make_keys.mindspeed(make_frameworks._wheel("1.6"))
+    assert len(found) > 190
+    handed_over = {"model_config.parallel_config": None, "optimizer_config.parallel_config": None}  # not from the YAML
+    assert {path: table[path] for path in found} == found | handed_over
+    sections = {path.partition(".")[0] for path in found}
+    beside = [
+        path for path in table if path.count(".") == 1 and path.partition(".")[0] in sections and path not in found
+    ]
+    assert len(beside) == 20, beside
+
+
 def test_a_key_table_says_what_the_sources_say_and_nothing_else() -> None:
     content = {
         "keys": [{"path": "seed", "since": "1.9", "en": "a", "zh": "b"}, {"zh": "d", "path": "hub_token", "en": "c"}]

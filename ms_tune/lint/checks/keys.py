@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Context
 
 _ALIKE = 0.8
-_GUESSES, _TOLD = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all
+_GUESSES, _REPORTED = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all
 # What stands between a key and a value with an anchor: the colon, blanks, perhaps a tag or a comment.
 _ANCHOR = re.compile(r"[\"']?\s*:\s*(?:#[^\n]*\s+)*(?:!\S*\s+)?&")
 _OFF = (False, None, 0, "OFF", "")
@@ -36,7 +36,7 @@ def misspelt(context: Context) -> Iterator[Violation]:
 def unused(context: Context) -> Iterator[Violation]:
     """A key that its section does not know, and not like one that it knows; ``former`` names as above."""
     for number, (path, known) in enumerate(_unknown(context)):
-        if number == _TOLD:
+        if number == _REPORTED:
             return
         if number >= _GUESSES or not _meant(context, path, known):
             yield Violation(path, params={"section": ".".join(map(str, path[:-1]))}, at_key=True)
@@ -207,7 +207,7 @@ def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
 
 def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[str]) -> Iterator[Violation]:
     for number, key in enumerate(key for key in value if key not in known):
-        if number < _TOLD:
+        if number < _REPORTED:
             similar = _similar(str(key), known) if number < _GUESSES else ""
             yield Violation(
                 (*section, key if isinstance(key, int) else str(key)),

@@ -25,7 +25,7 @@ def arguments(context: Context) -> Iterator[Violation]:
     """Sections of the other form, with the place of each key in the sections of r0.1.0."""
     data = context.source.data
     found = [name for name in _FORM if isinstance(data.get(name), dict)]
-    if len(found) < len(_FORM) or any(name in data for name in _told(context, "homes")):
+    if len(found) < len(_FORM) or any(name in data for name in _table(context, "homes")):
         return
     keys = [(*section, key) for section in ((), *((name,) for name in found)) for key in _keys(context, section)]
     moved = [(path, text) for path in keys if (text := _text(context, path))]
@@ -40,10 +40,10 @@ def _keys(context: Context, section: KeyPath) -> list[str]:
 def _text(context: Context, path: KeyPath) -> str | None:
     """The message that says what became of a key."""
     name = str(path[-1])
-    homes = (text for home, text in _told(context, "homes").items() if name in names(context.dialect, (home,)))
-    return _told(context, "renamed").get(name) or next(homes, None)
+    homes = (text for home, text in _table(context, "homes").items() if name in names(context.dialect, (home,)))
+    return _table(context, "renamed").get(name) or next(homes, None)
 
 
-def _told(context: Context, option: str) -> dict[str, str]:
+def _table(context: Context, option: str) -> dict[str, str]:
     found = context.options[option]
     return found if isinstance(found, dict) else {}

@@ -28,7 +28,7 @@ _SECTION = "recompute_config"
 
 
 # What the framework does at these steps is told by checks of their own; here it is only told if they are silent.
-_TOLD = {
+_REPORTED = {
     "list-length": (recompute.too_long,),
     "value": (recompute.too_long, recompute.negative),
     "exclude": (recompute.too_long, recompute.negative),
@@ -57,7 +57,7 @@ def refused(context: Context) -> Iterator[Violation]:
     text = plan.failure.text
     if step not in steps or (step == "core" and _FLAT_LIST not in text):
         return
-    if any(True for check in _TOLD.get(step, ()) for _ in check(context)):
+    if any(True for check in _REPORTED.get(step, ()) for _ in check(context)):
         return
     error = f"{plan.failure.exception}: {text}" if text else plan.failure.exception
     yield Violation(_blamed(context, text), params={"error": error})

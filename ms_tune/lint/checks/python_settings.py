@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # What MindSpore 2.9 says of the keys of its two functions: what takes the place of each, if anything does
 # (``mindspore/context.py``, ``parallel/_auto_parallel_context.py``).
-_TOLD = load("mindspore_context")
+_REPORTED = load("mindspore_context")
 _SET_CONTEXT = ("mindspore.set_context",)
 _SET_PARALLEL = "mindspore.set_auto_parallel_context"
 _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
@@ -93,14 +93,14 @@ def deprecated(context: Context) -> Iterator[Violation]:
     """Keys of ``set_context`` and ``set_auto_parallel_context`` that are on their way out."""
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
-        if table is _TOLD["parallel_deprecated"]:
+        if table is _REPORTED["parallel_deprecated"]:
             function = "set_auto_parallel_context"
         elif keyword.arg in ("deterministic", "pynative_synchronize") and _constant(keyword) not in (False, "OFF"):
             continue  # found for what it does
         else:
             function = "set_context"
         instead = table.get(str(keyword.arg))
-        if instead is None or keyword.arg in _TOLD["nested"]:
+        if instead is None or keyword.arg in _REPORTED["nested"]:
             continue  # unknown here, or refused
         params = {"function": function, "setting": str(keyword.arg), "instead": instead}
         yield Violation((), "default" if instead else "gone", params, span=module.span(keyword))
@@ -110,7 +110,7 @@ def skipped(context: Context) -> Iterator[Violation]:
     """Keys of ``set_context`` that MindSpore warns of and does not read."""
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
-        if table is _TOLD["deprecated"] and keyword.arg in _TOLD["skipped"]:
+        if table is _REPORTED["deprecated"] and keyword.arg in _REPORTED["skipped"]:
             yield Violation((), params={"setting": keyword.arg}, span=module.span(keyword))
 
 
@@ -119,13 +119,13 @@ def unknown(context: Context) -> Iterator[Violation]:
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
         key = str(keyword.arg)
-        if table is _TOLD["deprecated"] and key in _TOLD["nested"]:
+        if table is _REPORTED["deprecated"] and key in _REPORTED["nested"]:
             yield Violation((), params={"setting": key}, span=module.span(keyword))
-        elif table is _TOLD["deprecated"] and key in _TOLD["removed"]:
+        elif table is _REPORTED["deprecated"] and key in _REPORTED["removed"]:
             yield Violation(
-                (), "removed", {"setting": key, "instead": _TOLD["removed"][key]}, span=module.span(keyword)
+                (), "removed", {"setting": key, "instead": _REPORTED["removed"][key]}, span=module.span(keyword)
             )
-        elif table is _TOLD["parallel_deprecated"] and key == "grad_accumulation_step":
+        elif table is _REPORTED["parallel_deprecated"] and key == "grad_accumulation_step":
             steps = _constant(keyword)
             if isinstance(steps, int) and steps > 1:
                 yield Violation((), "accumulation", {"setting": key}, span=module.span(keyword))
@@ -135,9 +135,9 @@ def _settings(module: Module) -> Iterator[tuple[ast.Call, ast.keyword, Mapping[s
     """Every keyword of the two functions, with the table that is about it."""
     for call, name in module.calls:
         table = (
-            _TOLD["deprecated"]
+            _REPORTED["deprecated"]
             if name in _SET_CONTEXT
-            else _TOLD["parallel_deprecated"]
+            else _REPORTED["parallel_deprecated"]
             if name == _SET_PARALLEL
             else None
         )

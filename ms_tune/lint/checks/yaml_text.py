@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
 
-_TOLD = 200  # duplicates; a file with more of them is no config
+_REPORTED = 200  # duplicates; a file with more of them is no config
 _SCIENTIFIC = re.compile(r"(?P<sign>[-+]?)(?P<digits>\d+\.?\d*|\.\d+)[eE](?P<exponent_sign>[-+]?)(?P<exponent>\d+)")
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
@@ -21,7 +21,7 @@ _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
 
 def duplicate_key(context: Context) -> Iterator[Violation]:
     """A key that stands twice: PyYAML keeps the last value and says nothing."""
-    for duplicate in context.source.duplicates[:_TOLD]:
+    for duplicate in context.source.duplicates[:_REPORTED]:
         yield Violation(duplicate.path, span=duplicate.again, related_spans=((duplicate.first, "first"),))
 
 
