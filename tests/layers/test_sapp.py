@@ -1,0 +1,140 @@
+"""Where SAPP's lists stop being ones: the last that is taken and the first that is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.errors import UsageError
+from ms_tune.layers.conversion import sapp
+from ms_tune.layers.conversion.sapp import MOST, SappLists, parse_sapp, plan_of
+from ms_tune.layers.result import Effect
+
+if TYPE_CHECKING:
+    from ms_tune.layers.conversion.sapp import Table
+    from ms_tune.texts import Message
+
+NONE = SappLists(None, None, None, None)
+
+
+def refusal(lists: SappLists, layers: int = 8, stages: int = 2, chunks: int = 1) -> tuple[str, dict[str, object]]:
+    with pytest.raises(UsageError) as refused:
+        plan_of(lists, layers=layers, stages=stages, chunks=chunks)
+    return told(refused.value.message)
+
+
+def told(message: Message) -> tuple[str, dict[str, object]]:
+    return message.id.removeprefix("plans.sapp."), dict(message.params)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (MOST + 1, 1, 1), (MOST, MOST + 1, 1), (4, 2, MOST // 2 + 1)]
+)
+def test_sizes_beyond_all_bounds(sizes: tuple[int, int, int]) -> None:
+    wanted = {**dict(zip(("layers", "stages", "chunks"), sizes, strict=True)), "limit": MOST}
+    assert refusal(NONE, *sizes) == ("sizes", wanted)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 2, 2), (MOST, 2, 1)])
+def test_sizes_within_the_bounds(sizes: tuple[int, int, int]) -> None:
+    layers, stages, chunks = sizes
+    plan = plan_of(NONE, layers=layers, stages=stages, chunks=chunks)
+    assert plan.placement == ((layers // stages // chunks,) * stages,) * chunks
+    assert {layer.recompute for layer in plan.layers} == {Effect.NONE}
+
+
+@pytest.mark.parametrize(
+    ("table", "size"), [([[1], [1]], "2 x 1"), ([[1, 1, 1]], "1 x 3"), ([[1, 1], [1, 1]], "2 x 2"), ([[1]], "1 x 1")]
+)
+@pytest.mark.parametrize("key", sapp.KEYS)
+def test_another_shape(key: str, table: Table, size: str) -> None:
+    lists = SappLists(**{name: table if name == key else None for name in sapp.KEYS})
+    assert refusal(lists) == ("shape", {"key": key, "size": size, "wanted": "1 x 2"})
+
+
+@pytest.mark.parametrize(
+    ("offset", "placed"), [([[1, 0]], 9), ([[-1, 0]], 7), ([[-5, 5]], 8), ([[5, -5]], 8), ([[-5, -5]], -2)]
+)
+def test_offsets_that_place_other_layers_than_there_are(offset: Table, placed: int) -> None:
+    """Also where the sum is right and a cell would hold fewer than none."""
+    assert refusal(SappLists(offset, None, None, None)) == ("offset", {"layers": 8, "placed": placed})
+
+
+@pytest.mark.parametrize(("offset", "counts"), [([[1, -1]], (5, 3)), ([[-3, 3]], (1, 7)), ([[0, 0]], (4, 4))])
+def test_offsets_that_place_them_all(offset: Table, counts: tuple[int, int]) -> None:
+    assert plan_of(SappLists(offset, None, None, None), layers=8, stages=2).placement == (counts,)
+
+
+@pytest.mark.parametrize("key", sapp.KEYS[1:])
+@pytest.mark.parametrize(("row", "stage"), [([5, 0], 0), ([0, 5], 1), ([-1, 0], 0), ([0, -1], 1)])
+def test_more_than_a_cell_holds_and_less_than_nothing(key: str, row: list[int], stage: int) -> None:
+    lists = SappLists(**{name: [row] if name == key else None for name in sapp.KEYS})
+    where = {"key": key, "chunk": 0, "stage": stage, "number": row[stage], "count": 4}
+    assert refusal(lists) == ("too-many", where)
+
+
+def test_kinds_that_do_not_count_the_layers_recomputed_in_full() -> None:
+    where = {"chunk": 0, "stage": 1, "number": 2, "full": 3}
+    select = SappLists(None, [[0, 3]], [[0, 2]], None)
+    assert refusal(select) == ("not-cumulative", {"key": "select_recompute", **where})
+    comm = SappLists(None, [[0, 3]], None, [[0, 2]])
+    assert refusal(comm) == ("not-cumulative", {"key": "select_comm_recompute", **where})
+
+
+def test_all_that_a_cell_holds() -> None:
+    plan = plan_of(SappLists(None, [[4, 1]], [[4, 3]], [[4, 4]]), layers=8, stages=2)
+    assert [layer.recompute is Effect.FULL for layer in plan.layers] == [True] * 5 + [False] * 3
+    operators = [(bool(layer.select_patterns), bool(layer.comm_patterns)) for layer in plan.layers]
+    assert operators == [(False, False)] * 5 + [(True, True)] * 2 + [(False, True)]
+
+
+def parse_refusal(text: str) -> tuple[str, dict[str, object]]:
+    with pytest.raises(UsageError) as refused:
+        parse_sapp(text)
+    return told(refused.value.message)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[[1, 2], [3]]",
+        "[[[1]]]",
+        "[1, [2]]",
+        "[]",
+        "[[]]",
+        "[1",
+        "x",
+        "[1.5]",
+        f"[{MOST + 1}]",
+        f"[-{MOST + 1}]",
+        "[1 2]",
+    ],
+)
+def test_what_is_no_table(value: str) -> None:
+    assert parse_refusal(f"recompute: {value}\n") == ("not-a-table", {"key": "recompute"})
+
+
+@pytest.mark.parametrize(
+    ("value", "table"),
+    [
+        ("[1, 2]", [[1, 2]]),
+        ("[1, 2,]", [[1, 2]]),
+        ("[[1, 2], [3, 4],]", [[1, 2], [3, 4]]),
+        (f"[{MOST}, -{MOST}]", [[MOST, -MOST]]),
+        ("[[1,\n 2],\n [3, 4]]", [[1, 2], [3, 4]]),
+        ("False,", None),
+        ("None", None),
+        ("null", None),
+        ("0", None),
+    ],
+)
+def test_what_is_one(value: str, table: Table | None) -> None:
+    assert parse_sapp(f"recompute: {value}\n").recompute == table
+
+
+def test_texts_without_lists_and_texts_too_long() -> None:
+    longest = "x" * sapp._LONGEST
+    assert parse_refusal(longest)[0] == "nothing"
+    assert parse_refusal(longest + "x") == ("too-long", {"limit": sapp._LONGEST})
+    assert parse_refusal("recompute: [1]\nrecompute: [1]\n") == ("twice", {"key": "recompute"})
