@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
+from ms_tune.trace import recompute_log
 from ms_tune.trace.recompute_log import find_logs, read_lines, read_recompute_log, read_value
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PREFIX = "2026-11-21 00:03:32,855 - mindformers/output/log[mindformers/models/utils.py:9] - INFO - "
 START = "..........Init Config.........."
+PLACED = "num_layers per stage: [[4]]"
 FULL, OTHER = "Formative layer_recompute: [[2, 1]]", "Formative layer_recompute: [[1, 1]]"
 
 
@@ -43,6 +45,9 @@ def at(layer: int, value: str = "") -> str:
         (["num_layers per stage: [[4]]", FULL, "num_layers per stage: [[4]]", FULL], 1),
         ([FULL, "initial swap_config from dict: {}", OTHER], 2),
         ([FULL, "initial swap_config from dict: {}", FULL], 1),
+        ([FULL, START, PLACED, FULL, PLACED, FULL], 2),  # a start is one of the next block only
+        ([START, PLACED, PLACED, FULL], 1),
+        ([PLACED, FULL, PLACED, OTHER, PLACED, FULL], 3),
     ],
 )
 def test_lists_that_are_the_same_are_one_run_unless_another_one_starts(
@@ -106,6 +111,62 @@ def test_remarks_are_remembered_by_their_last_line(tmp_path: Path) -> None:
 )
 def test_values(text: str, value: object) -> None:
     assert read_value(text) == value
+
+
+def test_of_very_many_runs_the_last_are_kept(tmp_path: Path) -> None:
+    lists = [f"Formative layer_recompute: [[{number}]]" for number in range(3 * recompute_log._MAX_RUNS)]
+    runs = read(tmp_path, *(line for one in lists for line in (START, one))).runs
+    kept = [run.lists["Formative layer_recompute"][0].value for run in runs]
+    assert kept == [[[number]] for number in range(2 * recompute_log._MAX_RUNS, 3 * recompute_log._MAX_RUNS)]
+
+
+def test_of_very_many_layers_some_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute_log, "_MAX_KEPT", 3)
+    (run,) = read(tmp_path, FULL, *map(at, range(5))).runs
+    assert [layer for _, layer in run.layers] == [0, 1, 2]
+    assert run.last == [6]
+
+
+def test_sections_are_those_of_the_run_that_they_stand_before(tmp_path: Path) -> None:
+    first, second = (
+        "initial recompute_config from dict: {'recompute': True}",
+        "initial swap_config from dict: {'swap': 1}",
+    )
+    one, two = read(tmp_path, first, second, FULL, first.replace("True", "[1]"), OTHER).runs
+    assert {name: line.value for name, line in one.given.items()} == {
+        "recompute_config": {"recompute": True},
+        "swap_config": {"swap": 1},
+    }
+    assert [(line.number, line.value, line.damaged) for line in two.given.values()] == [(4, {"recompute": [1]}, False)]
+    (run,) = read(tmp_path, first + PREFIX + second, FULL).runs
+    assert [line.damaged for line in run.given.values()] == [True, False]
+
+
+@pytest.mark.parametrize("number", [0, 999_999])
+def test_what_is_set_at_a_layer(number: int, tmp_path: Path) -> None:
+    (run,) = read(
+        tmp_path,
+        FULL,
+        f"Set select recompute on at layer {number}: a,  b",
+        f"Set select comm recompute at layer {number}",
+    ).runs
+    assert {key: line.value for key, (line,) in run.layers.items()} == {
+        ("select recompute", number): "a, b",
+        ("select comm recompute", number): "",
+    }
+    (run,) = read(tmp_path, FULL, "Set select recompute at layer 1000000: a", "Set something else at layer 1").runs
+    assert (dict(run.layers), run.damaged) == ({}, [2, 3])
+
+
+def test_too_many_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute_log, "_MAX_LOGS", 2)
+    for rank in range(2):
+        (tmp_path / f"worker_{rank}.log").touch()
+    assert len(find_logs(tmp_path)) == 2
+    (tmp_path / "worker_2.log").touch()
+    with pytest.raises(TraceError) as refused:
+        find_logs(tmp_path)
+    assert refused.value.message.params == {"count": 3, "limit": 2}
 
 
 def test_lines_without_prefixes_are_one_run() -> None:
