@@ -321,3 +321,11 @@ def test_users_are_time_stamps(tmp_path: Path) -> None:
     users = f"{{0-0-112-{2**63 - 1}-{2**63}-{10**19}-}}"
     (block,) = read(tmp_path, f"{HEADER_20}\n{ROW_20.replace('{7-14}', users)}\n").blocks
     assert block.users == (0, 0, 112, 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"), [("x" * 40, "x" * 40), ("x" * 41, "x" * 40 + "…"), ("1\x1b[2J", "1\ufffd[2J")]
+)
+def test_a_cell_that_is_refused_is_shown_without_harm(tmp_path: Path, cell: str, shown: str) -> None:
+    trace = read(tmp_path, f"{HEADER_20}\n{ROW_20.replace('131584', cell)}\n")
+    assert [row.reason.params for row in trace.dropped] == [{"value": shown, "column": "size"}]
