@@ -330,6 +330,79 @@ class TestText:
         assert "[bold]Zeros" in ms_tune(capsys)[1]
 
 
+FACTS = ("verdict", "no_verdict_because", "limit_bytes", "limit_source", "reserve")
+
+
+class TestOneJudge:
+    """One run gets one verdict, whichever command is asked."""
+
+    @pytest.mark.parametrize(
+        "case",  # peak and footprint in GiB, options, verdict, exit code
+        [
+            (3, 4, (), "fits", 0),
+            (50, 60, (), "tight", 1),
+            (50, 60, ("--allow-tight",), "tight", 0),
+            (50, 54, ("--reserve", "4GB"), "tight", 1),
+            (58, 58, (), "does-not-fit", 1),
+            (58, 58, ("--chip", "A3"), "does-not-fit", 1),
+            (57, 57, ("--chip", "A3"), "tight", 1),
+            (70, 70, (), None, 2),
+            (70, 70, ("--device-memory", "128GB"), "fits", 0),
+        ],
+    )
+    def test_in_every_command(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None], case: tuple[Any, ...]
+    ) -> None:
+        peak, footprint, options, verdict, code = case
+        child(good_child(peak * GIB, footprint * GIB))
+        done, out, _ = ms_tune(capsys, "--json", "--run-dir", "kept", "--no-extrapolate", "--layers", "4", *options)
+        told = {key: json.loads(out)[key] for key in FACTS}
+        assert (done, told["verdict"]) == (code, verdict)
+        allowed = [option for option in options if option == "--allow-tight"]
+        for command in ("memory", "memory what-if"):
+            done = main([*command.split(), "kept", "--json", *allowed])
+            again = json.loads(capsys.readouterr().out)
+            assert {key: again[key] for key in FACTS} == told
+            assert done == code or (command == "memory what-if" and code == 0)  # where waste of the pool is a finding
+        (variant,) = json.loads(
+            ms_tune(
+                capsys, "--json", "--layers", "4", "--no-extrapolate", *options, "--sweep", "training_config.seed=1"
+            )[1]
+        )["variants"]
+        assert {key: variant["result"][key] for key in FACTS} == told
+
+    def test_also_about_a_whole_model_of_which_few_layers_ran(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    ) -> None:
+        child(fakes.layered_child(layer=4 * GIB))
+        code, out, _ = ms_tune(capsys, "--json", "--run-dir", "kept", "--stage", "0", "--layers", "4", "config.yaml")
+        told = {key: json.loads(out)[key] for key in FACTS}
+        assert (code, told["verdict"]) == (1, "does-not-fit")
+        for command in ("memory", "memory what-if"):
+            assert main([*command.split(), "kept", "--json"]) == 1
+            again = json.loads(capsys.readouterr().out)
+            assert {key: again[key] for key in FACTS} == told
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("dryrun", "--device-memory", "64"),
+            ("dryrun", "--reserve", "1"),
+            ("memory", "--device-memory", "64", "run"),
+            ("memory", "--reserve", "2", "run"),
+            ("memory", "what-if", "--max-memory", "58", "run"),
+            ("memory", "what-if", "--device-memory", "58", "run"),
+            ("memory", "plan", "--capacity", "1", "run"),
+        ],
+    )
+    def test_a_size_without_a_unit_is_refused_before_anything_runs(
+        self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+    ) -> None:
+        assert main(list(arguments)) == 2
+        assert "is not a size with its unit" in capsys.readouterr().err
+        assert not Path("ms-tune-runs").exists()
+
+
 class TestExitCodes:
     @pytest.mark.parametrize("form", [(), ("--json",)])
     def test_what_does_not_fit_is_1(

@@ -1,0 +1,145 @@
+"""The verdict about a trace: by its log, by what its run kept, or by the device that the user names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.memory.report import analyse
+from ms_tune.memory.request import MemoryRequest
+from ms_tune.units import GIB, MIB
+from ms_tune.verdict.judge import Fit, Need, Outside
+from ms_tune.verdict.kept import FILE, Kept, KeptRank, Whole, to_json
+from ms_tune.verdict.limit import Cap
+from tests.trace.samples import folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.memory.result import RankReport
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with one rank."""
+    rank = tmp_path / "run" / "rank_0"
+    shutil.copytree(folder("asc2"), rank)
+    return rank.parent
+
+
+def judged(place: Path, **asked: object) -> RankReport:
+    return analyse(place, MemoryRequest(**asked), lambda _done, _total: None).worst  # type: ignore[arg-type] # any fields
+
+
+def log(run: Path, device: int, used: int) -> None:
+    """Let the log be of a device with so many MiB."""
+    (file,) = (path for path in (run / "rank_0").iterdir() if path.name.startswith("log"))
+    text = file.read_text("utf-8")
+    file.write_text(text.replace("65536M", f"{device}M").replace("61430M", f"{used}M"), encoding="utf-8")
+
+
+class TestLimit:
+    def test_the_simulators_own_figure_is_no_limit(self, run: Path) -> None:
+        limit = judged(run).verdict.limit
+        assert limit is not None
+        assert (limit.bytes, limit.source.id) == (58166 * MIB, "verdict.limit.pool")
+
+    def test_a_limit_that_a_simulated_script_set_counts(self, run: Path) -> None:
+        log(run, 65536, 59392)
+        limit = judged(run).verdict.limit
+        assert limit is not None
+        assert (limit.bytes, limit.source.id) == (58 * GIB, "verdict.limit.script")
+
+    def test_what_a_real_device_gave_counts_and_nothing_is_set_aside(self, run: Path) -> None:
+        log(run, 62420, 58178)
+        verdict = judged(run).verdict
+        assert verdict.limit is not None
+        assert (verdict.limit.bytes, verdict.limit.source.id) == (58178 * MIB, "verdict.limit.log")
+        assert verdict.reserve == ()
+
+    def test_a_named_device_judges_anew(self, run: Path) -> None:
+        log(run, 62420, 58178)
+        verdict = judged(run, chip="910B4", reserve_bytes=GIB).verdict
+        assert verdict.limit is not None
+        assert verdict.limit.bytes == 27966 * MIB
+        assert {item.name: item.bytes for item in verdict.reserve} == {"user": GIB}
+
+    def test_what_the_device_would_refuse_is_no_verdict(self, run: Path) -> None:
+        log(run, 65536, 59392)
+        verdict = judged(run, chip="910B4").verdict
+        assert verdict.outcome is None
+        assert verdict.no_verdict_because is not None
+        assert verdict.no_verdict_because.id == "verdict.limit.refused.script"
+
+
+class TestKept:
+    def keep(self, run: Path, **rank: object) -> None:
+        kept = Kept(chip="A3", ranks={"rank_0": KeptRank(**rank)})  # type: ignore[arg-type] # any fields
+        (run / FILE).write_text(json.dumps(to_json(kept)), encoding="utf-8")
+
+    def test_the_runs_own_terms_count(self, run: Path) -> None:
+        self.keep(run, outside=Outside(communicators=20, reserve_bytes=GIB))
+        verdict = judged(run).verdict
+        assert verdict.limit is not None
+        assert verdict.limit.bytes == 58466 * MIB
+        assert {item.name: item.bytes // MIB for item in verdict.reserve} == {
+            "communication": 20 * 400 - (62375 - 58466),
+            "workspaces": 454,
+            "user": 1024,
+        }
+
+    def test_the_verdict_is_about_the_whole_stage(self, run: Path) -> None:
+        self.keep(run, whole=Whole(32, 2, Need.derived(60 * GIB, [(GIB, GIB)])))
+        report = judged(run)
+        assert report.curve.peak_bytes < GIB
+        assert report.verdict.outcome is Fit.DOES_NOT_FIT
+        assert "does-not-fit" in {finding.check.name for finding in report.findings}
+
+    def test_a_stage_that_was_not_derived_has_none(self, run: Path) -> None:
+        self.keep(run, whole=Whole(32, 2, None))
+        verdict = judged(run).verdict
+        assert verdict.outcome is None
+        assert "2 layers" in str(verdict.no_verdict_because)
+
+    def test_the_configs_limit_counts_there_too(self, run: Path) -> None:
+        self.keep(run, cap_bytes=20 * GIB, cap=Cap.CONFIG)
+        limit = judged(run).verdict.limit
+        assert limit is not None
+        assert limit.bytes == 20 * GIB
+
+    @pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 1, "ranks": 3}'])
+    def test_a_spoilt_file_is_as_none(self, run: Path, text: str) -> None:
+        (run / FILE).write_text(text, encoding="utf-8")
+        assert judged(run).verdict.outcome is Fit.FITS
+
+
+class TestDoubts:
+    def test_a_trace_that_was_cut_has_no_verdict(self, run: Path) -> None:
+        """As ``ulimit -f`` and a full disk leave it: 2.40 GiB of 5,174 MiB were told to fit."""
+        file = run / "rank_0" / "memory_block.csv"
+        text = file.read_bytes()
+        file.write_bytes(text[: len(text) // 2])
+        verdict = judged(run).verdict
+        assert verdict.outcome is None
+        assert verdict.no_verdict_because is not None
+
+    def test_a_trace_whose_peak_is_not_the_logs_has_none(self, run: Path) -> None:
+        (file,) = (path for path in (run / "rank_0").iterdir() if path.name.startswith("log"))
+        text = file.read_text("utf-8")
+        name = "Used peak memory usage (without fragments): "
+        before, _, after = text.rpartition(name)
+        file.write_text(f"{before}{name}5174M\n{after.partition(chr(10))[2]}", encoding="utf-8")
+        assert "5,174 MiB" in str(judged(run).verdict.no_verdict_because)
+
+    def test_an_operator_that_takes_more_than_the_device_is_named(self, run: Path) -> None:
+        file = run / "rank_0" / "memory_block.csv"
+        lines = file.read_text("utf-8").splitlines()
+        size = lines[0].split(",").index("size")
+        cells = lines[1].split(",")
+        cells[size] = str(11_000_000 * GIB)
+        file.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n", encoding="utf-8")
+        reasons = str(judged(run).verdict.no_verdict_because)
+        assert "MiB at the peak" in reasons or "more than the whole device" in reasons
