@@ -33,7 +33,7 @@ def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:
     """The verdict, then what it was made of."""
     from rich.text import Text  # noqa: PLC0415 - imported late: start-up time
 
-    yield f"{console.text('verdict.label')}: {sentence(verdict, console)}"
+    yield console.text("verdict.line.verdict", sentence=sentence(verdict, console))
     for ground in verdict.grounds:
         text = _UNIT.sub(_GLUE, console.say(ground))  # a size and its unit stay together
         for number, line in enumerate(Text(text).wrap(console.rich, max(console.rich.width - 6, 40))):

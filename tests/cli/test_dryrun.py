@@ -268,7 +268,7 @@ class TestText:
         child(good_child(3 * GIB, 4 * GIB))
         english = ms_tune(capsys, "--layers", "4")[1]
         chinese = ms_tune(capsys, "--layers", "4", "--lang", "zh")[1]
-        assert re.search(r"^结论: 放得下：扣除碎片和预留后还余 52\.36 GiB$", chinese, re.MULTILINE)
+        assert re.search(r"^结论：放得下：扣除碎片和预留后还余 52\.36 GiB$", chinese, re.MULTILINE)
         size = re.compile(r"[\d.]+ GiB")
         assert size.findall(chinese) == size.findall(english)
         assert "peak" not in chinese

@@ -250,7 +250,7 @@ class TestSmallDevice:
         assert re.search(rf"^  峰值 +{re.escape(gib(result['peak_bytes']))}$", text, re.MULTILINE)
         assert f"可用 {gib(usable)}" in text
         missing = re.escape(gib(result["peak_bytes"] - usable))
-        assert re.search(rf"^结论: 放不下：仅峰值就超出 {missing}$", text, re.MULTILINE)
+        assert re.search(rf"^结论：放不下：仅峰值就超出 {missing}$", text, re.MULTILINE)
         for amount in result["categories_at_peak"].values():
             assert size(amount) in text
 
