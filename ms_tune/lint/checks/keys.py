@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
 from ms_tune.frameworks.keys import by_section, names, open_sections, tables
+from ms_tune.frameworks.models import facts_of
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
 
@@ -165,22 +166,16 @@ def without_loader(context: Context) -> Iterator[Violation]:
 
 
 def two_names(context: Context) -> Iterator[Violation]:
-    """Two keys of one section that stand for one field."""
+    """Two keys of a model's section that stand for one field."""
     section = tuple(str(context.options["section"]).split("."))
-    fields: dict[str, list[str]] = {}
+    facts, fields = facts_of(context.model.release), dict[str, str]()
     values = context.source.get(section)
-    for key in tables(context.dialect):
-        if key.path[:-1] == section and " (field " in key.text.en:
-            fields.setdefault(key.text.en.rpartition(" (field ")[2].rstrip(")"), []).append(key.name)
-    for field, aliases in fields.items():
-        given = [name for name in (*aliases, field) if isinstance(values, dict) and values.get(name) is not None]
-        for other in given[1:]:
-            yield Violation(
-                (*section, other),
-                params={"first": given[0], "field": field},
-                at_key=True,
-                related=(((*section, given[0]), "first"),),
-            )
+    for key, value in values.items() if isinstance(values, dict) else ():
+        field = facts.canonical(key)
+        first = fields.setdefault(field, key) if value is not None else key
+        if first != key:
+            related = (((*section, first), "first"),)
+            yield Violation((*section, key), params={"first": first, "field": field}, at_key=True, related=related)
 
 
 def _sections(context: Context) -> list[KeyPath]:
