@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.selection import Selection
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.result import MemoryReport
+    from ms_tune.verdict.judge import Fit, Verdict
 
 _MODULES = {
     "CommandRequest": "dryrun.request",
@@ -34,6 +35,7 @@ _MODULES = {
     "DryrunResult": "dryrun.result",
     "Effect": "layers.result",
     "Finding": "lint.finding",
+    "Fit": "verdict.judge",
     "LayerPlan": "layers.result",
     "LintReport": "lint.report",
     "LintRequest": "lint.run",
@@ -46,6 +48,7 @@ _MODULES = {
     "Setting": "dryrun.request",
     "Severity": "lint.finding",
     "SweepResult": "dryrun.result",
+    "Verdict": "verdict.judge",
     "WhatIfRequest": "memory.request",
 }
 
@@ -57,6 +60,7 @@ __all__ = [
     "DryrunResult",
     "Effect",
     "Finding",
+    "Fit",
     "LayerPlan",
     "LintReport",
     "LintRequest",
@@ -69,6 +73,7 @@ __all__ = [
     "Setting",
     "Severity",
     "SweepResult",
+    "Verdict",
     "WhatIfRequest",
     "__version__",
     "api",

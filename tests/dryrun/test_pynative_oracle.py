@@ -130,5 +130,8 @@ def test_the_reference_needs_the_memory_that_the_trainer_needs(name: str, tmp_pa
 def test_fewer_layers_grow_back_to_all_of_them(tmp_path: Path) -> None:
     write(tmp_path, "qwen3", layers=5)
     common = ("dryrun", "case.yaml", "--devices", "1", "--json", "--run-dir")
-    full, part = ms_tune(tmp_path, *common, "full"), ms_tune(tmp_path, *common, "part", "--layers", "2")
+    full, part = (
+        ms_tune(tmp_path, *common, "full", "--layers", "all"),
+        ms_tune(tmp_path, *common, "part", "--layers", "2"),
+    )
     assert part["stages"][0]["extrapolated_peak_bytes"] == pytest.approx(full["stages"][0]["peak_bytes"], rel=CLOSE)
