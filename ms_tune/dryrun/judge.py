@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import combined, counts_of
@@ -72,6 +73,8 @@ def judged(
     if request.real:  # its own log tells what the device gave
         return KeptRank(), report.verdict
     outside = outside_of(request, communicators_in(report.collectives))
+    if not outside.communicators and run.world_size > 1:
+        outside = replace(outside, communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
     need = Need.simulated(reading.peak_bytes, reading.footprint_bytes)
     doubts = list(doubts_of(report.table, report.curve, report.log, limit.device.card_bytes))

@@ -159,6 +159,12 @@ class Split:
     context: int = 1
     expert: int = 1
 
+    @property
+    def communicators(self) -> int:
+        """How many a rank needs at least: the world's and one for each dimension that is split."""
+        ways = (self.data, self.tensor, self.pipeline, self.context, self.expert)
+        return 1 + sum(one > 1 for one in ways)
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:

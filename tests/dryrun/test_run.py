@@ -96,6 +96,17 @@ class TestGoodEnd:
         child(good_child(peak, footprint))
         assert simulate().verdict.outcome is fit
 
+    def test_communicators_that_no_file_tells_are_those_that_the_split_needs(
+        self, child: Callable[[str], None]
+    ) -> None:
+        child(good_child())
+        item = simulate().verdict.reserve[0]
+        assert (item.name, item.why.id, item.why.params["count"]) == (
+            "communication",
+            "verdict.reserve.communication.expected",
+            2,  # the world's and the data-parallel one
+        )
+
     def test_a_run_that_ended_well_may_still_not_fit(self, child: Callable[[str], None]) -> None:
         # A real trace: MindSpore allocated 8 GiB with max_device_memory 4 GiB and exited with 0.
         child(
