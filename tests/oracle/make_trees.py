@@ -363,7 +363,7 @@ def _ask(folder: Path, release: str, task: tuple[str, str]) -> dict[str, list[Sh
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=3600,  # a busy machine takes its time
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(folder / release)},
     )

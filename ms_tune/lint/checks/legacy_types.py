@@ -15,26 +15,17 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Context
 
 _TYPES = ("float16", "float32", "bfloat16", "int8")
-# The settings of each network that are types, and whether a null stands for another one's type
-# (`LlamaConfig` in models/llama/llama_config.py, `ChatGLM2Config` in models/glm2/glm2_config.py).
-_LLAMA = {
-    **dict.fromkeys(("compute_dtype", "layernorm_compute_type", "softmax_compute_type", "rotary_dtype"), False),
-    "param_init_type": False,
-    "embedding_init_type": True,
-    "residual_dtype": True,
-}
-_GLM = {
-    **dict.fromkeys(("compute_dtype", "layernorm_compute_type", "param_init_type", "residual_dtype"), False),
-    "rotary_dtype": True,
-}
+_OF_EXPERTS = "router_dense_type"  # belongs into another section
 
 
 def unknown(context: Context) -> Iterator[Violation]:
-    """A data type that is not known; capitals make no difference."""
-    typed = _LLAMA if legacy_llama.is_llama(context) else _GLM if legacy_glm.is_glm(context) else {}
-    for name, nullable in typed.items():
+    """A data type that is not known; capitals make no difference. Where the class has none, a null stands for another one's."""
+    if not (legacy_llama.is_llama(context) or legacy_glm.is_glm(context)):
+        return
+    for name, default in context.model.facts.defaults.items():
+        typed = name.endswith(("_dtype", "_type")) and default in (None, *_TYPES) and name != _OF_EXPERTS
         value = context.source.get((*MODEL, name), MISSING)
-        if value is MISSING or (value is None and nullable):
+        if not typed or value is MISSING or (value is None and default is None):
             continue
         if str(value).lower() not in _TYPES:
             yield Violation((*MODEL, name), params={"choices": ", ".join(_TYPES)})
