@@ -29,6 +29,11 @@ def models(family: str) -> tuple[str, ...]:
     return tuple(load("names")["families"][family])
 
 
+def cells_of(family: str) -> tuple[str, ...]:
+    """The cells that every layer of a family of the static graph has."""
+    return tuple(load("names")["cells"][family])
+
+
 def family_of(model: str) -> str:
     """The family of a model of the static graph; models that are not known have the names of ``core``."""
     families = load("names")["families"]

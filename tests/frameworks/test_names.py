@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.frameworks.data import load
-from ms_tune.frameworks.names import counterpart, family_of, models, rows
+from ms_tune.frameworks.names import cells_of, counterpart, family_of, models, rows
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
@@ -62,9 +62,17 @@ def test_every_model_of_a_family_is_known_and_has_counterparts(family: str) -> N
         assert counterpart(name, "core") in models("core")
 
 
+@pytest.mark.parametrize("family", ["legacy", "glm", "core"])
+def test_cells_of_a_family_are_in_every_layer_of_its_first_model(family: str) -> None:
+    model = layer_model(models(family)[0], VERSIONS[-1])
+    assert model is not None
+    for layer in model.every:
+        assert set(cells_of(family)) <= {name for name, _ in layer.cells}
+
+
 def test_the_table_holds_what_is_read_and_nothing_else() -> None:
     table = load("names")
-    assert table.keys() == {"families", "counterparts", "rows"}
+    assert table.keys() == {"families", "counterparts", "rows", "cells"}
     families = {*table["families"], "mindspeed"}
     assert {family for row in ROWS for family in row} == families
     for row in ROWS:

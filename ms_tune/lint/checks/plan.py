@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.models import UNKNOWN
+from ms_tune.frameworks.names import cells_of
 from ms_tune.layers.mindformers.inputs import KEYS
 from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.patterns import compile_segment, is_risky
@@ -38,12 +39,6 @@ _REPORTED = {
     "swap-rules": (swap.entries, swap.prefetch, swap.nested_layers, swap.recompute_values),
 }
 _FINDS_NOTHING = ("pattern-unmatched", "pattern-cell", "cell-unmatched")
-# Cells that every layer has, of legacy Llama and of Mcore models.
-_CELLS = {
-    "legacy": ("attention", "feed_forward", "attention_norm", "ffn_norm"),
-    "glm": ("self_attention", "mlp", "input_layernorm", "post_attention_layernorm"),
-    "core": ("self_attention", "mlp", "input_layernorm", "pre_mlp_layernorm"),
-}
 _FLAT_LIST = "'recompute' must provide explicit 2D"
 
 
@@ -94,7 +89,7 @@ def of_everything(context: Context) -> Iterator[Violation]:
         for layer in plan.layers
         for pattern in (*layer.select_patterns, *layer.comm_patterns, *layer.select_excludes, *layer.comm_excludes)
     ]
-    cells = _CELLS[network]
+    cells = cells_of(network)
     for pattern in dict.fromkeys(used):
         before, _, last = pattern.rpartition(r"\.")
         within = not before or any(_stands_for(before, name) for name in cells)
