@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
+import socket
+import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.command import run_command
+from ms_tune.dryrun.engines import ray as ray_engine
 from ms_tune.dryrun.engines.local import LocalEngine
 from ms_tune.dryrun.engines.ray import RayEngine
 from ms_tune.dryrun.request import CommandRequest, DryrunRequest
 from ms_tune.dryrun.run import dryrun
 from ms_tune.dryrun.task import Observer, Task
-from ms_tune.errors import MissingExtraError
+from ms_tune.errors import MissingExtraError, RunError
 from ms_tune.units import MIB
 from tests.dryrun.machine import needs_mindspore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ms_tune.dryrun.launcher import Ended
     from ms_tune.dryrun.task import Engine
@@ -35,6 +41,89 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else real(name))
     with pytest.raises(MissingExtraError, match="'ms-tune dryrun --engine ray' needs Ray"):
         RayEngine(None).run([], tmp_path, lambda *_: None, lambda *_: None)
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nobody", "no-port", "another"])
+def test_an_address_without_a_cluster_ends_soon(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and says nothing
+        port = server.getsockname()[1]
+        if kind == "nobody":
+            server.close()
+        monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1" if kind == "no-port" else f"127.0.0.1:{port}")
+        with pytest.raises(RunError, match="cannot be reached"):
+            ray_engine.connect()
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_ray_of_this_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
+    """Started in a process of its own; every socket that its processes listen on is looked at."""
+    code = (
+        "import os, pathlib\nfrom ms_tune.dryrun.engines.ray import connect\nray = connect()\n"
+        "print('PID', os.getpid(), flush=True)\ninput()\nray.shutdown()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment.pop("RAY_ADDRESS", None)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=tmp_path
+    ) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline().startswith(b"PID")
+            open_to_all = listening(session_of(running.pid))
+        finally:
+            running.communicate(b"\n", timeout=120)
+    assert open_to_all == []
+
+
+def session_of(pid: int) -> set[str]:
+    """The processes of Ray that came of one."""
+    children: dict[str, list[str]] = {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with contextlib.suppress(OSError):
+                parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+                children.setdefault(parent, []).append(process.name)
+    found, todo = {str(pid)}, [str(pid)]
+    while todo:
+        new = children.get(todo.pop(), [])
+        found.update(new)
+        todo += new
+    return found
+
+
+def listening(processes: set[str]) -> list[str]:
+    """Sockets of these processes that listen on more than loopback, as /proc/net has them."""
+    sockets = set()
+    for process in processes:
+        with contextlib.suppress(OSError):
+            sockets |= {os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir()}  # noqa: PTH115 - no path
+    found = []
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            local, state, inode = fields[1].partition(":")[0], fields[3], fields[9]
+            # 127.0.0.0/8, ::1, and the former as an address of six
+            loopback = local.endswith("7F") or local == "00000000000000000000000001000000"
+            if state == "0A" and f"socket:[{inode}]" in sockets and not loopback:
+                found.append(line)
+    return found
+
+
+def test_what_killed_workers_left_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for name in (f"ms-tune-ray-{ended.pid}-x", f"ms-tune-ray-{os.getpid()}-x", "ms-tune-ray-x", "other"):
+        (tmp_path / name).mkdir()
+    ray_engine._sweep()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"ms-tune-ray-{os.getpid()}-x",
+        "ms-tune-ray-x",
+        "other",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +173,21 @@ REPORT = (
 )
 
 
+# The worker is the parent of the process that stands between it and the program.
+_KILLS_ITS_WORKER = """
+import os, pathlib
+import mindspore as ms
+from mindspore import mint
+ms.set_device("Ascend")
+kept = mint.zeros((64, 1024, 256))
+if os.environ["RANK_ID"] == "0" and not os.path.exists("killed"):
+    open("killed", "w").close()
+    stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), 9)
+    import time; time.sleep(600)
+"""
+
+
 def answers(folder: Path, numbers: range) -> list[str]:
     return [(folder / f"rank_{number}" / "sub" / "answer").read_text("utf-8") for number in numbers]
 
@@ -123,6 +227,22 @@ class TestRay:
         assert marker.exists()
         assert {rank: end.code for rank, end in ended.items()} == {0: 0, 1: 0}
         assert len(answers(tmp_path, range(2))) == 2
+
+    def test_a_simulated_run_whose_worker_is_killed_is_repeated(
+        self,
+        cluster: Any,  # noqa: ANN401
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Two real simulated runs on two workers; one of these is killed in the middle of its run."""
+        assert cluster.is_initialized()
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "train.py").write_text(_KILLS_ITS_WORKER, encoding="utf-8")
+        request = CommandRequest((sys.executable, "train.py"), ranks=(0, 1), devices=2, engine="ray")
+        result = run_command(request, Observer())
+        assert (tmp_path / "killed").exists()
+        assert result.code == 0, result.problems
+        assert [round(rank.reading.peak_bytes / MIB) for rank in result.ranks] == [64, 64]
 
     def test_a_failure_and_a_time_limit_come_back(self, cluster: Any, tmp_path: Path) -> None:  # noqa: ANN401
         assert cluster.is_initialized()

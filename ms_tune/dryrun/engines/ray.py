@@ -7,8 +7,13 @@ needs more: its working folder, on a file system that the machines share.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import shutil
+import socket
 import tempfile
+import threading
 import time
 import zlib
 from dataclasses import asdict, dataclass
@@ -24,10 +29,16 @@ from ms_tune.extras import need
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _RETRIES = 3  # of a task whose worker was lost; a process that fails is not repeated
 _POLL_SECONDS = 0.2
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 8.0
+_LOOPBACK = "127.0.0.1"
+# A Ray of this machine alone listens on loopback and has no dashboard.
+_OWN: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
+_ADDRESSES = ("resolve_ip_for_localhost", "get_node_ip_address")
+_SCRATCH = re.compile(r"ms-tune-ray-(\d{1,10})-.+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +62,8 @@ def run_here(described: dict[str, Any]) -> Brought:
     """Run a task in a folder of its own on this machine; this is what a Ray worker does."""
     task = Task(**described)
     host = os.uname().nodename
-    with tempfile.TemporaryDirectory(prefix="ms-tune-") as scratch:
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=f"ms-tune-ray-{os.getpid()}-") as scratch:
         folder = Path(scratch) / task.folder
         try:
             _check_folder(task, host)
@@ -70,6 +82,14 @@ def run_here(described: dict[str, Any]) -> Brought:
             if path.is_file() and str(path.relative_to(folder)) not in task.files
         }
         return Brought(ended, files, host, None)
+
+
+def _sweep() -> None:
+    """Remove what workers left here that were killed."""
+    for folder in Path(tempfile.gettempdir()).iterdir():
+        match = _SCRATCH.fullmatch(folder.name)
+        if match and not Path(f"/proc/{match[1]}").exists() and folder.lstat().st_uid == os.getuid():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_folder(task: Task, host: str) -> None:
@@ -131,13 +151,63 @@ def connect() -> Any:  # noqa: ANN401 - the module of an optional package
     if ray.is_initialized():
         return ray
     address = os.environ.get("RAY_ADDRESS")
-    # A Ray of this machine alone listens on loopback and has no dashboard.
-    own = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    own = address in {None, "", "local"}
+    if not own and address not in {None, "auto"}:
+        _check_address(str(address))
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+        with _loopback() if own else contextlib.nullcontext():
+            ray.init(
+                address="local" if own else address, log_to_driver=False, logging_level="ERROR", **_OWN if own else {}
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise RunError(msg("stages.ray.unreachable", address=address or "local", detail=str(error))) from error
     return ray
+
+
+@contextlib.contextmanager
+def _loopback() -> Iterator[None]:
+    """Keep Ray from listening on every interface: it takes this machine's public address even if told the loopback one.
+
+    ``ray.init`` hands ``_node_ip_address`` to ``services.resolve_ip_for_localhost`` (Ray 2.9 to 2.60, _private/worker.py).
+    """
+    from ray._private import services  # noqa: PLC0415 - as in connect()
+
+    kept = {name: getattr(services, name) for name in _ADDRESSES if hasattr(services, name)}
+    try:
+        for name in kept:
+            setattr(services, name, lambda *_, **__: _LOOPBACK)
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(services, name, function)
+
+
+def _check_address(address: str) -> None:
+    """Raise :class:`RunError` unless a cluster answers at an address; Ray itself tries for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise RunError(msg("stages.ray.unreachable", address=address, detail=str(error))) from error
+    if "://" not in address and not _answers(address):
+        raise RunError(msg("stages.ray.unreachable", address=address, detail=msg("stages.ray.silent")))
+
+
+def _answers(address: str) -> bool:
+    """Whether what listens there is a Ray; true where this Ray cannot be asked."""
+    try:
+        from ray._raylet import GcsClient  # noqa: PLC0415 - as in connect()
+    except ImportError:
+        return True
+    answered = threading.Event()
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            GcsClient(address=address).internal_kv_exists(b"ms-tune", None, timeout=_ANSWER_SECONDS)
+            answered.set()
+
+    threading.Thread(target=ask, daemon=True).start()  # what it waits in cannot be told to stop
+    return answered.wait(_ANSWER_SECONDS)
 
 
 def _take(ray: Any, reference: Any, task: Task, folder: Path) -> Ended:  # noqa: ANN401 - as above
