@@ -102,6 +102,7 @@ def prepare(
         split=split,
         micro_batches=job.config.batch.micro_batch_num,
         chunks=parallel.virtual_pipeline or 1,
+        standing=job.standing,
     )
     if not isinstance(framework, Framework):
         return run
@@ -162,7 +163,11 @@ def _by_framework(
         job, files, changes = _framework_job(source, run.changes, framework)
         model = msg("reference.by-framework", framework=framework.name)
         without = [msg("reference.not-included.data")]
-    return replace(run, job=job, files=files, model=model, changes=changes, not_included=tuple(without))
+    # MindSpeed-Core-MS's own code is that of r0.1.0, too.
+    standing = () if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run.standing
+    return replace(
+        run, job=job, files=files, model=model, changes=changes, not_included=tuple(without), standing=standing
+    )
 
 
 def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:

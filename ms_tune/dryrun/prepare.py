@@ -11,17 +11,18 @@ import yaml
 from ms_tune.config.follow import BASE, with_bases
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source, parse_source
-from ms_tune.dryrun import dynamic
 from ms_tune.dryrun.devices import Devices, devices_of
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
-from ms_tune.errors import ConfigError
+from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.resources import data_folder
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ms_tune.config.source import SourceFile
 
 
@@ -77,7 +78,7 @@ def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Prepa
     if config.dialect is Dialect.MINDFORMERS:
         run = mindformers.prepare(config.source, config.name, request, config.devices.count)
     else:
-        run = dynamic.prepare(config.source, config.name, request, config.devices.count, config.dialect)
+        run = _dynamic().prepare(config.source, config.name, request, config.devices.count, config.dialect)
     run = replace(run, devices_source=config.devices.source)
     told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
     return replace(run, warnings=(*told, *run.warnings))
@@ -99,3 +100,18 @@ def _short(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _dynamic() -> ModuleType:
+    """What prepares jobs of the dynamic graph.
+
+    Raises:
+        UnsupportedError: The reference transformer's folder, which also reads their configs, was taken out.
+    """
+    try:
+        from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference_model, which may be gone
+    except ModuleNotFoundError as error:
+        if "reference_model" not in str(error.name):
+            raise
+        raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
+    return dynamic

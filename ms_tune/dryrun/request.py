@@ -195,6 +195,8 @@ class PreparedRun:
         devices_source: What says how many there are.
         micro_batches: Micro-batches of a step; None where nothing tells.
         chunks: Virtual-pipeline parts of a stage.
+        standing: What was held to the framework's own code for such a job, and what was not; empty where that code itself
+            is run.
     """
 
     job: Job
@@ -221,6 +223,7 @@ class PreparedRun:
     devices_source: Message = field(default_factory=lambda: msg("stages.devices.config"))
     micro_batches: int | None = None
     chunks: int = 1
+    standing: tuple[Message, ...] = ()
 
     @property
     def micro_batches_in_flight(self) -> int | None:

@@ -107,7 +107,28 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
         layer_changes=_layer_changes,
         not_included=tuple(_not_included(source, config, plan)),
         warnings=(*defaults, *warnings),
+        standing=tuple(_standing(config, count)),
     )
+
+
+def _standing(config: TrainingConfig, devices: int) -> Iterator[Message]:
+    """What the reference transformer was held to (docs/reference-model.md), and what nothing here can hold.
+
+    HyperParallel ~=1.0, to which MindFormers leaves shared weights, parts of sequences and pipelines, is on no index. The
+    forward pass of 2.0 goes through its tensors when there is tensor parallelism; that of 2.1 does not.
+    """
+    parallel, release = config.parallelism, release_for(Dialect.MINDFORMERS_PYNATIVE).version
+    shared = devices // parallel.model_size * parallel.context
+    if parallel.tensor > 1 and order(release) < order(_ALWAYS_SPLITS_LOSS):
+        yield msg("reference.standing.tensor-2.0", release=release)
+    else:
+        yield msg("reference.standing.held" if parallel.tensor > 1 else "reference.standing.one-device")
+    if shared > 1:
+        yield msg("reference.standing.sharded", ranks=shared)
+    if parallel.context > 1:
+        yield msg("reference.standing.context", ranks=parallel.context)
+    if parallel.pipeline > 1:
+        yield msg("reference.standing.pipeline", stages=parallel.pipeline)
 
 
 def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:

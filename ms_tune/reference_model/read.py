@@ -55,6 +55,7 @@ class DynamicJob:
         layer_changes: What it takes to say in the config that the model has other layers.
         not_included: What the reference transformer leaves out of it.
         warnings: What the config's author should know.
+        standing: What the reference transformer was held to for such a job, and what it was not.
     """
 
     config: TrainingConfig
@@ -65,6 +66,7 @@ class DynamicJob:
     layer_changes: Callable[[Sequence[Placed], Sequence[Placed]], Iterable[Change]]
     not_included: tuple[Message, ...]
     warnings: tuple[Message, ...]
+    standing: tuple[Message, ...]
 
 
 def placed_layers(

@@ -11,6 +11,7 @@ from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import Release
+from ms_tune.frameworks.training import Framework
 from ms_tune.reference_model import pynative
 from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.texts import Language, render
@@ -77,3 +78,48 @@ def test_a_pipeline_that_cannot_start_gets_no_figure(request_: DryrunRequest) ->
 def test_a_model_of_ones_own_may_have_stages() -> None:
     case = CASES["own model, four chunks"]
     assert prepared(case.config, case.devices).stages == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "devices", "release", "texts"),
+    [
+        (job("qwen3", 1), 1, "2.1", ["one-device"]),
+        (job("qwen3", 2), 2, "2.1", ["held"]),
+        (job("qwen3", 2), 2, "2.0", ["tensor-2.0"]),
+        (CASES["DeepSeek-V3"].config, CASES["DeepSeek-V3"].devices, "2.1", ["one-device", "sharded", "pipeline"]),
+        (CASES["Qwen3"].config, 4, "2.1", ["one-device", "sharded"]),
+    ],
+)
+def test_a_run_says_what_holds_it_and_what_does_not(
+    config: dict[str, Any], devices: int, release: str, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pynative, "release_for", lambda _: Release("MindFormers", release))
+    standing = prepared(config, devices).standing
+    assert [message.id for message in standing] == [f"reference.standing.{text}" for text in texts]
+    for language in Language:
+        assert all(render(message, language) for message in standing)
+
+
+def test_the_frameworks_own_code_needs_no_such_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic, "pynative_framework", lambda: Framework("mindformers.pynative", "MindFormers 2.1.0"))
+    run = dynamic.prepare(source_of(job("qwen3", 2)), "config.yaml", DryrunRequest(), 2, Dialect.MINDFORMERS_PYNATIVE)
+    assert run.standing == ()
+
+
+def test_mindspeeds_configs_are_those_of_its_first_release() -> None:
+    case = CASES["dense"] if "dense" in CASES else next(one for one in CASES.values() if "model_config" in one.config)
+    run = dynamic.prepare(
+        source_of(case.config), "c.yaml", DryrunRequest(reference=True), case.devices, Dialect.MINDSPEED_MS
+    )
+    (message,) = run.standing
+    assert "r0.1.0" in render(message, Language.EN)
+    assert "pretrain_" in render(message, Language.ZH)
+
+
+def test_deepseek_does_not_tie_its_embeddings() -> None:
+    tied, plain = job("deepseek_v3", 2), job("deepseek_v3", 2)
+    tied["model"]["tie_word_embeddings"] = True
+    assert prepared(tied, 2).theory == prepared(plain, 2).theory
+    tied, plain = job("qwen3", 2), job("qwen3", 2)
+    tied["model"]["tie_word_embeddings"] = True
+    assert prepared(tied, 2).theory["weights"] < prepared(plain, 2).theory["weights"]

@@ -40,6 +40,8 @@ _CONTEXT_METHODS = {
     "hybrid": ContextMethod.HYBRID,
 }
 _COMPRESSED = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
+# Their networks never hand ``tie_word_embeddings`` on (models/deepseek*/modeling_*_pynative.py, 2.0 and 2.1).
+_NEVER_TIED = ("deepseek_v3", "deepseek_v4")
 _GATED = ("silu", "swiglu", "fusedswiglu")
 
 
@@ -157,7 +159,7 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         activation=("fusedswiglu" if activation == "fusedswiglu" else "swiglu") if gated else activation,
         normalization=model.get("normalization", "RMSNorm"),
         rotary=model.get("position_embedding_type", "rope") != "none",
-        tied_embeddings=model.get("tie_word_embeddings", default=False),
+        tied_embeddings=model.get("tie_word_embeddings", default=False) and kind not in _NEVER_TIED,
         qkv_bias=linear_bias or model.first("add_qkv_bias", kind == "glm4"),
         output_bias=linear_bias,
         mlp_bias=linear_bias,

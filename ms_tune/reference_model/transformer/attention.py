@@ -7,6 +7,7 @@ Activations are ``(s, b, …)``. Modules have the names of Megatron-LM's and Min
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import mindspore
@@ -72,27 +73,53 @@ class SelfAttention(nn.Cell):
         return x if self.rotary is None else self.rotary(x, tables)
 
 
+@dataclass(frozen=True, slots=True)
 class Tables:
-    """What all layers share: cosines and sines of the rotary positions, and the causal mask."""
+    """What all layers share.
+
+    Attributes:
+        angles: Of the rotary positions, for layers that make the rest of them; without use it takes no memory of the device.
+        cos: Cosines of the rotary positions; without use, as the sines, where layers make them.
+        sin: Their sines.
+        mask: The causal mask.
+    """
+
+    angles: Tensor
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor
+
+
+class TableMaker:
+    """Makes the tables of a forward pass.
+
+    MindFormers' dynamic graph makes cosines, sines and a whole mask anew in every one (``GPTModel`` of
+    ``pynative/base_models/gpt/gpt_model.py``, 2.1), so that they live until its backward pass is over.
+    """
 
     def __init__(self, settings: Settings, rotary_size: int) -> None:
-        legacy = settings.shape.legacy
+        self.legacy, self.dtype = settings.shape.legacy, settings.rotary_dtype
         angles = _rotary_angles(settings.tokens, rotary_size)
-        # Angles for layers that make the rest of them; without use a tensor takes no memory of the device.
-        self.angles = Tensor(angles)
-        if not legacy:
-            self.cos, self.sin = (Tensor(of(angles)).astype(settings.rotary_dtype) for of in (np.cos, np.sin))
+        self.angles, self.waves = Tensor(angles), (np.cos(angles), np.sin(angles))
+        self.triangle: Tensor | None = None
         if settings.shape.whole_mask:
             # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation.
             positions = settings.shape.seq_length
             self.triangle = mint.tril(mint.ones((positions, positions), dtype=settings.dtype))
-            self.mask = (1 - self.triangle).astype(mindspore.uint8)
         elif settings.shape.flash_attention:
             self.mask = Tensor(np.triu(np.ones((_MASK_SIZE, _MASK_SIZE), np.uint8), 1))
         else:
             length = settings.tokens * settings.groups.ulysses.size
             mask = mint.triu(mint.ones((length, length), dtype=mindspore.uint8), 1)
-            self.mask = mask if legacy else mask.astype(mindspore.bool_)
+            self.mask = mask if self.legacy else mask.astype(mindspore.bool_)
+
+    def tables(self) -> Tables:
+        """Those of a forward pass."""
+        mask = self.mask if self.triangle is None else (1 - self.triangle).astype(mindspore.uint8)
+        cos, sin = (Tensor(wave) for wave in self.waves)
+        if self.legacy:
+            return Tables(self.angles, cos, sin, mask)
+        return Tables(self.angles, cos.astype(self.dtype), sin.astype(self.dtype), mask)
 
 
 class Rotary(nn.Cell):

@@ -183,6 +183,7 @@ class MixtureOfExperts(nn.Cell):
         self.experts = kind(self.local, width, settings)
         shared = SharedExperts(experts, settings) if experts.shared_ffn_hidden_size else None
         self.shared_experts = shared
+        self.held: list[Tensor] = []
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same."""
@@ -240,6 +241,9 @@ class MixtureOfExperts(nn.Cell):
         safe = mint.arange(count * per_token, dtype=chosen.dtype) % count
         tokens = mint.cat((mint.zeros((count, tokens.shape[1]), dtype=tokens.dtype), tokens))
         weights = mint.cat((mint.zeros((count, per_token), dtype=weights.dtype), weights))
+        # `ExpertParallel.ctx` holds them until the layer's next turn, and with them what they were made of: of a layer that is
+        # recomputed all of attention, which nothing goes back through a second time.
+        self.held = [weights]
         chosen = mint.cat((safe.reshape(count, per_token), chosen))
         exchange(mint.histc(chosen.reshape(-1), count, 0, count), self.group)
         if self.settings.fused_order:

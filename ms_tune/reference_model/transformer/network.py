@@ -15,7 +15,7 @@ import mindspore
 from mindspore import Parameter, Tensor, mint, nn
 from mindspore.common.initializer import initializer
 
-from .attention import SelfAttention, Tables
+from .attention import SelfAttention, TableMaker, Tables
 from .legacy import LegacySelfAttention
 from .linear import ColumnLinear, Linear, Norm, cast
 from .loss import cross_entropy, split_cross_entropy
@@ -174,7 +174,7 @@ class ChunkNetwork(nn.Cell):
         self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
         self.output = Output(settings) if chunk.head else None
         self.tied = shape.tied_embeddings and chunk.head
-        self.tables, self.dtype = _tables(settings), settings.compute_dtype
+        self.maker, self.dtype = _table_maker(settings), settings.compute_dtype
         tokens = (settings.tokens, settings.config.batch.micro_batch_size)
         self.tokens = mint.zeros(tokens, dtype=mindspore.int32)
         self.labels = mint.zeros(tokens, dtype=mindspore.int32) if chunk.head else None
@@ -186,19 +186,20 @@ class ChunkNetwork(nn.Cell):
         self.units.start()
         if self.embeds:
             x = self.units.run(self.embedding, x)
+        tables = self.maker.tables()
         for layer in self.layers:
-            x = self.units.run(layer, x, self.tables)
+            x = self.units.run(layer, x, tables)
         # core/config.py, _check_arguments: what goes to the next stage has the number format of the computation.
-        return cast(x, self.dtype) if self.output is None else self.loss(x, self.output)
+        return cast(x, self.dtype) if self.output is None else self.loss(x, self.output, tables)
 
-    def loss(self, x: Tensor, output: Output) -> Tensor:
+    def loss(self, x: Tensor, output: Output, tables: Tables) -> Tensor:
         """The loss of the next token and, with multi-token prediction, of those behind it."""
         weight = self.embedding.weight if self.embedding is not None and self.tied else None
         y = self.units.run(self.final_norm, x)
         loss = output.loss(self.units.run(output, y, weight), self.labels)
         for layer in self.predictions:
             embedded = self.units.run(self.embedding, self.tokens)
-            x = self.units.run(layer, x, embedded, self.tables)
+            x = self.units.run(layer, x, embedded, tables)
             loss = loss + output.loss(self.units.run(output, x, weight), self.labels)
         return loss
 
@@ -214,10 +215,10 @@ def _ties(chunk: Chunk, settings: Settings) -> bool:
     return chunk.head and settings.shape.tied_embeddings
 
 
-def _tables(settings: Settings) -> Tables:
+def _table_maker(settings: Settings) -> TableMaker:
     shape = settings.shape
     size = shape.latent.rotary_size if shape.latent else int(shape.head_size * shape.rotary_fraction)
-    return Tables(settings, size)
+    return TableMaker(settings, size)
 
 
 def _layer(layer: StageLayer, settings: Settings) -> nn.Cell:
@@ -225,19 +226,26 @@ def _layer(layer: StageLayer, settings: Settings) -> nn.Cell:
     made: nn.Cell = PredictionLayer(layer, settings) if layer.mtp else TransformerLayer(layer, settings)
     inside = made.transformer_layer if layer.mtp else made
     if layer.full:
-        _recompute(made, settings)
+        _recompute(made, settings, stops=False)
     for pattern in () if layer.full else layer.select:
         for name, cell in inside.cells_and_names():
             if name and re.fullmatch(pattern, name):
-                _recompute(cell, settings)
+                _recompute(cell, settings, stops=True)
     return made
 
 
-def _recompute(cell: nn.Cell, settings: Settings) -> None:
+def _recompute(cell: nn.Cell, settings: Settings, *, stops: bool) -> None:
     """Recompute a cell in the backward pass.
 
-    MindFormers' dynamic graph stops when the last tensor that is asked for is there again (``use_reentrant=False``, where
-    MindSpore has it: 2.9 and 2.10 do, 2.7 does not).
+    MindFormers' dynamic graph stops when the last tensor that is asked for is there again, but for whole layers
+    (``_wrap_cell_recompute`` and ``apply_recompute`` of pynative/distributed/activation_checkpoint.py, 2.1). MindSpore has
+    that with ``use_reentrant=False``: 2.9 and 2.10 do, 2.7 does not.
+
+    Args:
+        cell: The cell.
+        settings: The config.
+        stops: It stops there.
     """
-    stops_early = not settings.shape.legacy and "use_reentrant" in signature(nn.Cell.recompute).parameters
-    cell.recompute(**({"use_reentrant": False} if stops_early else {}))
+    options = {"use_reentrant": False, "early_stop": stops} if not settings.shape.legacy else {}
+    known = signature(nn.Cell.recompute).parameters
+    cell.recompute(**{name: value for name, value in options.items() if name in known})

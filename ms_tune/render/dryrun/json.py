@@ -37,6 +37,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "dialect": run.dialect.value,
         "assumptions": _assumptions(run, console),
         "model": console.say(run.model),
+        "standing": [console.say(message) for message in run.standing],
         "settings": {".".join(map(str, setting.path)): setting.raw for setting in result.settings},
         "world_size": run.world_size,
         "rank": run.rank,

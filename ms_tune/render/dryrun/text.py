@@ -55,6 +55,10 @@ def _show_assumptions(result: DryrunResult, console: Console) -> None:
     console.write(
         console.text("dryrun.show.assumed", config=run.config_name, devices=run.world_size, source=source, **ways)
     )
+    if run.standing:
+        console.write(f"  {console.say(run.model)}:")
+    for message in run.standing:
+        console.write(f"    {console.say(message)}")
     if result.settings:
         console.write(console.text("dryrun.show.settings", settings=", ".join(map(str, result.settings))))
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import mindspore
 from hyper_parallel.core.dtensor.dtensor import DTensor
-from mindspore import nn, ops
+from mindspore import Tensor, nn, ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hyper_parallel.core.dtensor.device_mesh import DeviceMesh
-    from mindspore import Parameter, Tensor
+    from mindspore import Parameter
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _keeps(weight: Parameter) -> Callable[[Tensor], Tensor]:
         wide = ops.cast(gradient, mindspore.float32) if gradient.dtype != mindspore.float32 else gradient
         before = getattr(weight, "main_grad", None)
         weight.main_grad = wide if before is None else before.add_(wide)
-        return gradient
+        return Tensor(0, gradient.dtype)  # in place of what MindSpore would keep in ``grad``
 
     return hook
 

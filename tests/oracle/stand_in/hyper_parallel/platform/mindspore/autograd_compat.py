@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mindspore import ops
 from mindspore._c_expression import TensorPy, run_backward
 from mindspore.graph.api import _pynative_executor
 
@@ -23,3 +24,5 @@ def enable_mindspore_backward_compat() -> None:
     TensorPy.backward = _backward
     TensorPy.grad = _own("grad")
     TensorPy.requires_grad = _own("requires_grad")
+    if not hasattr(TensorPy, "detach"):  # from 2.11 on
+        TensorPy.detach = ops.stop_gradient
