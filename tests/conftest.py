@@ -37,7 +37,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if group and config.pluginmanager.hasplugin("xdist"):
             item.add_marker(pytest.mark.xdist_group(group))
         slow = item.get_closest_marker("mindspore") or item.get_closest_marker("slow") or group == "wheel"
-        if not slow and not _LONG_ROOMS & {*item.path.parts}:
+        random = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
+        if not slow and not random and not _LONG_ROOMS & {*item.path.parts}:
             item.add_marker("fast")
 
 

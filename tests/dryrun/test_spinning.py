@@ -34,6 +34,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_only_the_thread_that_never_waits_is_calmed() -> None:
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM)], start_new_session=True)
     try:

@@ -197,6 +197,7 @@ def test_hostile_files(make: Callable[[Path], str], tmp_path: Path) -> None:
     _lint(make(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["/dev/zero", "/dev/null", "/dev/urandom", "/proc/self/mem", "/nonexistent/a.yaml", ""]
 )

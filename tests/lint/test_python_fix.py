@@ -188,6 +188,7 @@ AFTER = ("", "  # ops.mul(a, b)", "; y = 2", " ")
 IMPORTS = ("from mindspore import ops", "from mindspore import mint, ops", "import mindspore.ops as ops")
 
 
+@pytest.mark.slow
 @given(
     imports=st.sampled_from(IMPORTS),
     lines=st.lists(st.builds("{}{}{}".format, *map(st.sampled_from, (BEFORE, CALLS, AFTER))), max_size=5),

@@ -26,6 +26,7 @@ RUNS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 def test_everything_adds_up(run: str) -> None:
     for rank in report_of(run).ranks:
@@ -48,6 +49,7 @@ def test_everything_adds_up(run: str) -> None:
         assert rank.lifetimes.never_freed_bytes == rank.table.size[rank.curve.rows][never].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 def test_the_stretches_of_addresses_are_the_footprint_at_every_tenth_of_the_trace(run: str) -> None:
     rank = rank_of(run)

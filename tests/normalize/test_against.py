@@ -180,6 +180,7 @@ def test_lines_that_ran_into_each_other(tmp_path: Path) -> None:
     assert against(tmp_path, CONFIG, glued + again.split("\n", 1)[1]).verdict is not Verdict.DIFFERS
 
 
+@pytest.mark.slow
 def test_every_place_to_cut_off(tmp_path: Path) -> None:
     """Whatever is left of a log, it never differs; what is missing is said with the line."""
     text = as_log(lines_of(CONFIG), more=False)
@@ -280,6 +281,7 @@ def test_hostile_lines(tmp_path: Path) -> None:
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.slow
 def test_a_long_log_is_streamed(tmp_path: Path) -> None:
     """200 MB in a few seconds and a few megabytes; a line without an end is no trouble either."""
     file = tmp_path / "worker_0.log"

@@ -224,6 +224,7 @@ def _random_section(random: Random, depth: int) -> Any:  # noqa: ANN401 - a valu
     return random.choice([1, "x", [1, 2], None, True])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_merged_as_the_framework_does(version: str, tmp_path: Path) -> None:
     missing = wheels.wheel(version)

@@ -305,6 +305,7 @@ def check_counts(shown: Shown, _: dict[str, Any]) -> None:
             assert int(count[1]) == sum(bool(x[key]) if key in x else x["recompute"] == kind for x in of_stage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "check_lines"),
     [(mindformers, check_static), (pynative, check_dynamic), (mindspeed_ms, check_counts)],

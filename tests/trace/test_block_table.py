@@ -53,6 +53,7 @@ def test_without_polars(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(read_block_table(folder(run) / "memory_block.csv"), table_of(trace_of(run)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 1000, 5000])
 def test_parts_end_at_any_place(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART", size)
