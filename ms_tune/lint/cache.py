@@ -50,15 +50,14 @@ def _kept_in(path: Path) -> str | None:
 
 
 def _keep(kept: str, key: list[object], values: object) -> None:
-    import tempfile  # noqa: PLC0415 - slow to import, and needed once
-
     text = json.dumps({"key": key, "values": values}, ensure_ascii=False, default=str)
     if json.loads(text)["values"] != values:
         return  # dates and the like: JSON would change them
     folder = os.path.dirname(kept)  # noqa: PTH120 - start-up time
     with contextlib.suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - start-up time
-        handle, fresh = tempfile.mkstemp(dir=folder)
+        fresh = f"{kept}.{os.getpid()}"  # tempfile would be slow to import
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)

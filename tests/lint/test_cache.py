@@ -60,3 +60,13 @@ def test_without_a_folder_it_works_too(file: Path, tmp_path: Path, monkeypatch: 
         monkeypatch.setenv("MS_TUNE_CACHE", folder)
         assert read_values(file)["a"][0] == 1
     assert kept(tmp_path) == []
+
+
+def test_what_a_stopped_process_left_behind_is_not_touched(file: Path, tmp_path: Path) -> None:
+    read_values(file)
+    (one,) = kept(tmp_path)
+    left = one.with_name(f"{one.name}.{os.getpid()}")
+    one.rename(left)
+    assert read_values(file) == {"a": [1, 2.5, None, True, "数"]}
+    assert kept(tmp_path) == []
+    assert left.exists()
