@@ -18,7 +18,7 @@ from ms_tune.dryrun.leftovers import collect, names_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.result import CommandResult, RankResult
-from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
+from ms_tune.dryrun.rundir import create_run_folder, manifest, told_where, write_kept, write_manifest
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import MsTuneError, UsageError
@@ -72,7 +72,8 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     observer.begin(tasks)
     begin, before = time.monotonic(), names_in(Path.cwd())
     try:
-        engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
+        with told_where(folder, observer):
+            engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
     finally:
         collect(Path.cwd(), before, folder)
     ranks: list[RankResult] = []

@@ -19,7 +19,15 @@ from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
 from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult
-from ms_tune.dryrun.rundir import create_run_folder, json_text, manifest, write_config, write_kept, write_manifest
+from ms_tune.dryrun.rundir import (
+    create_run_folder,
+    json_text,
+    manifest,
+    told_where,
+    write_config,
+    write_kept,
+    write_manifest,
+)
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.dryrun.theory import unlike_theory
@@ -223,7 +231,8 @@ def _simulate(jobs: Sequence[_Job], folder: Path, here: _Here, observer: Observe
             if not keep_going:
                 raise
 
-    _engine(jobs[0].request, here, tasks).run(tasks, folder, tell, read)
+    with told_where(folder, observer):
+        _engine(jobs[0].request, here, tasks).run(tasks, folder, tell, read)
 
 
 @cache

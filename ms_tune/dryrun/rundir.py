@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
@@ -18,10 +19,11 @@ from ms_tune.verdict.kept import FILE, to_json
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
+    from ms_tune.dryrun.task import Observer
     from ms_tune.verdict.kept import Kept
 
 RUNS = "ms-tune-runs"
@@ -67,6 +69,16 @@ def _new_folder(parent: Path, name: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=f"{stamp}-{slug}-", dir=parent))
     folder.chmod(0o755)
     return folder
+
+
+@contextlib.contextmanager
+def told_where(folder: Path, observer: Observer) -> Iterator[None]:
+    """Tell where a run lies that is interrupted: what was written of it can be read."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        observer.say(msg("dryrun.interrupted", folder=folder))
+        raise
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:

@@ -63,6 +63,8 @@ def _started(command: Sequence[str], prctl: ctypes._NamedFuncPointer) -> int:
     if os.getppid() != own:
         os._exit(1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ASKED, signal.SIGCHLD})
+    # A core of a process that simulates a device is as large as that, and takes minutes to write.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by every Python, and programs inherit that
         signal.signal(number, signal.SIG_DFL)
     try:

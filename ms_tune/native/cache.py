@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_MARKER = "complete.json"  # written last: relative file name -> size in bytes
+_MARKER = "complete.json"  # written last: relative file name -> CRC-32 of its content
 _BUILDING = ".building-"
 
 
@@ -85,8 +86,8 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
         fresh = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
         try:
             build(fresh)
-            sizes = {str(path.relative_to(fresh)): path.stat().st_size for path in fresh.rglob("*") if path.is_file()}
-            (fresh / _MARKER).write_text(json.dumps(sizes), encoding="utf-8")
+            sums = {str(path.relative_to(fresh)): _sum_of(path) for path in fresh.rglob("*") if path.is_file()}
+            (fresh / _MARKER).write_text(json.dumps(sums), encoding="utf-8")
             if folder.exists():  # damaged: is_complete said no
                 shutil.rmtree(folder)
             _rename_unless_done(fresh, folder)
@@ -96,12 +97,17 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder holds everything that its build put there."""
+    """Whether the folder holds everything that its build put there, unchanged: a crash may leave zeros in a file."""
     try:
-        sizes = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
-        return isinstance(sizes, dict) and all((folder / name).stat().st_size == size for name, size in sizes.items())
+        sums = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
+        return isinstance(sums, dict) and all(_sum_of(folder / name) == known for name, known in sums.items())
     except (OSError, ValueError):
         return False
+
+
+def _sum_of(path: Path) -> int:
+    """Of what it holds; a link's own text counts, since the file it leads to is counted itself."""
+    return zlib.crc32(os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes())
 
 
 def _rename_unless_done(fresh: Path, folder: Path) -> None:

@@ -15,7 +15,8 @@ from ms_tune.cli.main import main
 from ms_tune.dryrun import command as room
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.engines import ray
-from ms_tune.dryrun.task import Task
+from ms_tune.dryrun.rundir import told_where
+from ms_tune.dryrun.task import Observer, Task
 from ms_tune.errors import ExitCode
 from tests.dryrun.fakes import GIB, HEADER, good_child
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.launcher import Ended
     from ms_tune.dryrun.task import State
+    from ms_tune.texts import Message
 
 # The tracker writes where MS_ALLOC_CONF tells it to.
 TO_TRACKER = (
@@ -96,6 +98,63 @@ def test_a_trace_that_was_left_before_a_failure_is_read(ms_tune: Callable[..., t
     assert code == 1
     assert "1.00 GiB" in out
     assert "RuntimeError: out of data" in err
+
+
+def test_when_it_is_interrupted_it_says_where_the_run_lies(tmp_path: Path) -> None:
+    folder = tmp_path / "partial"
+    told: list[str] = []
+
+    class Tells(Observer):
+        def say(self, message: Message) -> None:
+            told.append(str(message))
+
+    with pytest.raises(KeyboardInterrupt), told_where(folder, Tells()):
+        raise KeyboardInterrupt
+    assert told == [f"what was run so far is kept in {folder}"]
+
+
+def test_what_mindspore_leaves_in_the_working_folder_goes_to_the_run_folder(
+    ms_tune: Callable[..., tuple[int, str, str]],
+) -> None:
+    Path("execute_order").mkdir()  # of the user, and so not touched
+    code = (
+        "import os\n"
+        "for name in ('offload', 'rank_0/execute_order', 'rank_1/checkpoints'): os.makedirs(name)\n"
+        "open('rank_0/execute_order/comm_execute_order.csv', 'w').close()\n" + good_child() + TO_TRACKER
+    )
+    assert ms_tune(code)[0] == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["execute_order", "ms-tune-runs", "rank_1", "train.py"]
+    assert (run_folder() / "rank_0" / "execute_order" / "comm_execute_order.csv").is_file()
+
+
+def test_a_failed_command_has_figures_and_no_verdict(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = ms_tune(good_child() + TO_TRACKER + "raise RuntimeError('out of data')", "--json")
+    result = json.loads(out)
+    assert (code, result["verdict"], result["peak_bytes"]) == (1, None, GIB)
+    assert "RuntimeError: out of data" in result["no_verdict_because"]
+
+
+def test_what_processes_tell_is_shown_and_not_trusted(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    record = {
+        "pid": 1,
+        "arguments": ["python"],
+        "ended": True,
+        "reads": [{"file": "train.py", "line": 7, "how": "item()"}],
+        "bounds": [{"file": "train.py", "line": 8, "how": "nonzero"}],
+    }
+    code = (
+        good_child()
+        + TO_TRACKER
+        + f"(place / 'process.json').write_text({json.dumps(record)!r})\n"
+        + "for number, text in enumerate(('no JSON', '[]', '{\"pid\": {}}', ' ' * 2_000_000), 2):\n"
+        "    (place / f'process_{number}').mkdir()\n"
+        "    (place / f'process_{number}' / 'process.json').write_text(text)\n"
+    )
+    done, out, err = ms_tune(code, "--json")
+    result = json.loads(out)
+    assert done == 0, err
+    assert (result["reads"], result["bounds"]) == (record["reads"], record["bounds"])
+    assert [process["pid"] for process in result["processes"]] == [1]
 
 
 def test_what_does_not_fit_is_1(ms_tune: Callable[..., tuple[int, str, str]]) -> None:

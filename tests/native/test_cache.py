@@ -260,3 +260,13 @@ class TestCacheRoot:
         fallback.symlink_to(tmp_path / "elsewhere")
         with pytest.raises(StandInBuildError):
             cache_root()
+
+
+def test_a_file_that_a_crash_left_full_of_zeros_is_built_again(tmp_path: Path) -> None:
+    build, folder = Builder(), tmp_path / "place"
+    cached_folder(folder, build, nobody_waits)
+    (folder / "sub" / "library.so").write_bytes(b"\0" * 1000)
+    assert not is_complete(folder)
+    cached_folder(folder, build, nobody_waits)
+    assert (folder / "sub" / "library.so").read_bytes() == b"x" * 1000
+    assert build.count == 2
