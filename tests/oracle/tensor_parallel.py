@@ -1,4 +1,4 @@
-"""Compares the reference transformer with MindFormers 2.1's own trainer on several ranks: ``tensor_parallel.py PYTHON``.
+"""The reference transformer beside MindFormers 2.1's own trainer on several ranks: ``-m tests.oracle.tensor_parallel PYTHON``.
 
 PYTHON is that of an environment with MindSpore 2.10 or later, MindFormers 2.1 and what ms-tune depends on; the trainer runs
 over the stand-in for HyperParallel in tests/oracle/stand_in. Further arguments name cases of
@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
 CASES = yaml.safe_load((DATA / "tensor_parallel_cases.yaml").read_text(encoding="utf-8"))
 FIGURES = DATA / "tensor_parallel_figures.json"
@@ -92,7 +92,7 @@ def row(name: str, real: dict[str, int], own: dict[str, int]) -> str:
 def write(found: dict[str, Any]) -> None:
     """Write the figures, and the table of all cases that have some."""
     FIGURES.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    rows = [row(name, *found[name].values()) for name in CASES["cases"] if name in found]
+    rows = [row(name, found[name]["real"], found[name]["reference"]) for name in CASES["cases"] if name in found]
     text = PAGE.read_text(encoding="utf-8")
     made = re.sub(re.escape(HEAD) + r"(\|.*\n)*", lambda _: HEAD + "\n".join(rows) + "\n", text)
     PAGE.write_text(made, encoding="utf-8")
@@ -105,9 +105,10 @@ def main() -> None:
         try:
             real, own = compared(python, name)
         except RuntimeError as error:
-            print(f"{name}: {error}", flush=True)
+            sys.stderr.write(f"{name}: {error}\n")
             continue
-        print(row(name, real, own), flush=True)
+        sys.stdout.write(row(name, real, own) + "\n")
+        sys.stdout.flush()
         found = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
         write({**found, name: {"real": real, "reference": own}})
 

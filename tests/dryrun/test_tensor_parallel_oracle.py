@@ -1,0 +1,74 @@
+"""The reference transformer beside MindFormers 2.1's own trainer on several tensor- and expert-parallel ranks.
+
+What the trainer needed is in ``tests/data/tensor_parallel_figures.json``; some of the cases are held to it with whatever
+MindSpore is here. ``MS_TUNE_TEST_PYNATIVE`` names a Python that has MindFormers 2.1, a MindSpore of 2.10 or later and what
+ms-tune depends on: there both are run, case by case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.dryrun import dynamic
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.frameworks.dialect import Dialect
+from tests.dryrun.configs import source_of
+from tests.dryrun.machine import needs_mindspore
+from tests.oracle import tensor_parallel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PYTHON = os.environ.get("MS_TUNE_TEST_PYNATIVE", "")
+FIGURES: dict[str, Any] = json.loads(tensor_parallel.FIGURES.read_text("utf-8"))
+CLOSE = 0.005
+# One of each kind: whole logits would not fit the first, whole experts the second, what recompute leaves behind the third.
+HERE = ("qwen3-tensor-4", "deepseek-no-expert-parallelism", "deepseek-recompute-full")
+
+
+def held(own: dict[str, int], real: dict[str, int]) -> None:
+    for name in ("weights", "optimizer_state"):
+        assert own[name] == pytest.approx(real[name], abs=tensor_parallel.SCALARS), name
+    assert own["peak"] == pytest.approx(real["peak"], rel=CLOSE)
+
+
+@pytest.mark.mindspore
+@pytest.mark.slow
+@needs_mindspore
+@pytest.mark.parametrize("name", HERE)
+def test_the_reference_needs_what_the_trainer_needed(name: str, tmp_path: Path) -> None:
+    config, devices = tensor_parallel.config_of(name)
+    (tmp_path / "case.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    held(tensor_parallel.figures(sys.executable, tmp_path, devices, "own", "--reference"), FIGURES[name]["real"])
+
+
+@pytest.mark.mindspore
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="MS_TUNE_TEST_PYNATIVE names no Python with MindFormers 2.1")
+@pytest.mark.parametrize("name", tensor_parallel.CASES["cases"])
+def test_the_reference_needs_what_the_trainer_needs(name: str) -> None:
+    real, own = tensor_parallel.compared(PYTHON, name)
+    held(own, real)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_theory_is_what_the_trainer_holds(name: str) -> None:
+    config, devices = tensor_parallel.config_of(name)
+    request = DryrunRequest(reference=True)
+    run = dynamic.prepare(source_of(config), "case.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
+    for content in ("weights", "optimizer_state"):
+        assert run.theory[content] == pytest.approx(FIGURES[name]["real"][content], rel=0.001)
+
+
+def test_the_docs_have_the_table_of_all_figures() -> None:
+    page = tensor_parallel.PAGE.read_text("utf-8")
+    names = [name for name in tensor_parallel.CASES["cases"] if name in FIGURES]
+    rows = [tensor_parallel.row(name, FIGURES[name]["real"], FIGURES[name]["reference"]) for name in names]
+    assert len(rows) == len(FIGURES)
+    assert tensor_parallel.HEAD + "\n".join(rows) + "\n" in page
