@@ -125,6 +125,7 @@ def test_a_trace_of_the_cpu_is_empty(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "CPU" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (GRAPH / "memory_block.csv").read_text(encoding="utf-8").splitlines()
     for number in range(50, 300):
@@ -139,6 +140,7 @@ def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsy
     assert "no known setting explains" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_one_rank_of_several_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     place = folder("mindformers_qwen3_tiny_dp2tp2pp2/rank_4").parent
     result = report(capsys, "--rank", "4", place)

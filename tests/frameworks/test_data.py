@@ -89,6 +89,7 @@ def one_field() -> dict[str, str]:
     return {**{field: field for field in fields.values()}, **fields}
 
 
+@pytest.mark.slow
 def test_no_list_of_names_for_one_field_stands_outside_this_room() -> None:
     fields, found = one_field(), []
     for module in modules():

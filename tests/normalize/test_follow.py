@@ -251,6 +251,7 @@ def test_merged_as_the_framework_does(version: str, tmp_path: Path) -> None:
     assert 20 < refused < 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_configs_in_the_wheels(version: str, tmp_path: Path) -> None:
     """With the model's ``config.json`` in its folder all of them have a plan, but the one that names no model."""
