@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_SIZES = 8  # further numbers of layers that are tried
 _FEWEST = 2  # one layer is the first and the last at once
 _MOST_TRIED = 64  # numbers of layers to begin with
+_EMPTY_CHUNK = "dryrun.layers-chunks"  # what is told where so few layers cannot be spread over a stage's chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,27 @@ def plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     """What has to be run for a request.
 
     Raises:
-        MsTuneError: The config or the request is at fault.
+        MsTuneError: The config or the request is at fault; of too few layers the hint says how many all stages need.
     """
+    try:
+        return _plan(request, loaded)
+    except UsageError as error:
+        if error.message.id != _EMPTY_CHUNK or request.layers is None:
+            raise
+        raise UsageError(error.message, _enough(request, loaded, request.layers)) from None
+
+
+def _enough(request: DryrunRequest, loaded: LoadedConfig, layers: int) -> Message:
+    """The smallest number of layers from which every stage that is asked for can be derived."""
+    for least in range(layers + 1, _MOST_TRIED):
+        with contextlib.suppress(MsTuneError):
+            made = _plan(replace(request, layers=least), loaded)
+            if all(stage.reason is None for stage in made.stages):
+                return msg("stages.layers.least", least=least)
+    return msg("stages.layers.hint")
+
+
+def _plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     first = prepare(replace(request, stage=0), loaded)
     stages = first.stages
     per_stage = first.world_size // stages
@@ -140,7 +160,8 @@ def _stage_plan(request: DryrunRequest, loaded: LoadedConfig, stage: int, rank: 
     if request.layers is None:
         run = sizes.run(None)
         return StagePlan(run, (), (), run.layers if not run.shrunk else None, None)
-    run = _as_asked(sizes, request.layers)
+    most = sizes.full_layers
+    run = sizes.run(request.layers if most is None else min(request.layers, most))
     if not run.shrunk or not request.extrapolate:
         return StagePlan(run, (), (), run.layers if not run.shrunk else sizes.full_layers, None)
     try:
@@ -187,27 +208,6 @@ class _Sizes:
             full = self.run(None)
             return full.layers
         return None
-
-
-def _as_asked(sizes: _Sizes, layers: int) -> PreparedRun:
-    """The run that the user wants; of a stage with fewer layers than that, all of them.
-
-    Raises:
-        UsageError: So few layers say nothing about the stage; the hint says how many do.
-        MsTuneError: It cannot be run.
-    """
-    full = sizes.full_layers
-    if full is not None and layers > full:
-        return sizes.run(None)
-    try:
-        return sizes.run(layers)
-    except UsageError as error:
-        if full is None:
-            raise
-        whole = sizes.run(None)
-        least = next((number for number in range(layers + 1, full) if _works(sizes, number, whole)), None)
-        hint = msg("stages.layers.least", least=least) if least else msg("stages.layers.hint")
-        raise UsageError(error.message, hint) from None
 
 
 def _works(sizes: _Sizes, layers: int, full: PreparedRun) -> bool:

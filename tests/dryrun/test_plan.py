@@ -15,6 +15,7 @@ from ms_tune.dryrun.plan import JobPlan, plan
 from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.errors import UsageError
+from ms_tune.resources import data_folder
 from tests.dryrun.configs import MINDFORMERS, edited
 
 
@@ -129,3 +130,17 @@ class TestFewestLayers:
         small = edited(EVEN, "model.model_config.num_hidden_layers", 20)
         for stage in planned(small, layers=4).stages:
             assert ([run.layers for run in stage.runs], stage.factors) == ([5], ())
+
+    def test_how_many_it_takes_is_told_once_and_holds(self) -> None:
+        """The template's first stage needs 2 layers and another one 3: the goal moved from one try to the next."""
+        config = data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml"
+        told = set()
+        for layers in (1, 2):
+            request = DryrunRequest(config=config, layers=layers)
+            with pytest.raises(UsageError, match="chunks empty") as caught:
+                plan(request, load(request))
+            told.add(str(caught.value.hint))
+        (hint,) = told
+        assert "is --layers 3;" in hint
+        request = DryrunRequest(config=config, layers=3)
+        assert all(stage.reason is None for stage in plan(request, load(request)).stages)

@@ -424,7 +424,7 @@ def test_no_chunk_of_a_stage_is_left_empty(layers: int, chunks: int, *, served: 
         return
     with pytest.raises(UsageError) as caught:
         prepare_mindformers(interleaved(chunks), DryrunRequest(layers=layers))
-    assert caught.value.message.params == {"layers": layers, "chunks": chunks, "least": chunks}
+    assert caught.value.message.params == {"layers": layers, "chunks": chunks}
 
 
 @pytest.mark.parametrize(

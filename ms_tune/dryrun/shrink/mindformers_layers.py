@@ -193,9 +193,8 @@ def _check_chunks(stage: Stage, layers: int) -> None:
     """Raise :class:`UsageError` if a chunk of the stage would be left empty."""
     if _fills_chunks(stage, layers):
         return
-    least = next(number for number in range(layers + 1, stage.layers + 1) if _fills_chunks(stage, number))
     chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
-    raise UsageError(msg("dryrun.layers-chunks", layers=layers, least=least, chunks=chunks))
+    raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
 
 
 def _fills_chunks(stage: Stage, layers: int) -> bool:
@@ -268,8 +267,7 @@ def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel
     interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     if layers % chunks:
-        least = -(-layers // chunks) * chunks
-        raise UsageError(msg("dryrun.layers-chunks", layers=layers, least=least, chunks=chunks))
+        raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
     if config.get("swap_config.swap") is True and config.get("use_legacy", default=True):
         raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
     if config.get(f"{MODEL}.offset"):
