@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,3 +99,28 @@ def test_everybody_knows_it_after(folder: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(mindformers_layers, "default_version", lambda: "2.1")
     config = ConfigCopy(parse_source(STATIC, Path("a.yaml")).data, Path("a.yaml"))
     assert mindformers_layers._expert_layers(config, 5) == [False, False, True, True, True]
+
+
+@pytest.mark.slow
+def test_a_release_is_data(tmp_path: Path) -> None:
+    """A release that changes nothing, named in two files, answers as the one before it."""
+    root = Path(data.__file__).parents[3]
+    for folder in ("ms_tune", "checklists"):
+        shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = tmp_path / "ms_tune" / "frameworks" / "data"
+    known, lists = edit(copy, "models"), edit(copy, "releases")
+    for releases in (known["releases"], lists["mindformers"]["served"], lists["mindformers-pynative"]["served"]):
+        releases.append("9.0")
+    (copy / "models.json").write_text(json.dumps(known), encoding="utf-8")
+    (copy / "releases.json").write_text(json.dumps(lists), encoding="utf-8")
+    (tmp_path / "a.yaml").write_text(STATIC.replace("orca_moe", "qwen3").replace("OrcaMoe", "Qwen3"), encoding="utf-8")
+    (tmp_path / "b.yaml").write_text(DYNAMIC.replace("orca_moe", "qwen3").replace("OrcaMoe", "Qwen3"), encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    for command in (["lint", "a.yaml", "b.yaml"], ["normalize-recompute", "a.yaml"], ["normalize-recompute", "b.yaml"]):
+        said = []
+        for release in ("2.1", "9.0"):
+            line = [sys.executable, "-m", "ms_tune", *command, "--framework-version", release]
+            done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode in (0, 1), done.stderr
+            said.append((done.returncode, done.stdout.replace(release, "")))
+        assert said[0] == said[1]

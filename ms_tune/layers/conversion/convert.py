@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import default_release
 from ms_tune.layers.cells import Cells, cut, is_full, run_length
 from ms_tune.layers.conversion.names import SWAP, Choices, Side, as_written
 from ms_tune.layers.conversion.swap import swap_dynamic, swap_static
@@ -137,7 +139,7 @@ def convert(
     elif to == MINDFORMERS:
         _to_mindformers(draft, legacy=naming.legacy)
     else:
-        _to_pynative(plan, draft, ".".join((version or "2.1").split(".")[:2]))
+        _to_pynative(plan, draft, ".".join((version or default_release(Dialect.MINDFORMERS_PYNATIVE)).split(".")[:2]))
     if draft.choices.named[SWAP] and plan.dialect != to != MINDSPEED_MS:
         draft.say("prefetch", Severity.WARNING)
     _tell_names(draft, to)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import default_release
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -42,7 +45,7 @@ class PynativeInputs:
 
     layers: int
     mtp_layers: int = 0
-    version: str = "2.1"
+    version: str = default_release(Dialect.MINDFORMERS_PYNATIVE)
     stages: int = 1
     chunks: int = 1
     layers_per_stage: Any = "auto"

@@ -89,8 +89,8 @@ class _Rule:
     message: str
     fields: tuple[str, ...]
     broken: Callable[[_Fields], bool]
-    since: str = "1.6"
-    until: str = "2.1"
+    since: str = VERSIONS[0]
+    until: str = VERSIONS[-1]
 
 
 def _without_experts(fields: _Fields) -> bool:
