@@ -38,6 +38,7 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
     prctl(_SUBREAPER, 1, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)  # ms-tune was killed before the first of these lines: there is nobody to tell us any more
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, as in a worker of Ray, no status could be had
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKED, signal.SIGCHLD})
     program = _started(command, prctl)
     status: int | None = None

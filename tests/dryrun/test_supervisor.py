@@ -51,6 +51,17 @@ def test_the_signal_is_the_programs(tmp_path: Path, sign: signal.Signals) -> Non
     assert begin(tmp_path, "bash", "-c", f"ulimit -c 0; kill -{int(sign)} $$").wait(60) == -sign
 
 
+def test_a_parent_that_ignores_its_childrens_ends(tmp_path: Path) -> None:
+    """As a worker of Ray does; programs inherit what is ignored."""
+    previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        running = begin(tmp_path, sys.executable, "-c", "open('here', 'w').close(); raise SystemExit(7)")
+        wait_for(lambda: (tmp_path / "here").exists() and not runs(running.pid))
+    finally:
+        signal.signal(signal.SIGCHLD, previous)
+        running.wait(60)
+
+
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     assert begin(tmp_path, "no-such-program").wait(60) == 127
 
