@@ -155,7 +155,7 @@ JSON_KEYS = {
     *("settings", "verdict_about", "full_layers", "skipped_stages", "imbalance"),
     *("extrapolated_peak_bytes", "extrapolated_categories_at_peak"),
     *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer", "theory"),
-    *("no_verdict_because", "limit_source", "reserve", "assumptions", "contents"),
+    *("no_verdict_because", "limit_source", "reserve", "assumptions", "contents", "standing"),
     *("verdict", "categories_at_peak", "largest", "changes", "not_included", "warnings", "seconds"),
 }
 
@@ -206,12 +206,14 @@ class TestText:
         child(good_child(3 * GIB, 4 * GIB))
         code, out, err = ms_tune(capsys, "--layers", "4", "--no-extrapolate")
         assert code == 0
-        first, _, verdict = out.splitlines()[:3]
-        assert first == (
+        paragraphs = out.split("\n\n")
+        assert paragraphs[0].splitlines()[0] == (
             "yaml_templates/mindspeed_ms/llama2_7b.yaml on 8 device(s) (as the config's comment '# devices:' says): "
             "data 8 x tensor 1 x pipeline 1 x context 1, experts over 1"
         )
-        assert verdict.startswith("verdict: fits: ")
+        assert "held to the code of MindSpeed-Core-MS r0.1.0" in paragraphs[0]
+        assert paragraphs[1].startswith("verdict: fits: ")
+        assert paragraphs[2].startswith("the whole model by stage")
         assert re.search(r"^  peak +3\.00 GiB$", out, re.MULTILINE)
         assert re.search(r"^  footprint +4\.00 GiB ", out, re.MULTILINE)
         assert re.search(r"^verdict: fits: 52\.36 GiB to spare ", out, re.MULTILINE)
