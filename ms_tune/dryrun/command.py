@@ -176,7 +176,10 @@ def _problems(
         for process in processes
         if process.endless is not None
     ]
-    if not ended.code:
+    unwritten = not readings or not all(one.ended for one in processes)
+    if not ended.code and unwritten and disk_is_full(folder):
+        found.append((msg("dryrun.run.disk-full", folder=folder), see_log(folder)))
+    elif not ended.code:
         found += [
             (msg("stages.command.killed", pid=one.pid, command=shlex.join(one.arguments)[:_LONGEST]), see_log(folder))
             for one in processes
@@ -187,10 +190,8 @@ def _problems(
             check_end(folder, ended, task.timeout)
         except MsTuneError as error:
             found.append((error.message, error.hint or see_log(folder)))
-    elif not readings and disk_is_full(folder):
-        found.append((msg("dryrun.run.disk-full", folder=folder), see_log(folder)))
     elif not readings and processes and not found:
         found.append((msg("stages.command.no-device"), msg("stages.command.no-device.hint", log=folder / LOG)))
-    elif not readings and not processes:
+    elif not readings and not processes and not found:
         found.append((msg("stages.command.no-mindspore"), msg("stages.command.no-mindspore.hint", log=folder / LOG)))
     return found
