@@ -1,7 +1,8 @@
 """Measures ``ms-tune dryrun``: the first run, later runs, the same process without ms-tune around it, and four stages.
 
 Run it where the dryrun extra is installed: ``python benchmarks/dryrun.py``. It uses a fresh cache in a temporary folder.
-``--stages`` measures four pipeline stages of an eight-layer Qwen3 of the MindFormers wheel instead.
+``--stages`` measures four pipeline stages of an eight-layer Qwen3 of the MindFormers wheel instead. ``--against CHECKOUT`` runs
+this ms-tune and that of another checkout in turn: the packaged model, and two stages of a MindFormers config.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ QWEN3 = "configs/qwen3/pretrain_qwen3_32b_4k.yaml"
 def timed(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, float, str]:
     """Seconds and processor seconds of one whole process and its children, and what it printed."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):  # 1: it does not fit
+        raise RuntimeError(done.stderr)
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
@@ -40,6 +43,8 @@ def main() -> None:
         print(f"first run, stand-ins built    {first:6.1f} s")
         if "--stages" in sys.argv:
             _measure_stages(folder, environment)
+        elif "--against" in sys.argv:
+            _measure_against(Path(sys.argv[sys.argv.index("--against") + 1]), folder, environment)
         else:
             _measure_overhead(folder, environment)
         peak_memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
@@ -75,10 +80,33 @@ def _bare_run(run: Path, environment: dict[str, str]) -> tuple[float, float]:
     return seconds, used
 
 
+def _measure_against(other: Path, folder: Path, environment: dict[str, str]) -> None:
+    """This checkout and another in turn, so that both meet the same load; each with stand-ins of its own."""
+    here = Path(__file__).resolve().parents[1]
+    two_stages = ["--set", "parallel_config.pipeline_stage=2", "--set", "model.model_config.offset=0", _qwen3()]
+    jobs = {"packaged model, 4 layers": ["--layers", "4"], "two stages, 2 layers each": ["--layers", "2", *two_stages]}
+    own = {
+        tree: {**environment, "PYTHONPATH": str(tree), "MS_TUNE_CACHE": str(folder / name)}
+        for name, tree in (("here", here), ("other", other.resolve()))
+    }
+    for tree in own:
+        timed([*DRYRUN, "--layers", "1", "--no-extrapolate"], folder, own[tree])
+    for name, arguments in jobs.items():
+        pairs = [[timed([*DRYRUN, *arguments], folder, own[tree]) for tree in own] for _ in range(RUNS)]
+        for number, kind in enumerate(("s", "s of processor time")):
+            mine, theirs = (statistics.median(pair[at][number] for pair in pairs) for at in (0, 1))
+            ratio = statistics.median(pair[0][number] / pair[1][number] for pair in pairs)
+            print(f"{name}: {mine:.1f} {kind}, the other checkout {theirs:.1f}, median ratio {ratio:.2f}")
+
+
+def _qwen3() -> str:
+    files = metadata.files("mindformers") or []
+    return next(str(file.locate()) for file in files if file.as_posix().endswith(QWEN3))
+
+
 def _measure_stages(folder: Path, environment: dict[str, str]) -> None:
     """Four pipeline stages of an eight-layer model."""
-    files = metadata.files("mindformers") or []
-    config = next(str(file.locate()) for file in files if file.as_posix().endswith(QWEN3))
+    config = _qwen3()
     settings = ["--set", "model.model_config.num_hidden_layers=8", "--set", "model.model_config.offset=0"]
     seconds, used, printed = timed([*DRYRUN, *settings, config], folder, environment)
     stages = json.loads(printed)["stages"]

@@ -1,0 +1,216 @@
+"""Holds what ``ms-tune dryrun --layers N`` derives against the same stages run whole, for each kind of job.
+
+Run it where the dryrun extra is installed: ``python benchmarks/extrapolation.py [NAME ...]``, with parts of the names of the
+jobs to be run; all without one, which takes about an hour on two cores. It prints the table of docs/dryrun.md. The jobs are
+published configs with the settings that stand here: smaller models, in which each kind of layer is there often enough that
+most of them are derived. What they need is not the question; whether it is derived right is.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ms_tune.resources import data_folder
+
+QWEN3 = "qwen3/pretrain_qwen3_32b_4k.yaml"
+QWEN3_MOE = "qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml"
+DEEPSEEK = "deepseek3/pretrain_deepseek3_671b.yaml"
+DYNAMIC = "mindformers_pynative/deepseek3_1b_moe.yaml"
+MINDSPEED = "mindspeed_ms/llama2_7b.yaml"
+MODEL = "model.model_config."
+PARALLEL = "parallel_config."
+PIPELINE = "parallel.pipeline_config."
+SMALL = {
+    MODEL + "hidden_size": 1024,
+    MODEL + "intermediate_size": 3072,
+    MODEL + "num_attention_heads": 8,
+    MODEL + "seq_length": 1024,
+    MODEL + "vocab_size": 16000,
+    MODEL + "offset": 0,
+    PARALLEL + "data_parallel": 2,
+    PARALLEL + "model_parallel": 2,
+    PARALLEL + "pipeline_stage": 2,
+    PARALLEL + "micro_batch_num": 4,
+    PARALLEL + "expert_parallel": 1,
+    "parallel.dataset_strategy": [[2, 1], [2, 1], [2, 1], [2, 1]],
+}
+GROUPED = {MODEL + "num_key_value_heads": 4, MODEL + "head_dim": 128}
+EXPERTS = {
+    MODEL + "num_experts": 8,
+    MODEL + "num_experts_per_tok": 2,
+    MODEL + "moe_intermediate_size": 512,
+    PARALLEL + "expert_parallel": 2,
+}
+LATENT = {
+    MODEL + "n_routed_experts": 8,
+    MODEL + "num_experts_per_tok": 2,
+    MODEL + "moe_intermediate_size": 512,
+    MODEL + "n_group": 2,
+    MODEL + "topk_group": 1,
+    MODEL + "q_lora_rank": 384,
+    MODEL + "kv_lora_rank": 256,
+    MODEL + "qk_nope_head_dim": 128,
+    MODEL + "qk_rope_head_dim": 64,
+    MODEL + "v_head_dim": 128,
+    MODEL + "use_attn_mask_compression": False,
+    MODEL + "pp_interleave_num": 1,
+    "optimizer.swap": False,
+    PIPELINE + "pipeline_interleave": False,
+    PIPELINE + "pipeline_scheduler": "1f1b",
+    MODEL + "num_nextn_predict_layers": 0,
+    PARALLEL + "expert_parallel": 2,
+}
+NOTHING = {"recompute_config.recompute": False, "recompute_config.select_recompute": False}
+INTERLEAVED = {PIPELINE + "pipeline_interleave": True, PIPELINE + "pipeline_scheduler": "1f1b"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job.
+
+    Attributes:
+        config: A config of MindFormers' wheel or of ms-tune.
+        layers: Of the whole model.
+        settings: What is otherwise in it.
+        few: ``--layers`` of the runs that it is derived from.
+        count: The key of the number of layers.
+    """
+
+    config: str
+    layers: int
+    settings: dict[str, Any]
+    few: int = 2
+    count: str = MODEL + "num_hidden_layers"
+
+
+JOBS = {
+    "dense layers": Job(QWEN3, 16, {**SMALL, **GROUPED, **NOTHING}),
+    "uneven offset": Job(QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, MODEL + "offset": [3, -3]}),
+    "recompute list": Job(
+        QWEN3, 16, {**SMALL, **GROUPED, "recompute_config.recompute": [5, 3], "recompute_config.select_recompute": False}
+    ),
+    "all layers recomputed": Job(
+        QWEN3, 16, {**SMALL, **GROUPED, "recompute_config.recompute": True, "recompute_config.select_recompute": False}
+    ),
+    "selective recompute": Job(
+        QWEN3,
+        16,
+        {
+            **SMALL, **GROUPED, "recompute_config.recompute": False,
+            "recompute_config.select_recompute": {r"mlp\.linear_fc1\.matmul": [6, 4], r"mlp\.linear_fc2\.matmul": True},
+        },
+    ),
+    "swap": Job(
+        QWEN3,
+        16,
+        {
+            **SMALL, **GROUPED, **NOTHING, "swap_config.swap": True, "swap_config.default_prefetch": 10,
+            "swap_config.layer_swap": [{"backward_prefetch": 10, "layers": [0, 1, 2, 3, 4, 5]}],
+        },
+    ),
+    "tied embeddings": Job(QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, MODEL + "tie_word_embeddings": True, PARALLEL + "pipeline_stage": 1}),
+    "context parallel 2": Job(
+        QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, PARALLEL + "context_parallel": 2, PARALLEL + "data_parallel": 1,
+                    "parallel.dataset_strategy": [[1, 1], [1, 1], [1, 1], [1, 1]]}
+    ),
+    "virtual pipeline 2": Job(
+        QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 2}
+    ),
+    "virtual pipeline 4": Job(
+        QWEN3, 32, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 4}, few=4
+    ),
+    "virtual pipeline 2, recompute by chunk": Job(
+        QWEN3,
+        16,
+        {
+            **SMALL, **GROUPED, **INTERLEAVED, MODEL + "pp_interleave_num": 2,
+            "recompute_config.recompute": [[3, 2], [1, 2]],
+            "recompute_config.select_recompute": False,
+        },
+    ),
+    "experts": Job(QWEN3_MOE, 16, {**SMALL, **GROUPED, **EXPERTS, **NOTHING}),
+    "experts behind dense layers": Job(
+        DEEPSEEK, 12, {**SMALL, **LATENT, **NOTHING, MODEL + "first_k_dense_replace": 3}
+    ),
+    "multi-token prediction": Job(
+        DEEPSEEK, 12, {**SMALL, **LATENT, **NOTHING, MODEL + "first_k_dense_replace": 1, MODEL + "num_nextn_predict_layers": 1}
+    ),
+    "dynamic graph, experts recomputed (reference)": Job(DYNAMIC, 16, {}, count="model.num_hidden_layers"),
+    "dynamic graph, nothing recomputed (reference)": Job(
+        DYNAMIC, 16, {"recompute.mode": "None"}, count="model.num_hidden_layers"
+    ),
+    "MindSpeed-Core-MS, recompute list (reference)": Job(
+        MINDSPEED,
+        32,
+        {"parallel_config.recompute_config.recompute": [12]},
+        count="model_config.num_layers",
+    ),
+}  # fmt: skip
+
+
+def path_of(config: str) -> Path:
+    """The file of a config of ms-tune or of MindFormers' wheel."""
+    own = data_folder("yaml_templates") / config
+    if own.is_file():
+        return own
+    files = metadata.files("mindformers") or []
+    return next(Path(str(file.locate())) for file in files if file.as_posix().endswith(f"configs/{config}"))
+
+
+def dryrun(job: Job, *arguments: str) -> dict[str, Any]:
+    """What ``ms-tune dryrun --json`` prints about a job."""
+    settings = {**job.settings, job.count: job.layers}
+    written = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "ms_tune", "dryrun", "--json", "--run-dir", f"{folder}/run", "--stages", "all"]
+        done = subprocess.run(
+            [*command, *arguments, *written, str(path_of(job.config))],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stderr[-2000:])
+    read: dict[str, Any] = json.loads(done.stdout)
+    return read
+
+
+def rows(name: str, job: Job) -> list[str]:
+    """A line of the table for each stage."""
+    derived = {stage["stage"]: stage for stage in dryrun(job, "--layers", str(job.few))["stages"]}
+    whole = {stage["stage"]: stage for stage in dryrun(job, "--layers", str(job.layers))["stages"]}
+    made = []
+    for number, stage in whole.items():
+        few = derived[number]
+        real, told = stage["peak_bytes"], few["extrapolated_peak_bytes"]
+        runs = ", ".join(map(str, few["extrapolated_from_layers"] or ()))
+        error = "" if told is None else f"{100 * (told - real) / real:+.4f} %"
+        shown = "not derived" if told is None else f"{told:,}"
+        made.append(f"| {name}, stage {number} | {runs} of {stage['layers']} | {shown} | {real:,} | {error} |")
+    return made
+
+
+def main() -> None:
+    """Run the jobs and print the table."""
+    wanted = sys.argv[1:]
+    print("| job | from layers | derived, bytes | run whole, bytes | difference |")
+    print("| --- | --- | ---: | ---: | ---: |")
+    for name, job in JOBS.items():
+        if wanted and not any(part in name for part in wanted):
+            continue
+        try:
+            lines = rows(name, job)
+        except (RuntimeError, StopIteration) as error:
+            lines = [f"| {name} | | | | {error} |"]
+        print("\n".join(lines), flush=True)
+
+
+if __name__ == "__main__":
+    main()
