@@ -85,18 +85,18 @@ def _measure_against(other: Path, folder: Path, environment: dict[str, str]) -> 
     here = Path(__file__).resolve().parents[1]
     two_stages = ["--set", "parallel_config.pipeline_stage=2", "--set", "model.model_config.offset=0", _qwen3()]
     jobs = {"packaged model, 4 layers": ["--layers", "4"], "two stages, 2 layers each": ["--layers", "2", *two_stages]}
-    own = {
-        tree: {**environment, "PYTHONPATH": str(tree), "MS_TUNE_CACHE": str(folder / name)}
+    own = [
+        {**environment, "PYTHONPATH": str(tree), "MS_TUNE_CACHE": str(folder / name)}
         for name, tree in (("here", here), ("other", other.resolve()))
-    }
-    for tree in own:
-        timed([*DRYRUN, "--layers", "1", "--no-extrapolate"], folder, own[tree])
+    ]
+    for one in own:
+        timed([*DRYRUN, "--layers", "1", "--no-extrapolate"], folder, one)
     for name, arguments in jobs.items():
-        pairs = [[timed([*DRYRUN, *arguments], folder, own[tree]) for tree in own] for _ in range(RUNS)]
+        turns = [[timed([*DRYRUN, *arguments], folder, one)[:2] for one in own] for _ in range(RUNS)]
         for number, kind in enumerate(("s", "s of processor time")):
-            mine, theirs = (statistics.median(pair[at][number] for pair in pairs) for at in (0, 1))
-            ratio = statistics.median(pair[0][number] / pair[1][number] for pair in pairs)
-            print(f"{name}: {mine:.1f} {kind}, the other checkout {theirs:.1f}, median ratio {ratio:.2f}")
+            mine, theirs = (statistics.median(turn[at][number] for turn in turns) for at in (0, 1))
+            ratio = statistics.median(turn[0][number] / turn[1][number] for turn in turns)
+            print(f"{name}: {mine:.1f} {kind}, the other checkout {theirs:.1f}, median ratio {ratio:.2f}", flush=True)
 
 
 def _qwen3() -> str:
