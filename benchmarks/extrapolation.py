@@ -37,7 +37,7 @@ SMALL = {
     PARALLEL + "data_parallel": 2,
     PARALLEL + "model_parallel": 2,
     PARALLEL + "pipeline_stage": 2,
-    PARALLEL + "micro_batch_num": 4,
+    PARALLEL + "micro_batch_num": 2,
     PARALLEL + "expert_parallel": 1,
     "parallel.dataset_strategy": [[2, 1], [2, 1], [2, 1], [2, 1]],
 }
@@ -91,17 +91,17 @@ class Job:
 
 
 JOBS = {
-    "dense layers": Job(QWEN3, 16, {**SMALL, **GROUPED, **NOTHING}),
-    "uneven offset": Job(QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, MODEL + "offset": [3, -3]}),
+    "dense layers": Job(QWEN3, 12, {**SMALL, **GROUPED, **NOTHING}),
+    "uneven offset": Job(QWEN3, 12, {**SMALL, **GROUPED, **NOTHING, MODEL + "offset": [3, -3]}),
     "recompute list": Job(
-        QWEN3, 16, {**SMALL, **GROUPED, "recompute_config.recompute": [5, 3], "recompute_config.select_recompute": False}
+        QWEN3, 12, {**SMALL, **GROUPED, "recompute_config.recompute": [5, 3], "recompute_config.select_recompute": False}
     ),
     "all layers recomputed": Job(
-        QWEN3, 16, {**SMALL, **GROUPED, "recompute_config.recompute": True, "recompute_config.select_recompute": False}
+        QWEN3, 12, {**SMALL, **GROUPED, "recompute_config.recompute": True, "recompute_config.select_recompute": False}
     ),
     "selective recompute": Job(
         QWEN3,
-        16,
+        12,
         {
             **SMALL, **GROUPED, "recompute_config.recompute": False,
             "recompute_config.select_recompute": {r"mlp\.linear_fc1\.matmul": [6, 4], r"mlp\.linear_fc2\.matmul": True},
@@ -109,33 +109,33 @@ JOBS = {
     ),
     "swap": Job(
         QWEN3,
-        16,
+        12,
         {
             **SMALL, **GROUPED, **NOTHING, "swap_config.swap": True, "swap_config.default_prefetch": 10,
             "swap_config.layer_swap": [{"backward_prefetch": 10, "layers": [0, 1, 2, 3, 4, 5]}],
         },
     ),
-    "tied embeddings": Job(QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, MODEL + "tie_word_embeddings": True, PARALLEL + "pipeline_stage": 1}),
+    "tied embeddings": Job(QWEN3, 12, {**SMALL, **GROUPED, **NOTHING, MODEL + "tie_word_embeddings": True, PARALLEL + "pipeline_stage": 1}),
     "context parallel 2": Job(
-        QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, PARALLEL + "context_parallel": 2, PARALLEL + "data_parallel": 1,
+        QWEN3, 12, {**SMALL, **GROUPED, **NOTHING, PARALLEL + "context_parallel": 2, PARALLEL + "data_parallel": 1,
                     "parallel.dataset_strategy": [[1, 1], [1, 1], [1, 1], [1, 1]]}
     ),
     "virtual pipeline 2": Job(
-        QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 2}
+        QWEN3, 12, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 2}
     ),
     "virtual pipeline 4": Job(
-        QWEN3, 32, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 4}, few=4
+        QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 4}, few=4
     ),
     "virtual pipeline 2, recompute by chunk": Job(
         QWEN3,
-        16,
+        12,
         {
             **SMALL, **GROUPED, **INTERLEAVED, MODEL + "pp_interleave_num": 2,
             "recompute_config.recompute": [[3, 2], [1, 2]],
             "recompute_config.select_recompute": False,
         },
     ),
-    "experts": Job(QWEN3_MOE, 16, {**SMALL, **GROUPED, **EXPERTS, **NOTHING}),
+    "experts": Job(QWEN3_MOE, 12, {**SMALL, **GROUPED, **EXPERTS, **NOTHING}),
     "experts behind dense layers": Job(
         DEEPSEEK, 12, {**SMALL, **LATENT, **NOTHING, MODEL + "first_k_dense_replace": 3}
     ),
@@ -185,7 +185,7 @@ def dryrun(job: Job, *arguments: str) -> dict[str, Any]:
 def rows(name: str, job: Job) -> list[str]:
     """A line of the table for each stage."""
     derived = {stage["stage"]: stage for stage in dryrun(job, "--layers", str(job.few))["stages"]}
-    whole = {stage["stage"]: stage for stage in dryrun(job, "--layers", str(job.layers))["stages"]}
+    whole = {stage["stage"]: stage for stage in dryrun(job, "--no-extrapolate")["stages"]}
     made = []
     for number, stage in whole.items():
         few = derived[number]
