@@ -185,7 +185,7 @@ def dryrun(job: Job, *arguments: str) -> dict[str, Any]:
 def rows(name: str, job: Job) -> list[str]:
     """A line of the table for each stage."""
     derived = {stage["stage"]: stage for stage in dryrun(job, "--layers", str(job.few))["stages"]}
-    whole = {stage["stage"]: stage for stage in dryrun(job, "--no-extrapolate")["stages"]}
+    whole = {stage["stage"]: stage for stage in dryrun(job, "--layers", "all")["stages"]}
     made = []
     for number, stage in whole.items():
         few = derived[number]
