@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ms_tune.resources import data_folder
 
 QWEN3 = "qwen3/pretrain_qwen3_32b_4k.yaml"
@@ -40,6 +42,7 @@ SMALL = {
     PARALLEL + "micro_batch_num": 2,
     PARALLEL + "expert_parallel": 1,
     "parallel.dataset_strategy": [[2, 1], [2, 1], [2, 1], [2, 1]],
+    "parallel.parallel_optimizer_config": {},
 }
 GROUPED = {MODEL + "num_key_value_heads": 4, MODEL + "head_dim": 128}
 EXPERTS = {
@@ -166,20 +169,27 @@ def path_of(config: str) -> Path:
 
 def dryrun(job: Job, *arguments: str) -> dict[str, Any]:
     """What ``ms-tune dryrun --json`` prints about a job."""
-    settings = {**job.settings, job.count: job.layers}
-    written = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
     with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(yaml.safe_dump(_config(job), sort_keys=False), encoding="utf-8")
         command = [sys.executable, "-m", "ms_tune", "dryrun", "--json", "--run-dir", f"{folder}/run", "--stages", "all"]
-        done = subprocess.run(
-            [*command, *arguments, *written, str(path_of(job.config))],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run([*command, *arguments, str(config)], capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(done.stderr[-2000:])
     read: dict[str, Any] = json.loads(done.stdout)
     return read
+
+
+def _config(job: Job) -> dict[str, Any]:
+    """Its config with its settings, those included that the published config leaves out."""
+    data: dict[str, Any] = yaml.safe_load(path_of(job.config).read_text(encoding="utf-8"))
+    for path, value in {**job.settings, job.count: job.layers}.items():
+        *parents, last = path.split(".")
+        node = data
+        for part in parents:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return data
 
 
 def rows(name: str, job: Job) -> list[str]:
@@ -208,7 +218,7 @@ def main() -> None:
         try:
             lines = rows(name, job)
         except (RuntimeError, StopIteration) as error:
-            lines = [f"| {name} | | | | {error} |"]
+            lines = [f"| {name} | | | | {str(error).splitlines()[-2:]} |"]
         print("\n".join(lines), flush=True)
 
 
