@@ -43,7 +43,9 @@ class Origin(Enum):
     USER = 0
     LIBRARY = 1  # model libraries and other installed packages
     FRAMEWORK = 2  # MindSpore
-    NOISE = 3  # the standard library, the tracker's own look at the stack
+    NOISE = (
+        3  # the standard library, the tracker's own look at the stack, what dryrun puts around a command's operators
+    )
 
 
 _GRAD_FORWARD = frozenset({"_pynative_forward_run", "_pynative_func_grad_forward"})
@@ -54,7 +56,7 @@ _LIBRARY = re.compile(
     r"(?:site|dist)-packages/|/ms_tune/"
     r"|/mindformers/(?:core|models|modules|parallel_core|pynative|trainer|wrapper|tools|pet|utils)/"
 )
-_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|^<|^$")
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/ms_tune/dryrun/child/hook/|^<|^$")
 _OPTIMIZER_FILE = re.compile(
     r"(?:mindspore|mindformers)/(?:.*/)?optim(?:izer)?s?/|(?:^|/)(?:optimizers?|optim|adam\w*|muon|lamb|sgd)\.py$"
 )

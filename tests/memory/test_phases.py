@@ -42,6 +42,7 @@ def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) 
         ("/usr/lib/python3.11/traceback.py", Origin.NOISE),
         ("<frozen runpy>", Origin.NOISE),
         ("", Origin.NOISE),
+        ("/venv/lib/python3.11/site-packages/ms_tune/dryrun/child/hook/known.py", Origin.NOISE),
     ],
 )
 def test_whose_code_a_frame_is(file: str, expected: Origin) -> None:
