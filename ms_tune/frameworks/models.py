@@ -72,6 +72,7 @@ class Facts:
         architectures: The networks that are built for it.
         modes: ``static``, ``dynamic``: the modes in which it trains.
         stages: Whether the dynamic graph can cut it into pipeline stages.
+        ties: Whether the dynamic graph's network reads ``tie_word_embeddings``.
         latent: Whether its attention has latent queries, keys and values.
         ignored: Keys that the class throws away.
         around: Keys that are no fields and let through.
@@ -90,6 +91,7 @@ class Facts:
     architectures: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     stages: bool = False
+    ties: bool = True
     latent: bool = False
     ignored: frozenset[str] = frozenset()
     around: frozenset[str] = frozenset()
@@ -297,6 +299,7 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             tuple(networks),
             tuple(at(one["modes"], release)),
             at(one["stages"], release),
+            at(one["ties"], release),
             latent,
             frozenset(at(one["ignored"], release)),
             around,

@@ -196,7 +196,8 @@ def networks(wheel: str) -> dict[str, dict[str, Any]]:
     """Of each folder of models the classes of networks and the modes that they train in.
 
     Beside them whether attention is latent, and whether the dynamic graph's network is made for some of the layers only:
-    ``pynative/distributed/pipeline_parallel.py`` makes every stage with ``layer_start`` and ``layer_end``.
+    ``pynative/distributed/pipeline_parallel.py`` makes every stage with ``layer_start`` and ``layer_end``. And whether the
+    dynamic graph's network hands ``tie_word_embeddings`` on.
     """
     found: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(wheel) as archive:
@@ -205,10 +206,12 @@ def networks(wheel: str) -> dict[str, dict[str, Any]]:
             if parts[:2] != ["mindformers", "models"] or len(parts) != 4 or not name.endswith(".py"):
                 continue
             text = archive.read(name).decode()
-            folder = found.setdefault(parts[2], {"architectures": [], "modes": [], "latent": False, "stages": False})
+            empty = {"architectures": [], "modes": [], "latent": False, "stages": False, "ties": True}
+            folder = found.setdefault(parts[2], empty)
             modes = {"static": parts[3].endswith("_train.py"), "dynamic": parts[3].endswith("_pynative.py")}
             folder["modes"] += [mode for mode, there in modes.items() if there]
             folder["stages"] |= modes["dynamic"] and "layer_start" in text
+            folder["ties"] &= not modes["dynamic"] or "tie_word_embeddings" in text
             folder["latent"] |= parts[3].startswith("modeling_") and "is_mla_model=True" in text
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.ClassDef) and re.search("For(CausalLM|ConditionalGeneration)$", node.name):

@@ -125,6 +125,7 @@ def models() -> dict[str, Any]:
                     "architectures",
                     "modes",
                     "stages",
+                    "ties",
                     "latent",
                     "ignored",
                     "twice",

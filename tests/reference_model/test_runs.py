@@ -201,11 +201,12 @@ from inspect import signature
 from unittest.mock import Mock
 from mindspore import nn
 from ms_tune.reference_model.transformer.network import _recompute
-found = ["use_reentrant" in signature(nn.Cell.recompute).parameters]
+found = [list(signature(nn.Cell.recompute).parameters)]
 for legacy in (False, True):
     cell = Mock()
-    _recompute(cell, Mock(shape=Mock(legacy=legacy)))
-    found.append(cell.recompute.call_args.kwargs)
+    for stops in (False, True):
+        _recompute(cell, Mock(shape=Mock(legacy=legacy)), stops=stops)
+        found.append(cell.recompute.call_args.kwargs)
 json.dump(found, open("found.json", "w"))
 """
 
@@ -213,6 +214,8 @@ json.dump(found, open("found.json", "w"))
 def test_recompute_stops_early_in_mindformers_dynamic_graph(tmp_path: Path) -> None:
     program = [sys.executable, "-c", _EARLY]
     subprocess.run(program, cwd=tmp_path, env=environment_of(0, 1), capture_output=True, timeout=120, check=True)
-    able, new, legacy = json.loads((tmp_path / "found.json").read_text("utf-8"))
-    assert new == ({"use_reentrant": False} if able else {})
-    assert legacy == {}
+    known, whole, selected, *legacy = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    for given, stops in ((whole, False), (selected, True)):
+        wanted = {"use_reentrant": False, "early_stop": stops}
+        assert given == {name: value for name, value in wanted.items() if name in known}
+    assert legacy == [{}, {}]

@@ -25,6 +25,8 @@ from ms_tune.config.model import (
 )
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import facts_of
+from ms_tune.frameworks.releases import release_for
 from ms_tune.reference_model.configs.section import Section
 from ms_tune.texts import msg
 
@@ -40,8 +42,6 @@ _CONTEXT_METHODS = {
     "hybrid": ContextMethod.HYBRID,
 }
 _COMPRESSED = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
-# Their networks never hand ``tie_word_embeddings`` on (models/deepseek*/modeling_*_pynative.py, 2.0 and 2.1).
-_NEVER_TIED = ("deepseek_v3", "deepseek_v4")
 _GATED = ("silu", "swiglu", "fusedswiglu")
 
 
@@ -143,6 +143,7 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
             msg("model.not-divisible", a="model.num_attention_heads", b="model.num_query_groups"), path=path
         )
     kind = model.get("model_type", "")
+    facts = facts_of(release_for(_DIALECT).version, kind=kind)
     activation = model.get("hidden_act", "silu")
     # ``gated_linear_unit`` is the MindFormers models' own setting where the config does not say.
     gated = activation in _GATED and model.get("gated_linear_unit", default=True)
@@ -159,7 +160,7 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         activation=("fusedswiglu" if activation == "fusedswiglu" else "swiglu") if gated else activation,
         normalization=model.get("normalization", "RMSNorm"),
         rotary=model.get("position_embedding_type", "rope") != "none",
-        tied_embeddings=model.get("tie_word_embeddings", default=False) and kind not in _NEVER_TIED,
+        tied_embeddings=model.get("tie_word_embeddings", default=False) and facts.ties,
         qkv_bias=linear_bias or model.first("add_qkv_bias", kind == "glm4"),
         output_bias=linear_bias,
         mlp_bias=linear_bias,
