@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest
     from ms_tune.dryrun.result import CommandResult, DryrunResult, RealComparison, SweepResult
     from ms_tune.dryrun.task import Observer
+    from ms_tune.memory.request import MemoryRequest
 
 
 def dryrun(
@@ -104,12 +105,13 @@ def check_machine() -> Check:
     return check.check_machine()
 
 
-def compare_real(simulated: str | Path, real: str | Path) -> RealComparison:
+def compare_real(simulated: str | Path, real: str | Path, *, request: MemoryRequest | None = None) -> RealComparison:
     """A simulated run beside a real one, rank by rank.
 
     Args:
         simulated: A folder that :func:`dryrun` left, or any trace.
         real: The trace of a run on devices.
+        request: The device that both are judged by; None for what the runs tell.
 
     Raises:
         TraceError: One of them holds no trace, or they have no rank in common.
@@ -123,8 +125,9 @@ def compare_real(simulated: str | Path, real: str | Path) -> RealComparison:
 
     need("ms-tune dryrun --compare-real", "report", "numpy")
     from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
 
-    return compare.compare_real(Path(simulated), Path(real))
+    return compare.compare_real(Path(simulated), Path(real), request or MemoryRequest())
 
 
 def request_like(real: str | Path, request: DryrunRequest) -> DryrunRequest:

@@ -16,6 +16,7 @@ from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting, StageChoice
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need
+from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -139,12 +140,13 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
         request = api.request_like(arguments.compare_real, _request(arguments))
         with DryrunProgress(console) as progress:
             simulated = api.dryrun(request=request, observer=progress).folder
-    comparison = api.compare_real(simulated, arguments.compare_real)
+    terms = MemoryRequest(chip=arguments.chip, device_bytes=arguments.device_memory, reserve_bytes=arguments.reserve)
+    comparison = api.compare_real(simulated, arguments.compare_real, request=terms)
     if arguments.json:
         console.write_json(dryrun_compare.to_json(comparison, console))
     else:
         dryrun_compare.show(comparison, console)
-    return ExitCode.OK
+    return exit_code([rank.simulated.verdict for rank in comparison.ranks], arguments)
 
 
 def _sweep(arguments: Namespace, console: Console) -> ExitCode:

@@ -9,7 +9,6 @@ from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.memory.report import analyse
-from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
 from ms_tune.trace.folder import find_trace
 
@@ -17,19 +16,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.request import DryrunRequest
+    from ms_tune.memory.request import MemoryRequest
 
 
-def compare_real(simulated: Path, real: Path) -> RealComparison:
+def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:
     """Both runs, rank by rank.
 
     Args:
         simulated: A run folder of ``ms-tune dryrun``, or any trace.
         real: A run folder of ``ms-tune dryrun --real``, or any trace of a run on devices.
+        terms: What both are judged by.
 
     Raises:
         TraceError: One of them holds no trace, or they have no rank in common.
     """
-    first, second = (analyse(path, MemoryRequest(with_graph=False), lambda *_: None) for path in (simulated, real))
+    quick = replace(terms, with_graph=False)
+    first, second = (analyse(path, quick, lambda *_: None) for path in (simulated, real))
     if len(first.ranks) == len(second.ranks) == 1:  # whatever their numbers are
         pairs = [(first.ranks[0], second.ranks[0])]
     else:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ms_tune.api import compare_real
 from ms_tune.cli.main import main
-from ms_tune.dryrun.compare import compare_real
 from ms_tune.errors import TraceError
 from tests.dryrun import fakes
 from tests.dryrun.fakes import GIB, good_child, trace
@@ -67,6 +67,21 @@ def test_json_has_both(capsys: pytest.CaptureFixture[str]) -> None:
         -2 * GIB,
     )
     assert sum(rank["real_categories_at_peak"].values()) == 4 * GIB
+
+
+def test_the_device_that_is_named_judges_both_as_it_does_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    run("simulated", {0: 30 * GIB})
+    run("real", {0: 20 * GIB})
+    device = ["--chip", "910B4"]
+    assert main(["dryrun", "--json", "--compare-real", "real", "simulated", *device]) == 1
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert main(["memory", "--json", "simulated", *device]) == 1
+    alone = json.loads(capsys.readouterr().out)["ranks"][0]
+    for key, value in rank["simulated_verdict"].items():
+        assert alone[key] == value, key
+    assert rank["simulated_verdict"]["verdict"] == "does-not-fit"
+    assert rank["real_verdict"]["verdict"] == "fits"
+    assert main(["dryrun", "--compare-real", "real", "simulated"]) == 0  # a card of 64 GB
 
 
 def test_the_real_runs_own_config_is_simulated_for_it(
