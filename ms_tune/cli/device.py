@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.cli.parser import size_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.texts import render
+from ms_tune.verdict.judge import Fit
 from ms_tune.verdict.limit import device_of
 
 if TYPE_CHECKING:
@@ -53,11 +54,8 @@ def _chip(language: Language) -> Callable[[str], str]:
 def exit_code(verdicts: Iterable[Verdict], arguments: Namespace) -> ExitCode:
     """0 for what fits, 1 for what does not or is tight, 2 where there is no verdict; the worst of all."""
     found = list(verdicts)
-    if any(one.outcome is None for one in found) and not any(_is_full(one) for one in found):
+    outcomes = {one.outcome for one in found}
+    if None in outcomes and Fit.DOES_NOT_FIT not in outcomes:
         return ExitCode.USAGE
     good = all(one.is_good(allow_tight=arguments.allow_tight) for one in found)
     return ExitCode.OK if good else ExitCode.FINDINGS
-
-
-def _is_full(verdict: Verdict) -> bool:
-    return verdict.outcome is not None and verdict.outcome.value == "does-not-fit"

@@ -114,6 +114,7 @@ class ForkServer:
         message = {
             "id": len(self.forked),
             "folder": str(child.folder),
+            "log": LOG,
             "environment": {name: child.environment[name] for name in _OF_ONE_RANK},
             "job": child.command[-1],
         }

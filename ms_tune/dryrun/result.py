@@ -85,7 +85,7 @@ class Extrapolation:
         layers: Layers that the config gives the stage.
         from_layers: Layers of the runs that it is derived from.
         peak_bytes: The peak.
-        need: The peak with what its fragments may be: as much of it as in the runs.
+        need: The peak with its fragments, or the range in which they are.
         contents: What the peak is made of; empty if nothing tells.
         layer_bytes: What one more layer, of the kind that the runs differ by, adds to it.
         layer_activations: What of it are activations, of all micro-batches in flight; 0 for a layer that keeps only its

@@ -148,10 +148,12 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     written = tmp_path / "rank_0" / "facts"
     try:
         wait_for(lambda: written.is_file() and written.read_text().endswith("\n"))
+        pid, _, importer, *_ = written.read_text().splitlines()
+        assert runs(int(pid))
+        assert runs(int(importer))
     finally:
         parent.kill()
         parent.wait()
-    pid, _, importer, *_ = written.read_text().splitlines()
     wait_for(lambda: not runs(int(pid)) and not runs(int(importer)))
 
 

@@ -105,6 +105,7 @@ def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path) -> None:
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     pid = daemon(tmp_path)
+    assert runs(pid)
     parent.kill()
     parent.wait()
     wait_for(lambda: not runs(pid))

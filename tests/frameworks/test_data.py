@@ -89,30 +89,32 @@ def one_field() -> dict[str, str]:
     return {**{field: field for field in fields.values()}, **fields}
 
 
-@pytest.mark.slow
-def test_no_list_of_names_for_one_field_stands_outside_this_room() -> None:
-    fields, found = one_field(), []
+def constants_elsewhere() -> Iterator[tuple[str, list[Any]]]:
+    """Where a list stands in another room, and the constants in it."""
     for module in modules():
         if module.name.startswith("ms_tune.frameworks"):
             continue
         for node in ast.walk(module.tree):
             if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-                texts = [item.value for item in node.elts if isinstance(item, ast.Constant)]
-                named = [fields[text] for text in texts if text in fields]
-                if len(texts) > 1 and len(named) == len(texts) and len(set(named)) == 1:
-                    found.append((module.name, node.lineno, texts))
+                constants = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+                yield f"{module.name}:{node.lineno}", constants
+
+
+@pytest.mark.slow
+def test_no_list_of_names_for_one_field_stands_outside_this_room() -> None:
+    fields, found = one_field(), []
+    for place, texts in constants_elsewhere():
+        named = [fields[text] for text in texts if text in fields]
+        if len(texts) > 1 and len(named) == len(texts) and len(set(named)) == 1:
+            found.append((place, texts))
     assert found == []
 
 
 def test_no_list_of_releases_stands_outside_this_room() -> None:
     served = {release for one in load("releases").values() for release in one["served"]}
-    found = []
-    for module in modules():
-        if module.name.startswith("ms_tune.frameworks"):
-            continue
-        for node in ast.walk(module.tree):
-            if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-                texts = [item.value for item in node.elts if isinstance(item, ast.Constant)]
-                if len(texts) > 3 and served.issuperset(map(str, texts)):  # fewer are where rules changed
-                    found.append((module.name, node.lineno))
+    found = [
+        place
+        for place, texts in constants_elsewhere()
+        if len(texts) > 3 and served.issuperset(map(str, texts))  # fewer are where rules changed
+    ]
     assert found == []

@@ -4,8 +4,8 @@ Importing MindSpore and MindFormers takes as long as a small run itself. Neither
 before the job begins, and no thread of theirs holds anything then: processes forked here leave the same blocks as those
 that import for themselves (tests/dryrun/test_fork_server.py).
 
-One message a task comes in on a socket, as JSON: ``id``, ``folder``, ``environment`` (what differs from the server's own) and
-``job`` (its file). Two go out: ``id`` and ``pid`` when the process is there, ``id`` and ``code`` when it has ended. When the other end
+One message a task comes in on a socket, as JSON: ``id``, ``folder``, ``log``, ``environment`` (what differs from the server's
+own) and ``job`` (its file). Two go out: ``id`` and ``pid`` when the process is there, ``id`` and ``code`` when it has ended. When the other end
 is closed, so is the server.
 """
 
@@ -22,7 +22,6 @@ import warnings
 from ms_tune.dryrun.parent import end_with_parent
 
 _MESSAGE = 1 << 20
-_LOG = "log.txt"
 
 
 def serve(descriptor: int) -> str | None:
@@ -63,7 +62,7 @@ def serve(descriptor: int) -> str | None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for end in (parent, woken, wakes):
         end.close()
-    _become(task["folder"], task["environment"])
+    _become(task["folder"], task["log"], task["environment"])
     return str(task["job"])
 
 
@@ -89,7 +88,7 @@ def _report_ends(parent: socket.socket, tasks: dict[int, int]) -> None:
             parent.send(json.dumps({"id": tasks.pop(pid), "code": code}).encode())
 
 
-def _become(folder: str, environment: dict[str, str]) -> None:
+def _become(folder: str, name: str, environment: dict[str, str]) -> None:
     """Be a process like one that was started for the task: group, folder, log and environment of its own.
 
     The log begins with what the imports said, as it does in a process that makes them itself.
@@ -97,7 +96,7 @@ def _become(folder: str, environment: dict[str, str]) -> None:
     os.setsid()
     os.chdir(folder)
     said = os.pread(1, os.fstat(1).st_size, 0)
-    log = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+    log = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
     os.write(log, said)
     os.dup2(log, 1)
     os.dup2(log, 2)
