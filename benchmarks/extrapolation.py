@@ -1,8 +1,8 @@
 """Holds what ``ms-tune dryrun --layers N`` derives against the same stages run whole, for each kind of job.
 
-Run it where the dryrun extra is installed: ``python benchmarks/extrapolation.py [NAME ...]``, with parts of the names of the
-jobs to be run; all without one, which takes about an hour on two cores. It prints the table of docs/dryrun.md. The jobs are
-published configs with the settings that stand here: smaller models, in which each kind of layer is there often enough that
+Run it where the dryrun extra is installed: ``python benchmarks/extrapolation.py [NAME ...]``, with names or parts of
+names of the jobs to be run; all without one, which takes about an hour on two cores. It prints the table of docs/dryrun.md, each
+job's rows as soon as they are known, and of a job that fails why. The jobs are published configs with the settings that stand here: smaller models, in which each kind of layer is there often enough that
 most of them are derived. What they need is not the question; whether it is derived right is.
 """
 
@@ -174,7 +174,7 @@ def dryrun(job: Job, *arguments: str) -> dict[str, Any]:
         config.write_text(yaml.safe_dump(_config(job), sort_keys=False), encoding="utf-8")
         command = [sys.executable, "-m", "ms_tune", "dryrun", "--json", "--run-dir", f"{folder}/run", "--stages", "all"]
         done = subprocess.run([*command, *arguments, str(config)], capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
+    if done.returncode not in (0, 1, 2) or not done.stdout:
         raise RuntimeError(done.stderr[-2000:])
     read: dict[str, Any] = json.loads(done.stdout)
     return read
@@ -213,12 +213,12 @@ def main() -> None:
     print("| job | from layers | derived, bytes | run whole, bytes | difference |")
     print("| --- | --- | ---: | ---: | ---: |")
     for name, job in JOBS.items():
-        if wanted and not any(part in name for part in wanted):
+        if wanted and name not in wanted and not any(part in name for part in set(wanted) - set(JOBS)):
             continue
         try:
             lines = rows(name, job)
-        except (RuntimeError, StopIteration) as error:
-            lines = [f"| {name} | | | | {str(error).splitlines()[-2:]} |"]
+        except (RuntimeError, StopIteration, ValueError, KeyError) as error:
+            lines = [f"| {name} | | | | failed: {' '.join(str(error).split())[-400:]} |"]
         print("\n".join(lines), flush=True)
 
 

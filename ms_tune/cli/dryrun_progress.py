@@ -1,7 +1,7 @@
 """What ``ms-tune dryrun`` tells on standard error while processes run.
 
-On a terminal a line for each running process is kept up to date; elsewhere each new phase of each process is a line, and
-what goes on is told again every thirty seconds.
+On a terminal a line for each running process is kept up to date, and one with the time that is left; elsewhere each new
+phase of each process is a line, and what goes on and the time left are told again every thirty seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from ms_tune.cli.dryrun_pace import Pace
 from ms_tune.dryrun.task import Observer
 from ms_tune.texts import msg
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _SILENCE = 30.0  # seconds; without a terminal there is a line at least so often
+_SHORT = 90.0  # seconds up to which the time left is told in seconds
+_STEP = 5  # seconds to which it is rounded
 
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
@@ -34,6 +37,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._console = console
         self._live = sys.stderr.isatty()
         self._tasks: dict[str, Task] = {}
+        self._pace = Pace(())
         self._lines: dict[str, str] = {}
         self._told: dict[str, str] = {}
         self._ended = 0
@@ -57,14 +61,17 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     def begin(self, tasks: Sequence[Task]) -> None:
         """These are the processes that will run."""
         self._tasks = {task.folder: task for task in tasks}
+        self._pace = Pace(tasks)
 
     def state(self, task: Task, state: State) -> None:
         """What a process is doing."""
+        self._pace.state(task, state)
         self._tell(task, _message(state), f"{state.phase} {state.step}")
 
     def end(self, task: Task, ended: Ended) -> None:
         """A process has ended."""
         self._ended += 1
+        self._pace.end(task, ended)
         self._lines.pop(task.folder, None)
         if len(self._tasks) > 1:
             self._tell(task, msg("dryrun.progress.ended", seconds=round(ended.seconds)), "ended")
@@ -77,16 +84,33 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         if self._live:
             self._lines[task.folder] = text
             self._draw([*self._lines.values(), *self._rest()])
-        elif self._told.get(task.folder) != phase or time.monotonic() - self._said >= _SILENCE:
-            self._console.note(text)
-            self._told[task.folder] = phase
-            self._said = time.monotonic()
+        elif self._told.get(task.folder) != phase:
+            self._note(task, text, phase)
+        elif time.monotonic() - self._said >= _SILENCE:
+            self._note(task, "; ".join([text, *self._left()]), phase)
+
+    def _note(self, task: Task, text: str, phase: str) -> None:
+        self._console.note(text)
+        self._told[task.folder] = phase
+        self._said = time.monotonic()
 
     def _rest(self) -> list[str]:
+        """What is not about one process."""
         waiting = len(self._tasks) - self._ended - len(self._lines)
         if waiting <= 0:
+            return self._left()
+        counts = {"done": self._ended, "all": len(self._tasks), "waiting": waiting}
+        return [self._console.text("dryrun.progress.waiting", **counts), *self._left()]
+
+    def _left(self) -> list[str]:
+        """The time that is left, where anything tells it."""
+        seconds = self._pace.left()
+        if seconds is None:
             return []
-        return [self._console.text("dryrun.progress.waiting", done=self._ended, all=len(self._tasks), waiting=waiting)]
+        if seconds <= _SHORT:
+            rounded = max(_STEP, _STEP * round(seconds / _STEP))
+            return [self._console.text("dryrun.progress.left.seconds", seconds=rounded)]
+        return [self._console.text("dryrun.progress.left.minutes", minutes=round(seconds / 60))]
 
     def _draw(self, lines: list[str]) -> None:
         """Put these lines in the place of those before."""

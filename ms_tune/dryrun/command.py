@@ -25,7 +25,7 @@ from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.texts import msg
 from ms_tune.trace.folder import find_trace
 from ms_tune.units import GIB
-from ms_tune.verdict.kept import Kept
+from ms_tune.verdict.kept import OWN, Kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +63,8 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     write_manifest(folder, manifest(list(request.command), child.environment, facts))
     from ms_tune.dryrun.judge import outside_of  # noqa: PLC0415 - it needs numpy
 
-    write_kept(folder, Kept(request.chip, request.device_bytes, outside_of(request, None)))
+    kept = Kept(request.chip, request.device_bytes, outside_of(request, None))
+    write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
 
     def end(task: Task, ended: Ended) -> None:
         observer.end(task, ended)
@@ -76,6 +77,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
             engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
     finally:
         collect(Path.cwd(), before, folder)
+    write_kept(folder, kept)  # for those who read the traces now
     ranks: list[RankResult] = []
     problems: list[tuple[Message, Message]] = []
     processes: list[Process] = []
@@ -87,6 +89,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         ranks += _judged(readings, own, [problem for problem, _ in wrong])
         problems += wrong
         processes += own
+    write_kept(folder, replace(kept, doubts=_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
     return CommandResult(
         folder=folder,
@@ -165,6 +168,15 @@ def _judged(
         places = (reading.trace.parent, reading.trace.parent.parent)
         process = next((one for one in processes if one.folder in places), None)
         yield RankResult(reading.report.rank, reading, verdict, process)
+
+
+def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
+    """Why traces are not judged, by their folders."""
+    return {
+        str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
+        for rank in ranks
+        if rank.verdict.no_verdict_because is not None
+    }
 
 
 def _problems(

@@ -16,11 +16,12 @@ from ms_tune.dryrun.shrink.pynative import trainer_job
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.training import Framework, mindspeed_framework, pynative_framework
+from ms_tune.layers.in_flight import most_held
 from ms_tune.layers.stage import resized, stage_of
 from ms_tune.reference_model.job import ReferenceJob, theory_of
 from ms_tune.reference_model.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference_model.pynative import check_pynative_served, read_pynative_job
-from ms_tune.reference_model.schedule import enough_micro_batches
+from ms_tune.reference_model.schedule import dynamic_passes, enough_micro_batches, passes
 from ms_tune.reference_model.sizes import check_devices, check_sizes
 from ms_tune.texts import msg
 
@@ -100,8 +101,7 @@ def prepare(
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
         split=split,
-        micro_batches=job.config.batch.micro_batch_num,
-        chunks=parallel.virtual_pipeline or 1,
+        in_flight=_in_flight(job.config, request.stage),
         standing=job.standing,
     )
     if not isinstance(framework, Framework):
@@ -187,6 +187,14 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
         return wanted, ()
     key, factor = job.batch_key
     return enough, (Change(key, wanted * factor, enough * factor),)
+
+
+def _in_flight(config: TrainingConfig, stage: int) -> tuple[int, ...]:
+    """What the schedule of the config's framework holds of its micro-batches."""
+    parallel, chunks = config.parallelism, config.parallelism.virtual_pipeline or 1
+    order = passes if config.shape.legacy else dynamic_passes
+    made = order(stage, parallel.pipeline, chunks, config.batch.micro_batch_num)
+    return most_held([(one.forward, one.chunk) for one in made], chunks)
 
 
 def _handed(config: TrainingConfig) -> dict[str, Any]:

@@ -193,8 +193,8 @@ class PreparedRun:
         limited_by: What names ``max_device_memory``.
         split: How the job's devices are split.
         devices_source: What says how many there are.
-        micro_batches: Micro-batches of a step; None where nothing tells.
-        chunks: Virtual-pipeline parts of a stage.
+        in_flight: Micro-batches between their forward and their backward pass when the stage holds most, for each chunk;
+            None where nothing tells.
         standing: What was held to the framework's own code for such a job, and what was not; empty where that code itself
             is run.
     """
@@ -221,18 +221,5 @@ class PreparedRun:
     limited_by: Cap = Cap.CONFIG
     split: Split = field(default_factory=Split)
     devices_source: Message = field(default_factory=lambda: msg("stages.devices.config"))
-    micro_batches: int | None = None
-    chunks: int = 1
+    in_flight: tuple[int, ...] | None = None
     standing: tuple[Message, ...] = ()
-
-    @property
-    def micro_batches_in_flight(self) -> int | None:
-        """Micro-batches between their forward and their backward pass at most, by the 1F1B schedule.
-
-        None for an interleaved pipeline, whose chunks hold different numbers of them, and where nothing tells.
-        """
-        if self.stages == 1:
-            return 1
-        if self.micro_batches is None or self.chunks > 1:
-            return None
-        return min(self.stages - self.stage, self.micro_batches)

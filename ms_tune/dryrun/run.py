@@ -35,7 +35,7 @@ from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
-from ms_tune.verdict.kept import Kept
+from ms_tune.verdict.kept import OWN, Kept
 from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
@@ -291,6 +291,8 @@ def _write_inputs(jobs: Sequence[_Job], folder: Path, here: _Here) -> None:
     write_manifest(folder, manifest(list(child.command), child.environment, facts))
     for job in jobs:
         write_config(folder / job.prefix, job.loaded, job.first)
+        if not job.request.real:  # until it is judged
+            write_kept(folder / job.prefix, Kept(doubts={OWN: msg("verdict.none.unfinished")}))
 
 
 def _judged(job: _Job, here: _Here) -> DryrunResult:

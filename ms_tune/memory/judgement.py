@@ -56,8 +56,11 @@ class Terms:
         return self.kept is not None and self.kept.whole is not None
 
 
-def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None]:
-    """What the run that a trace belongs to keeps, and of its rank; nothing where ``dryrun`` did not make it."""
+def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None, Message | None]:
+    """What the run that a trace belongs to keeps, of its rank, and why it is not to be judged.
+
+    Nothing where ``dryrun`` did not make it.
+    """
     at = trace.absolute().parent
     for _ in range(_LEVELS):
         file = at / FILE
@@ -65,12 +68,13 @@ def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None]:
             if file.is_file() and file.stat().st_size <= _MOST_KEPT:
                 kept = from_json(json.loads(file.read_bytes()))
                 below = trace.absolute().parent.relative_to(at).parts
-                named = ("/".join(below[:count]) for count in range(len(below), 0, -1))
-                return kept, next((kept.ranks[name] for name in named if name in kept.ranks), None)
+                named = ["/".join(below[:count]) for count in range(len(below), 0, -1)]
+                rank = next((kept.ranks[name] for name in named if name in kept.ranks), None)
+                return kept, rank, kept.doubt_about(named)
         except (OSError, ValueError):
             pass
         at = at.parent
-    return Kept(), None
+    return Kept(), None, None
 
 
 def is_simulated(statistics: MemoryStatistics) -> bool:
@@ -108,14 +112,15 @@ def terms_of(trace: Path, log: RuntimeLog | None, order: CommunicationOrder | No
     Raises:
         UsageError: There are no facts about the chip that the user names.
     """
-    run, kept = kept_beside(trace)
+    run, kept, doubt = kept_beside(trace)
     statistics = log.statistics if log is not None else None
     real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
     found = replace(run.outside, simulated=not real, communicators=communicators_in(order))
     outside = kept.outside if kept else found
     if asked.reserve_bytes is not None:
         outside = replace(outside, reserve_bytes=asked.reserve_bytes)
-    return _terms(run, kept, statistics if statistics and statistics.used_mib else None, asked, outside)
+    terms = _terms(run, kept, statistics if statistics and statistics.used_mib else None, asked, outside)
+    return terms if doubt is None else replace(terms, doubt=doubt)
 
 
 def _terms(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,12 @@ from ms_tune.verdict.judge import Need, Outside
 from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 FILE = "judged.json"
+OWN = "."  # the run's own folder, in ``Kept.doubts``
 _VERSION = 1
+_DEEPEST = 3  # messages in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,22 @@ class Kept:
         card_bytes: The memory that the user named.
         outside: What no trace shows, of ranks that are not named.
         ranks: By the folder of a rank.
+        doubts: Why there is no verdict about the traces in a folder and below it; ``.`` is the run's own.
     """
 
     chip: str | None = None
     card_bytes: int | None = None
     outside: Outside = field(default_factory=Outside)
     ranks: Mapping[str, KeptRank] = field(default_factory=dict)
+    doubts: Mapping[str, Message] = field(default_factory=dict)
+
+    def doubt_about(self, names: Iterable[str]) -> Message | None:
+        """Why there is no verdict about a trace; None where nothing speaks against one.
+
+        Args:
+            names: The folders that it is in, below the run's own.
+        """
+        return next((self.doubts[name] for name in (*names, OWN) if name in self.doubts), None)
 
 
 def to_json(kept: Kept) -> dict[str, object]:
@@ -73,6 +86,17 @@ def to_json(kept: Kept) -> dict[str, object]:
         "device_memory": kept.card_bytes,
         **_outside_json(kept.outside),
         "ranks": {name: _rank_json(rank) for name, rank in kept.ranks.items()},
+        "no_verdict": {name: _message_json(doubt) for name, doubt in kept.doubts.items()},
+    }
+
+
+def _message_json(message: Message) -> dict[str, object]:
+    return {
+        "id": message.id,
+        "params": {
+            name: _message_json(value) if isinstance(value, Message) else value if type(value) is int else str(value)
+            for name, value in message.params.items()
+        },
     }
 
 
@@ -117,7 +141,30 @@ def from_json(content: object) -> Kept:
     }
     chip = content.get("chip")
     named = chip if isinstance(chip, str) else None
-    return Kept(named, _count(content.get("device_memory")), _outside(content), found)
+    return Kept(named, _count(content.get("device_memory")), _outside(content), found, _doubts(content))
+
+
+def _doubts(content: Mapping[str, object]) -> dict[str, Message]:
+    told = content.get("no_verdict")
+    return {name: _message(doubt) for name, doubt in (told.items() if isinstance(told, dict) else ())}
+
+
+def _message(content: object, depth: int = 0) -> Message:
+    """A message as it was written; of one that cannot be read only that there was one is known."""
+    if isinstance(content, dict) and depth < _DEEPEST:
+        params = content.get("params")
+        found = Message(
+            str(content.get("id")),
+            {
+                str(name): _message(value, depth + 1) if isinstance(value, dict) else value
+                for name, value in (params.items() if isinstance(params, dict) else ())
+                if isinstance(value, dict | str | int)
+            },
+        )
+        with contextlib.suppress(LookupError, ValueError, OSError):
+            str(found)
+            return found
+    return msg("verdict.none.unknown")
 
 
 def _rank(content: Mapping[str, object]) -> KeptRank:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import re
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from ms_tune.cli import dryrun_progress
+from ms_tune.cli.dryrun_pace import Pace
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.launcher import Ended
 from ms_tune.dryrun.task import State, Task
@@ -68,11 +70,12 @@ def screens(text: str) -> list[list[str]]:
 
 def test_a_terminal_shows_every_running_process_and_is_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = screens(told(monkeypatch, terminal=True))
-    last = next(lines for lines in reversed(shown) if len(lines) == 3)
+    last = next(lines for lines in reversed(shown) if len(lines) == 4)
     assert [line.split(":")[0] for line in last] == [
         "stage 0, 2 layer(s)",
         "stage 1, 2 layer(s)",
         "0 of 3 processes ended, 1 waiting",
+        "about 5 s left",
     ]
     assert "12,345 blocks" in last[1]
     assert shown[-1] == [""]
@@ -83,3 +86,64 @@ def test_elsewhere_every_phase_is_told_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(lines) == len(set(lines)) == 5
     assert lines[1] == "stage 0, 2 layer(s): simulating: compiling the graph … 0 s"
     assert lines[-1] == "stage 0, 2 layer(s): ended after 3 s"
+
+
+def test_elsewhere_there_is_a_line_every_thirty_seconds_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, clock = Stream(terminal=False), [0.0]
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with DryrunProgress(Console(Language.EN)) as progress:
+        progress.begin([task(0), task(1)])
+        for tenth in range(1800):  # three minutes, of which the first task takes one
+            clock[0] = tenth / 10
+            if clock[0] < 60:
+                progress.state(task(0), State("start", 0, 0, None, clock[0]))
+            elif clock[0] == 60:
+                progress.end(task(0), Ended(0, 60.0))
+            elif clock[0] < 120:
+                progress.state(task(1), State("start", 0, 0, None, clock[0] - 60))
+    assert stream.getvalue().splitlines() == [
+        "stage 0, 2 layer(s): simulating: starting MindSpore … 0 s",
+        "stage 0, 2 layer(s): simulating: starting MindSpore … 30 s",
+        "stage 0, 2 layer(s): ended after 60 s",
+        "stage 1, 2 layer(s): simulating: starting MindSpore … 0 s",
+        "stage 1, 2 layer(s): simulating: starting MindSpore … 30 s; about 30 s left",
+    ]
+
+
+def test_a_terminal_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(terminal=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(dryrun_progress, "_columns", lambda: 79)
+    with DryrunProgress(Console(Language.EN)) as progress:
+        progress.begin([task(0), task(1), task(2)])
+        progress.state(task(0), State("start", 0, 0, None, 0.0))
+        progress.end(task(0), Ended(0, 200.0))
+        progress.state(task(1), State("build", 0, 0, None, 80.0))
+        last = screens(stream.getvalue())[-1]
+    assert last == [
+        "stage 1, 2 layer(s): simulating: building the model … 80 s",
+        "1 of 3 processes ended, 1 waiting",
+        "about 5 min left",
+    ]
+
+
+def test_the_time_left_follows_from_what_has_ended_and_from_phases() -> None:
+    tasks = [task(0), task(1), task(2), task(3)]
+    pace = Pace(tasks)
+    assert pace.left() is None
+    pace.state(tasks[0], State("build", 0, 0, None, 3.0))
+    assert pace.left() is None  # nothing tells how long a process takes
+    pace.state(tasks[0], State("write", 0, 0, None, 90.0))
+    whole = pace.left()
+    assert whole is not None
+    assert whole > 250  # three more of them one after the other
+    pace.state(tasks[1], State("start", 0, 0, None, 0.0))
+    assert (pace.left() or 0) < whole  # two at a time
+    pace.end(tasks[0], Ended(0, 100.0))
+    assert pace.left() == 200
+    pace.state(tasks[1], State("start", 0, 0, None, 60.0))
+    pace.state(tasks[2], State("start", 0, 0, None, 10.0))
+    assert pace.left() == 140
+    pace.state(tasks[1], State("write", 0, 0, None, 120.0))
+    assert pace.left() is None  # it takes longer than was thought

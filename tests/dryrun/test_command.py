@@ -134,6 +134,32 @@ def test_a_failed_command_has_figures_and_no_verdict(ms_tune: Callable[..., tupl
     assert "RuntimeError: out of data" in result["no_verdict_because"]
 
 
+def test_other_commands_judge_a_failed_command_no_more_than_dryrun_does(
+    ms_tune: Callable[..., tuple[int, str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The good one's trace is the same, so that only what the run keeps can tell."""
+    for end, outcome, code in (("", "fits", 0), ("raise RuntimeError('out of data')", None, 2)):
+        ms_tune(good_child() + TO_TRACKER + end, "--json")
+        newest = max(Path("ms-tune-runs").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
+        for asked in (newest, newest / "rank_0" / "memory_block.csv"):
+            assert main(["memory", "--json", str(asked)]) == code
+            told = json.loads(capsys.readouterr().out)["ranks"][0]
+            assert told["verdict"] == outcome
+            if outcome is None:
+                assert "RuntimeError: out of data" in told["no_verdict_because"]
+
+
+def test_while_it_runs_nobody_judges_it(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    """So that nothing does if ms-tune is killed meanwhile."""
+    code = (
+        "import os, shutil\nfrom pathlib import Path\n"
+        "shutil.copy(Path(os.environ['MS_TUNE_TRACES']).parent / 'judged.json', 'meanwhile.json')\n"
+    )
+    ms_tune(code + good_child() + TO_TRACKER)
+    found = [json.loads(file.read_text("utf-8")) for file in (Path("meanwhile.json"), run_folder() / "judged.json")]
+    assert [list(kept["no_verdict"]) for kept in found] == [["."], []]
+
+
 def test_what_processes_tell_is_shown_and_not_trusted(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     record = {
         "pid": 1,

@@ -91,6 +91,36 @@ def test_the_product_of_the_parallel_sizes_is_what_a_static_graph_config_says() 
 @pytest.mark.parametrize(("stage", "flying"), [(0, 4), (1, 3), (2, 2), (3, 1)])
 def test_micro_batches_in_flight_follow_from_the_stage(stage: int, flying: int) -> None:
     many = edited(MINDFORMERS, "parallel_config.micro_batch_num", 16)
-    assert run(many, stage=stage).micro_batches_in_flight == flying
+    assert run(many, stage=stage).in_flight == (flying,)
     few = edited(MINDFORMERS, "parallel_config.micro_batch_num", 1)
-    assert run(few, stage=stage).micro_batches_in_flight == 1
+    assert run(few, stage=stage).in_flight == (1,)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "micro_batches", "held"),
+    [
+        ("1f1b", 16, [(4, 4), (4, 3), (4, 2), (4, 1)]),
+        ("1f1b", 6, [(6, 4), (6, 3), (6, 2), (6, 1)]),
+        ("1f1b", 3, [None] * 4),  # MindSpore refuses it
+        ("gpipe", 5, [(5, 5)] * 4),
+        ("seqpipe", 16, [None] * 4),
+    ],
+)
+def test_an_interleaved_pipeline_holds_others_in_each_chunk(
+    scheduler: str, micro_batches: int, held: list[tuple[int, ...] | None]
+) -> None:
+    config = edited(MINDFORMERS, "parallel_config.micro_batch_num", micro_batches)
+    config = edited(config, "model.model_config.pp_interleave_num", 2)
+    plain = [run(config, stage=stage).in_flight for stage in range(4)]
+    assert plain == [(min(4 - stage, micro_batches),) for stage in range(4)]
+    pipeline = {"pipeline_interleave": True, "pipeline_scheduler": scheduler}
+    config["parallel"] = {**config.get("parallel", {}), "pipeline_config": pipeline}
+    assert [run(config, stage=stage).in_flight for stage in range(4)] == held
+
+
+@pytest.mark.parametrize(("stage", "held"), [(0, (3, 2)), (1, (2, 1))])  # 4 and 2 passes warm it up, and one more
+def test_so_does_one_of_the_dynamic_graph(stage: int, held: tuple[int, ...]) -> None:
+    config = edited(MINDSPEED, "parallel_config.pipeline_model_parallel_size", 2)
+    config = edited(config, "parallel_config.virtual_pipeline_model_parallel_size", 2)
+    config = edited(config, "parallel_config.recompute_config.recompute", [[2, 2], [2, 2]])
+    assert run(edited(config, "dataset_config.micro_batch_num", 8), stage=stage).in_flight == held

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.texts import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.judge import Need, Outside
 from ms_tune.verdict.kept import Kept, KeptRank, Whole, from_json, to_json
@@ -26,6 +28,10 @@ FULL = Kept(
         ),
         "rank_8": KeptRank(whole=Whole(32, 4, None)),
     },
+    {
+        "rank_0": msg("verdict.none", reason=msg("verdict.none.dropped", rows=7)),
+        ".": msg("verdict.none.block", operator="MatMul", size="70 GiB", card="64 GiB"),
+    },
 )
 
 
@@ -40,6 +46,36 @@ def test_what_is_written_is_what_is_read() -> None:
     assert before.whole.need is not None
     assert first.whole.need.footprint_bytes == before.whole.need.footprint_bytes
     assert again.ranks["rank_8"] == FULL.ranks["rank_8"]
+    assert again.doubts == FULL.doubts
+
+
+def test_a_doubt_is_about_a_folder_and_what_is_below_it() -> None:
+    assert FULL.doubt_about(["rank_0/process_2", "rank_0"]) == FULL.doubts["rank_0"]
+    assert FULL.doubt_about(["rank_3"]) == FULL.doubts["."]
+    assert Kept(doubts={"rank_0": FULL.doubts["."]}).doubt_about(["rank_1/rank_0", "rank_1"]) is None
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        7,
+        None,
+        {"id": "no.such.text"},
+        {"id": "verdict.none.dropped"},  # without its parameter
+        {"id": "verdict.none.dropped", "params": {"rows": [1]}},
+        {"id": "/etc/passwd", "params": {}},
+    ],
+)
+def test_a_doubt_that_cannot_be_read_is_a_doubt(spoilt: object) -> None:
+    read = from_json({"version": 1, "no_verdict": {"rank_0": spoilt}})
+    assert read.doubts == {"rank_0": msg("verdict.none.unknown")}
+
+
+def test_doubts_within_doubts_have_an_end() -> None:
+    deep: dict[str, object] = {"id": "verdict.none.cut"}
+    for _ in range(100):
+        deep = {"id": "verdict.none", "params": {"reason": deep}}
+    assert len(str(from_json({"version": 1, "no_verdict": {".": deep}}).doubts["."])) < 200
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -54,5 +90,6 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 def test_a_spoilt_file_says_nothing(whole: Any, parts: dict[str, Any]) -> None:  # noqa: ANN401 - any JSON
     from_json(whole)
     from_json({"version": 1, **parts})
+    from_json({"version": 1, "no_verdict": {"rank_0": whole, ".": {"id": "verdict.none", "params": parts}}})
     from_json({"version": 1, "ranks": {"rank_0": {**parts, "whole": whole}}})
     assert from_json({"version": 2, "chip": "910B"}) == Kept()

@@ -24,6 +24,7 @@ from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, 
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.layers.in_flight import held_by_1f1b, held_by_static_graph
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
@@ -63,8 +64,6 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
     limit, limited_by = _memory_limit(config, source)
     split = _split(config, stages, world_size)
     warnings += _alone(config, split)
-    interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
-    chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     job = _job(config)
     put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
@@ -90,9 +89,23 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         kinds=model.kinds,
         theory=mindformers_theory(model.config, stage_in(model.config, request.stage)),
         split=split,
-        micro_batches=config.count("parallel_config.micro_batch_num", 1),
-        chunks=chunks,
+        in_flight=_in_flight(config, request.stage, stages),
     )
+
+
+def _in_flight(config: ConfigCopy, stage: int, stages: int) -> tuple[int, ...] | None:
+    """What the pipeline's schedule holds; None for the schedules that cut sequences or backward passes."""
+    pipeline = "parallel.pipeline_config."
+    micro_batches = config.count("parallel_config.micro_batch_num", 1)
+    if stages == 1:
+        return (1,)
+    if not config.get(pipeline + "pipeline_interleave"):  # without it MindSpore looks at no scheduler
+        return held_by_1f1b(stage, stages, micro_batches)
+    chunks = config.count(f"{MODEL}.pp_interleave_num", 1)
+    scheduler = config.get(pipeline + "pipeline_scheduler") or "1f1b"
+    if scheduler == "gpipe":
+        return (micro_batches,) * chunks
+    return held_by_static_graph(stage, stages, chunks, micro_batches) if scheduler == "1f1b" else None
 
 
 def _settle_run_mode(config: ConfigCopy) -> None:
