@@ -115,6 +115,8 @@ class Static(Framework):
             return
         builder: Any = importlib.import_module("mindformers.models.build_config")
         given = {"parallel_config": config.parallel_config, "batch_size": config.runner_config.mini_batch_size}
+        if config.get("pretrained_model_dir", None):  # as the trainer's create_network does
+            config.model.pretrained_model_dir = config.pretrained_model_dir
         model = builder.get_model_config(config.model, default_args={**given, **dict(config.moe_config)})
         types_, register = self.registry.MindFormerModuleType, self.registry.MindFormerRegister
         self.networks_made.clear()

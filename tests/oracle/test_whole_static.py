@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ms_tune.config.follow import with_model_folder
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.releases import VERSIONS
@@ -22,7 +23,7 @@ from ms_tune.normalize.mindformers import normalize_source
 from ms_tune.normalize.source import remedy_of
 from tests.oracle.framework import Framework, why_missing
 from tests.oracle.lint_cases import text_of
-from tests.oracle.whole_cases import SEED, static_config
+from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def plan_of(text: str, version: str) -> NormalizedPlan | ConfigError:
     try:
-        return normalize_source(parse_source(text, Path("a.yaml")), version)
+        return normalize_source(with_model_folder(parse_source(text, Path("a.yaml"))), version)
     except ConfigError as error:
         return error
 
@@ -146,4 +147,20 @@ def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]
     with capsys.disabled():
         print(f"\nstatic {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
     # What 1.6 hears of a model that is no legacy one needs no operators: its layers count as unknown.
+    assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 10
+
+
+def test_what_a_models_folder_says_stands_behind_the_config(
+    framework: Framework, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: Counter[str] = Counter()
+    for number in range(CASES):
+        random = Random(f"folder/{SEED}/{number}")  # noqa: S311 - reproducible cases
+        config = static_config(random, framework.version)
+        while config.get("use_legacy") is not False:
+            config = static_config(random, framework.version)
+        config = in_model_folder(random, config, framework.version, tmp_path)
+        seen[compare(framework, text_of(config))] += 1
+    with capsys.disabled():
+        print(f"\nfolders {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
     assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,6 +196,26 @@ def static_config(random: Random, version: str) -> dict[str, Any]:
         if random.random() < 0.7:
             _place(random, config, version)
     return config
+
+
+def in_model_folder(random: Random, config: dict[str, Any], version: str, folder: Path) -> dict[str, Any]:
+    """The config with some of its model, and some that says otherwise, in the ``config.json`` of a folder."""
+    model = config.get("model")
+    section = model.get("model_config") if isinstance(model, dict) else None
+    if not isinstance(section, dict):
+        return config
+    told = {key: value for key, value in section.items() if random.random() < 0.6}
+    other = model_section(random, STATIC[version], random.choice((2, 4, 8)), 0)
+    told |= {key: value for key, value in other.items() if random.random() < 0.05}
+    kept = {key: value for key, value in section.items() if key not in told or random.random() < 0.4}
+    (folder / "config.json").write_text(json.dumps(told), "utf-8")
+    model = {key: value for key, value in model.items() if key != "model_config"}
+    if kept or random.random() < 0.5:
+        model["model_config"] = kept
+    if random.random() < 0.5:
+        return {**config, "model": model, "pretrained_model_dir": str(folder)}
+    model["pretrained_model_dir"] = str(folder)
+    return {**config, "model": model}
 
 
 def _place(random: Random, config: dict[str, Any], version: str) -> None:
