@@ -409,3 +409,15 @@ def test_what_is_set_at_each_layer_is_said_of_known_modules_only() -> None:
     said = [line for line in lines if line.startswith("Set ")]
     assert said == ["Set select recompute at layer 1: mlp", "Set select swap at layer 0: self_attention"]
     assert not any(line.startswith("Set ") for line in normalize_pynative(inputs).log)
+
+
+def test_a_module_that_may_come_with_the_split_of_the_model_is_kept_for_communication_alone() -> None:
+    settings: dict[str, Any] = {
+        "mode": "select",
+        "select_module": {"mlp.all_gather": ["0"], "mlp.linear_fc1": ["0"]},
+        "comm": True,
+        "comm_module": {"self_attention.all_gather": ["1"]},
+    }
+    known, unknown = with_modules(**settings), with_modules(**settings, comm_known=False)
+    assert [list(plan.layers[0].select_patterns) for plan in (known, unknown)] == [["mlp.linear_fc1"]] * 2
+    assert [list(plan.layers[1].comm_patterns) for plan in (known, unknown)] == [[], ["self_attention.all_gather"]]

@@ -68,3 +68,8 @@ def test_chunks_are_kinds_of_their_own() -> None:
     assert stage.kinds == {"chunk 0, dense": 2, "chunk 1, dense": 2}
     first = stage_of(placed, 0, 2, 2)
     assert [(chunk.embedding, chunk.head) for chunk in first.chunks] == [(True, False), (False, False)]
+
+
+def test_of_one_chunk_kinds_need_no_number() -> None:
+    placed = [(0, 0, StageLayer(0)), (0, 0, StageLayer(1, experts=True)), (0, 0, StageLayer(2, mtp=True))]
+    assert stage_of(placed, 0, 1, 1).kinds == {"dense": 1, "moe": 1}

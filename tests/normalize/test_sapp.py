@@ -283,3 +283,17 @@ def test_what_the_base_says_already_is_not_written_again(tmp_path: Path) -> None
     merged = api.merge_sapp(PLAN, config, framework_version="1.9")
     assert merged.count == 2
     assert yaml.safe_load(merged.text)["recompute_config"] == {"recompute": FULL, "select_recompute": SELECT}
+
+
+def test_without_a_config_the_operators_are_those_of_a_model_that_is_named() -> None:
+    converted = api.convert_sapp(PLAN, "mindformers-pynative", **SIZES)
+    problem = next(problem for problem in converted.problems if problem.id == "convert-stand-in")
+    assert problem.message.params["model"] == "qwen3"
+    assert set(converted.values["recompute.select_module"]) == {"mlp.activation_func.silu", "mlp.mul"}
+
+
+def test_layers_that_predict_come_behind_those_that_sapp_plans() -> None:
+    text = DYNAMIC.replace("qwen3", "deepseek_v3").replace("48}", "48, num_nextn_predict_layers: 1}")
+    merged = api.merge_sapp(PLAN, source(text))
+    assert len(merged.plan.layers) == 49
+    assert essence(merged.plan)[:48] == essence(api.from_sapp(PLAN, **SIZES))

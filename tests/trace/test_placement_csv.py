@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
+from ms_tune.trace import placement_csv
 from ms_tune.trace.placement_csv import PlacementRow, capacity_in_name, is_placement_csv, read_placement_csv
 
 if TYPE_CHECKING:
@@ -95,3 +96,13 @@ def test_other_files_are_no_problems(tmp_path: Path) -> None:
     assert not is_placement_csv(write(tmp_path, "start_time_stamp,end_time_stamp,device_addr,size\n"))
     assert not is_placement_csv(tmp_path / "missing.csv")
     assert not is_placement_csv(tmp_path)
+
+
+@pytest.mark.parametrize(("bound", "value"), [("_MOST_ROWS", 2), ("_MOST_TOTAL", 6)])
+def test_either_bound_ends_a_file(bound: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, "lower,upper,size\n0,1,3\n1,2,3\n2,3,3\n")
+    assert len(read_placement_csv(path)) == 3
+    monkeypatch.setattr(placement_csv, bound, value)
+    with pytest.raises(TraceError) as caught:
+        read_placement_csv(path)
+    assert (caught.value.message.id, caught.value.line) == ("placement.too-large", 4)
