@@ -202,7 +202,7 @@ def in_model_folder(random: Random, config: dict[str, Any], version: str, folder
     """The config with some of its model, and some that says otherwise, in the ``config.json`` of a folder."""
     model = config.get("model")
     section = model.get("model_config") if isinstance(model, dict) else None
-    if not isinstance(section, dict):
+    if not isinstance(model, dict) or not isinstance(section, dict):
         return config
     told = {key: value for key, value in section.items() if random.random() < 0.6}
     other = model_section(random, STATIC[version], random.choice((2, 4, 8)), 0)
