@@ -46,6 +46,10 @@ class _DryrunParser(Parser):
         end = arguments.index("--") if "--" in arguments else len(arguments)
         parsed = super().parse_args(arguments[:end], namespace)
         parsed.command = tuple(arguments[end + 1 :])
+        if parsed.config is not None and parsed.config.suffix == ".sh":
+            parsed.command = ("bash", str(parsed.config), *parsed.command)
+            parsed.config = None
+            return parsed
         if end < len(arguments) and not parsed.command:
             self.error("the following arguments are required: COMMAND")
         return parsed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from ms_tune import api
@@ -10,8 +9,10 @@ from ms_tune.cli.device import exit_code
 from ms_tune.cli.dryrun_html import write_page
 from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.dryrun.request import CommandRequest
-from ms_tune.errors import ExitCode
+from ms_tune.dryrun.launched import launches
+from ms_tune.dryrun.request import CommandRequest, StageChoice
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.render.console import Console
 
 _ABOUT_CONFIGS: dict[str, object] = {
-    **dict.fromkeys(("config", "layers", "stages", "stage", "compare_real")),
+    **dict.fromkeys(("config", "layers", "compare_real")),
     "no_extrapolate": False,
     "reference": False,
     "set": [],
@@ -34,6 +35,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         The command's exit code if it is not 0, else whether what it allocated fits.
     """
     refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
+    if not launches(arguments.command):
+        refuse(arguments, {"stages": None, "stage": None}, "stages.command.options")
     if arguments.real:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
     from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415 - imported late: start-up time
@@ -55,17 +58,15 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         write_page(result, arguments.html, console)
     if result.code:
         return result.code
-    return exit_code([rank.verdict for rank in result.ranks], arguments) if result.ranks else ExitCode.USAGE
+    return exit_code([result.verdict], arguments)
 
 
 def _request(arguments: Namespace) -> CommandRequest:
-    """The request; size of the job and rank may also come from the variables that MindSpore reads them from."""
-    devices = arguments.devices or _from_environment("RANK_SIZE") or 1
-    ranks = numbers("--ranks", arguments.ranks) if arguments.ranks else (_from_environment("RANK_ID") or 0,)
+    """The request."""
     return CommandRequest(
         command=arguments.command,
-        ranks=ranks,
-        devices=devices,
+        ranks=numbers("--ranks", arguments.ranks) if arguments.ranks else (),
+        devices=arguments.devices,
         device_bytes=arguments.device_memory,
         chip=arguments.chip,
         reserve_bytes=arguments.reserve or 0,
@@ -75,9 +76,16 @@ def _request(arguments: Namespace) -> CommandRequest:
         jobs=arguments.jobs,
         engine=arguments.engine,
         real=arguments.real,
+        stages=_stages(arguments),
     )
 
 
-def _from_environment(name: str) -> int | None:
-    text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+def _stages(arguments: Namespace) -> tuple[int, ...] | None:
+    """The pipeline stages that are asked for of what the command launches; None for all."""
+    if arguments.stage:
+        return tuple(arguments.stage)
+    if arguments.stages == StageChoice.WORST.value:
+        raise UsageError(msg("launch.worst"))
+    if arguments.stages in (None, StageChoice.ALL.value):
+        return None
+    return numbers("--stages", arguments.stages)

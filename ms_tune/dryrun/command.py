@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.engines.choice import engine_for, reach
+from ms_tune.dryrun.launched import Part, in_job, is_launcher, launches, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG, Ended
+from ms_tune.dryrun.launchers.job import jobs_in
+from ms_tune.dryrun.launchers.programs import Wanted, programs
 from ms_tune.dryrun.leftovers import collect, names_in
+from ms_tune.dryrun.machine import cores, jobs
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.result import CommandResult, RankResult
@@ -30,6 +35,7 @@ from ms_tune.verdict.kept import OWN, Kept
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ms_tune.dryrun.launchers.job import Job
     from ms_tune.dryrun.processes import Process
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.result import Reading
@@ -48,15 +54,18 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     Raises:
         MsTuneError: The command cannot be started, or this machine cannot simulate.
     """
-    if shutil.which(request.command[0]) is None:
+    size = request.devices or _from_environment("RANK_SIZE") or 1
+    if shutil.which(request.command[0]) is None and (request.real or not is_launcher(request.command[0])):
         raise UsageError(msg("stages.command.absent", program=request.command[0]))
-    outside = [rank for rank in request.ranks if rank >= request.devices]
-    if outside:
-        raise UsageError(msg("dryrun.ranks", rank=outside[0], size=request.devices))
+    outside = [rank for rank in request.ranks if rank >= size]
+    if outside and not launches(request.command):
+        raise UsageError(msg("dryrun.ranks", rank=outside[0], size=size))
     reach(request.engine, observer)
     cann = _cann(request, observer)
-    folder = create_run_folder(request.run_folder, request.command[0])
-    tasks = [_task(request, rank) for rank in dict.fromkeys(request.ranks)]
+    folder = create_run_folder(request.run_folder, _name(request.command))
+    tasks = [
+        _task(request, rank, size) for rank in dict.fromkeys(request.ranks or (_from_environment("RANK_ID") or 0,))
+    ]
     ends: dict[str, Ended] = {}
     child = child_of(tasks[0], folder / tasks[0].folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
@@ -81,16 +90,22 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     ranks: list[RankResult] = []
     problems: list[tuple[Message, Message]] = []
     processes: list[Process] = []
+    launched_jobs: list[Job] = []
     for task in tasks:
         here, ended = folder / task.folder, ends[task.folder]
-        own = processes_of(here)
-        readings = _readings(here, ended)
-        wrong = _problems(here, ended, task, own, readings)
-        ranks += _judged(readings, own, [problem for problem, _ in wrong])
-        problems += wrong
-        processes += own
+        launched = jobs_in(here) if task.launched is not None else ()
+        for part in (Part(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
+            own = processes_of(part.folder)
+            readings = _readings(part)
+            wrong = [(part.named(problem), where) for problem, where in _problems(part, task, own, readings)]
+            ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
+            problems += wrong
+            processes += own
+        problems += without_ranks(launched, here)
+        launched_jobs += launched
     write_kept(folder, replace(kept, doubts=_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
+    failed += [part.ended for part in parts_of(launched_jobs, None) if part.ended.code]
     return CommandResult(
         folder=folder,
         command=request.command,
@@ -101,6 +116,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         problems=tuple(problems),
         seconds=time.monotonic() - begin,
         processes=tuple(processes),
+        jobs=tuple(launched_jobs),
     )
 
 
@@ -112,13 +128,26 @@ def _cann(request: CommandRequest, observer: Observer) -> Cann:
     return cann
 
 
-def _task(request: CommandRequest, rank: int) -> Task:
+def _name(command: Sequence[str]) -> str:
+    """What a run is called: its script, or its program."""
+    return next((word for word in command if word.endswith(".sh")), command[0])
+
+
+def _from_environment(name: str) -> int | None:
+    """A variable from which MindSpore reads the size of the job, or the rank."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _task(request: CommandRequest, rank: int, size: int) -> Task:
+    at_once = jobs([_HOST_BYTES] * cores(), request.jobs) if request.engine == "local" and not request.ranks else 1
+    wanted = Wanted(request.stages, (rank,) if request.ranks else (), request.devices, at_once)
     return Task(
-        folder=f"rank_{rank}",
+        folder="script" if launches(request.command) and not request.ranks else f"rank_{rank}",
         files={},
         arguments=(),
         rank=rank,
-        world_size=request.devices,
+        world_size=size,
         level=request.level,
         timeout=request.timeout,
         host_bytes=_HOST_BYTES,
@@ -127,6 +156,8 @@ def _task(request: CommandRequest, rank: int) -> Task:
         command=request.command,
         working_folder=str(Path.cwd()),
         real=request.real,
+        programs={} if request.real else programs(),
+        launched=None if request.real else asdict(wanted),
     )
 
 
@@ -137,21 +168,23 @@ def _exit_code(ended: Ended) -> int:
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
-def _readings(folder: Path, ended: Ended) -> list[Reading]:
+def _readings(part: Part) -> list[Reading]:
     """Every trace below a process's folder: the command may have started processes of its own."""
     try:
-        traces = find_trace(folder).ranks
+        traces = find_trace(part.folder).ranks
     except MsTuneError:
         return []
     found = []
     for files in traces:
+        if part.launched and in_job(files.blocks, part.folder):
+            continue  # read with its rank
         with contextlib.suppress(MsTuneError):  # such as a run on the CPU, which leaves no more than a header
-            found.append(reading_of(folder, files, ended.seconds))
+            found.append(reading_of(part.folder, files, part.ended.seconds))
     return found
 
 
 def _judged(
-    readings: Sequence[Reading], processes: Sequence[Process], problems: Sequence[Message]
+    readings: Sequence[Reading], processes: Sequence[Process], problems: Sequence[Message], part: Part
 ) -> Iterator[RankResult]:
     """The traces with their verdicts.
 
@@ -167,7 +200,9 @@ def _judged(
             verdict = replace(verdict, outcome=None, no_verdict_because=doubts[0])
         places = (reading.trace.parent, reading.trace.parent.parent)
         process = next((one for one in processes if one.folder in places), None)
-        yield RankResult(reading.report.rank, reading, verdict, process)
+        rank = reading.report.rank
+        told = part.rank.rank if part.rank is not None and rank is None else rank
+        yield RankResult(told, reading, verdict, process, part.stage, part.job)
 
 
 def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
@@ -180,9 +215,12 @@ def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
 
 
 def _problems(
-    folder: Path, ended: Ended, task: Task, processes: Sequence[Process], readings: Sequence[Reading]
+    part: Part, task: Task, processes: Sequence[Process], readings: Sequence[Reading]
 ) -> list[tuple[Message, Message]]:
     """What is wrong with a command's processes, and where to read more; with any of it there is no verdict."""
+    folder, ended = part.folder, part.ended
+    if part.launched and not ended.code and not ended.timed_out and not processes:
+        return []  # what its launchers started is looked at rank by rank
     found = [
         (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))
         for process in processes

@@ -122,8 +122,8 @@ class CommandRequest:
 
     Attributes:
         command: The program and its arguments.
-        ranks: The ranks to run it as, one process each.
-        devices: NPUs in the job.
+        ranks: The ranks to run it as, one process each; none for one process, of whose jobs one rank of each stage runs.
+        devices: NPUs in the job; None for what its launcher is told, or ``RANK_SIZE``.
         device_bytes: Memory of a device as sold, if the user names it.
         chip: The device's name, if the user names it.
         reserve_bytes: What to set aside beside HCCL buffers and workspaces.
@@ -133,11 +133,12 @@ class CommandRequest:
         jobs: Processes at once; None for what cores and memory allow.
         engine: Where the processes run: ``local`` or ``ray``.
         real: Run on the device, without simulation.
+        stages: Of jobs that the command launches only these pipeline stages; None for all.
     """
 
     command: tuple[str, ...]
-    ranks: tuple[int, ...] = (0,)
-    devices: int = 1
+    ranks: tuple[int, ...] = ()
+    devices: int | None = None
     device_bytes: int | None = None
     chip: str | None = None
     reserve_bytes: int = 0
@@ -147,6 +148,7 @@ class CommandRequest:
     jobs: int | None = None
     engine: str = "local"
     real: bool = False
+    stages: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

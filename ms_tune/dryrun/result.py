@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.theory import beside_theory
 from ms_tune.texts import msg
-from ms_tune.verdict.judge import no_verdict
+from ms_tune.verdict.judge import Fit, Verdict, no_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Backend
+    from ms_tune.dryrun.launchers.job import Job
     from ms_tune.dryrun.processes import Process
     from ms_tune.dryrun.request import PreparedRun, Setting
     from ms_tune.dryrun.theory import BesideTheory
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.phases import Phase
     from ms_tune.memory.result import RankReport
     from ms_tune.texts import Message
-    from ms_tune.verdict.judge import Need, Verdict
+    from ms_tune.verdict.judge import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +239,16 @@ class RankResult:
         reading: What it left.
         verdict: Whether it fits, and on what grounds.
         process: What the process told of itself; None where it could not.
+        stage: Its pipeline stage, where a launcher's stand-in chose it by that.
+        job: The number of the job that a launcher started it for.
     """
 
     rank: int | None
     reading: Reading
     verdict: Verdict
     process: Process | None = None
+    stage: int | None = None
+    job: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,6 +265,7 @@ class CommandResult:
         problems: What is wrong with its processes, and where to read more.
         seconds: How long it ran.
         processes: Its processes that imported MindSpore.
+        jobs: The jobs that its launchers were told to start.
     """
 
     folder: Path
@@ -271,11 +277,17 @@ class CommandResult:
     problems: tuple[tuple[Message, Message], ...]
     seconds: float
     processes: tuple[Process, ...] = ()
+    jobs: tuple[Job, ...] = ()
 
     @property
     def warnings(self) -> tuple[Message, ...]:
         """What makes the figures less certain than they look, each thing once."""
         found = [warning for rank in self.ranks for warning in rank.reading.warnings]
+        found += [
+            msg("launch.refused", launcher=job.launcher, problem=job.problem)
+            for job in self.jobs
+            if job.problem is not None
+        ]
         if self.level is not None and any(rank.process is None for rank in self.ranks):
             found.append(msg("stages.command.unseen"))
         return tuple({str(warning): warning for warning in found}.values())
@@ -284,6 +296,17 @@ class CommandResult:
     def worst(self) -> RankResult | None:
         """The rank with the worst verdict that needs most."""
         return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.reading.peak_bytes), default=None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """About the whole command: that of the worst rank; none where a rank or a process went wrong."""
+        worst = self.worst
+        if worst is None:
+            reason = self.problems[0][0] if self.problems else msg("verdict.none.no-trace")
+            return Verdict(None, reason, None, None, ())
+        if not self.problems or worst.verdict.outcome in (None, Fit.DOES_NOT_FIT):
+            return worst.verdict
+        return replace(worst.verdict, outcome=None, no_verdict_because=self.problems[0][0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

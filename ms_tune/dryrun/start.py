@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.environment import real_environment, simulation_environment
 from ms_tune.dryrun.launcher import Child
+from ms_tune.dryrun.launchers.programs import Wanted, launch_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,9 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
     if task.command:
         environment[_TRACES] = str(folder)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
+        if task.launched is not None:
+            wanted = Wanted(**task.launched)
+            environment |= launch_environment(environment, folder, cann, task.level, _STARTUP, wanted)
         command = (sys.executable, "-I", "-S", _SUPERVISOR, str(os.getpid()), *task.command)
         return Child(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
     # A checkout that is run in place must be found from the run's folder too.

@@ -28,6 +28,7 @@ _POLITE = 3.0  # seconds between SIGTERM and SIGKILL; ms-tune itself waits a lit
 _TO_EXEC = 1.0  # seconds in which a shell that was forked becomes what it was forked for
 _TO_BEGIN = 30.0  # seconds in which an orphan may still import MindSpore
 _NOT_FOUND = 127  # as shells tell it
+_STAND_IN = os.fsencode(Path(__file__).resolve().parent / "launchers" / "stand_in.py")
 _PARENT = 1  # the field of /proc/PID/stat behind name and state
 
 
@@ -103,12 +104,22 @@ def _is_worth_waiting(left: Sequence[int], since: float) -> bool:
     passed = time.monotonic() - since
     if passed < _TO_EXEC:
         return True
-    return any(_uses_mindspore(process) or (passed < _TO_BEGIN and _is_python(process)) for process in left)
+    return any(
+        _uses_mindspore(process) or _is_launcher(process) or (passed < _TO_BEGIN and _is_python(process))
+        for process in left
+    )
 
 
 def _uses_mindspore(process: int) -> bool:
     with contextlib.suppress(OSError):
         return "mindspore" in Path(f"/proc/{process}/maps").read_text("utf-8", "replace")
+    return False
+
+
+def _is_launcher(process: int) -> bool:
+    """Whether it is what stands in a launcher's place, which may be between two of its ranks."""
+    with contextlib.suppress(OSError):
+        return _STAND_IN in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     return False
 
 

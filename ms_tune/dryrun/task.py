@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ms_tune.dryrun.launcher import LOG
+from ms_tune.dryrun.launchers.programs import BIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,9 @@ class Task:
         working_folder: Where a command runs; every machine that may get it has this folder.
         real: Run on the device, without simulation.
         environment: Further variables.
+        programs: Executable texts by name, which a command finds first in its PATH.
+        launched: What is to be simulated of the jobs that a command launches, as fields of
+            :class:`~ms_tune.dryrun.launchers.programs.Wanted`; None where launchers are left alone.
     """
 
     folder: str
@@ -55,6 +59,8 @@ class Task:
     working_folder: str = ""
     real: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    launched: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,11 @@ def write_files(task: Task, folder: Path) -> None:
     folder.mkdir(parents=True)
     for name, text in task.files.items():
         (folder / name).write_text(text, encoding="utf-8")
+    for name, text in task.programs.items():
+        program = folder / BIN / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(text, encoding="utf-8")
+        program.chmod(0o755)
 
 
 def state_of(folder: Path, elapsed: float) -> State:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BLOCKS = "memory_block.csv"
 _RANK = re.compile(r"rank_?(\d{1,9})")
-_DEPTH = 4
+_DEPTH = 5  # script/job_N/rank_N/process_N/rank_N of `ms-tune dryrun`
 _MOST_FOLDERS = 10_000
 _STALE = 3600.0  # seconds between the oldest and the newest file of a job's ranks
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.launcher import LOG
 from ms_tune.render.dryrun.json import VERSION, categories, largest
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near
 from ms_tune.render.memory import text as memory_text
 from ms_tune.render.verdict import verdict_json, verdict_lines, word
 from ms_tune.texts import Message
-from ms_tune.verdict.judge import Verdict
 
 if TYPE_CHECKING:
+    from ms_tune.dryrun.launchers.job import Job
     from ms_tune.dryrun.processes import Place
     from ms_tune.dryrun.result import CommandResult, RankResult
     from ms_tune.render.console import Console
@@ -29,9 +30,12 @@ def show(result: CommandResult, console: Console) -> None:
     """How it ended, then the verdict and what holds the memory, if it left a trace."""
     params = {"command": shlex.join(result.command), "code": result.code, "seconds": f"{result.seconds:.1f}"}
     console.write(console.text("stages.command.run", **params))
+    for job in result.jobs:
+        if job.ranks:
+            console.write(_job(job, console))
     worst = result.worst
     console.write("")
-    for line in verdict_lines(worst.verdict if worst is not None else _no_verdict(result), console):
+    for line in verdict_lines(result.verdict, console):
         console.write(line)
     _show_doubtful(result, console)
     if worst is not None:
@@ -48,6 +52,47 @@ def show(result: CommandResult, console: Console) -> None:
     console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
     if worst is not None:
         console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near(result.folder)}"))
+
+
+def _job(job: Job, console: Console) -> str:
+    """What a launcher was told, and which of its ranks stand for all."""
+    split = Message("launch.no-split") if job.split is None else Message("launch.split", _split_json(job))
+    named = [
+        console.text("launch.one" if one.stage is None else "launch.one.stage", rank=one.rank, stage=one.stage)
+        for one in job.ranks
+    ]
+    params = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
+    return console.text("launch.job", **params, split=split, ranks=", ".join(named))
+
+
+def _split_json(job: Job) -> dict[str, object]:
+    """Over how many ranks each dimension is split; the data dimension is what the others leave."""
+    if job.split is None or job.world is None:
+        return {}
+    split = job.split
+    rest = job.world // (split.tensor * split.pipeline * split.context)
+    return {
+        "data": rest,
+        "tensor": split.tensor,
+        "pipeline": split.pipeline,
+        "context": split.context,
+        "expert": split.expert,
+    }
+
+
+def _job_json(job: Job, console: Console) -> dict[str, object]:
+    return {
+        "job": job.number,
+        "launcher": job.launcher,
+        "program": job.program,
+        "devices": job.world,
+        "split": _split_json(job) or None,
+        "ranks": [
+            {"rank": one.rank, "stage": one.stage, "exit_code": one.code, "log": str(one.folder / LOG)}
+            for one in job.ranks
+        ],
+        "problem": console.say(job.problem) if job.problem is not None else None,
+    }
 
 
 def _show_doubtful(result: CommandResult, console: Console) -> None:
@@ -74,7 +119,8 @@ def _place_json(place: Place) -> dict[str, object]:
 
 
 def _show_ranks(result: CommandResult, console: Console) -> None:
-    columns = ["rank", "process", *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
+    launched = ["job", "stage"] if any(rank.job is not None for rank in result.ranks) else []
+    columns = [*launched, "rank", "process", *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
     rows = []
     for rank in sorted(result.ranks, key=lambda one: -one.reading.peak_bytes):
         sizes = {content.value: amount for content, amount in rank.reading.contents.items()}
@@ -82,7 +128,8 @@ def _show_ranks(result: CommandResult, console: Console) -> None:
         limit = rank.verdict.limit
         amounts += [rank.reading.peak_bytes, rank.reading.footprint_bytes, limit.bytes if limit else 0]
         names = ["–" if rank.rank is None else str(rank.rank), str(rank.process.pid) if rank.process else "–"]
-        rows.append([*names, *map(in_gib, amounts), word(rank.verdict, console)])
+        where = ["–" if number is None else str(number) for number in (rank.job, rank.stage)]
+        rows.append([*where[: len(launched)], *names, *map(in_gib, amounts), word(rank.verdict, console)])
     console.write("")
     console.write(console.text("stages.command.ranks"))
     show_table(console, columns, rows)
@@ -98,11 +145,19 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
         "exit_code": result.code,
         "backend": result.backend.value,
         "simulation_level": result.level,
-        **(_figures(worst, console) if worst else _no_figures(result, console)),
+        **(_figures(worst, console) if worst else _NO_FIGURES),
+        **verdict_json(result.verdict, console),
         "ranks": [
-            {"rank": rank.rank, "pid": rank.process and rank.process.pid, **_figures(rank, console)}
+            {
+                "rank": rank.rank,
+                "stage": rank.stage,
+                "job": rank.job,
+                "pid": rank.process and rank.process.pid,
+                **_figures(rank, console),
+            }
             for rank in result.ranks
         ],
+        "jobs": [_job_json(job, console) for job in result.jobs],
         "largest": largest(worst.reading) if worst else [],
         "problems": [console.say(problem) for problem, _ in result.problems],
         "warnings": [console.say(warning) for warning in result.warnings],
@@ -116,15 +171,7 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
     }
 
 
-def _no_verdict(result: CommandResult) -> Verdict:
-    """What is said about a command that left nothing to judge."""
-    reason = result.problems[0][0] if result.problems else Message("verdict.none.no-trace")
-    return Verdict(None, reason, None, None, ())
-
-
-def _no_figures(result: CommandResult, console: Console) -> dict[str, object]:
-    none = dict.fromkeys(("trace", "peak_bytes", "footprint_bytes", "categories_at_peak"))
-    return none | verdict_json(_no_verdict(result), console)
+_NO_FIGURES = dict.fromkeys(("trace", "peak_bytes", "footprint_bytes", "categories_at_peak"))
 
 
 def _figures(rank: RankResult, console: Console) -> dict[str, object]:

@@ -1,0 +1,93 @@
+"""What a command's launchers started, as parts of the command that are read one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.launcher import LOG, Ended
+from ms_tune.dryrun.launchers.options import LAUNCHERS
+from ms_tune.frameworks.data import load
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ms_tune.dryrun.launchers.job import Job, JobRank
+    from ms_tune.texts import Message
+
+_SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
+_SCRIPT = ".sh"
+_LOST = -9  # the exit code of a rank that was ended with its launcher
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command's own process, or a rank that one of its launchers started.
+
+    Attributes:
+        folder: Where its log and its traces are.
+        ended: How it ended.
+        launched: It launched jobs, whose ranks are parts of their own.
+        rank: The rank; None for the command's own process.
+        job: The number of the rank's job.
+    """
+
+    folder: Path
+    ended: Ended
+    launched: bool = False
+    rank: JobRank | None = None
+    job: int | None = None
+
+    @property
+    def stage(self) -> int | None:
+        """The rank's pipeline stage, if it was chosen by that."""
+        return self.rank.stage if self.rank is not None else None
+
+    def named(self, problem: Message) -> Message:
+        """What is wrong with it, with the rank's name before it."""
+        if self.rank is None:
+            return problem
+        kind = "launch.rank" if self.stage is None else "launch.stage"
+        return msg(kind, job=self.job, rank=self.rank.rank, stage=self.stage, problem=problem)
+
+
+def is_launcher(program: str) -> bool:
+    """Whether a program is one that a stand-in is there for, so that it need not be installed."""
+    return program in {*LAUNCHERS, *load("launchers")["others"]}
+
+
+def launches(command: Sequence[str]) -> bool:
+    """Whether a command is a script or a launcher, which says by itself how many ranks there are."""
+    name = Path(command[0]).name
+    return name in _SHELLS or name.endswith(_SCRIPT) or is_launcher(name)
+
+
+def parts_of(jobs: Iterable[Job], command: Ended | None) -> Iterator[Part]:
+    """The ranks of jobs that came to be started.
+
+    Args:
+        jobs: The jobs.
+        command: How the command itself ended; None where nobody asks for ranks that it took with it.
+    """
+    for job in jobs:
+        for rank in job.ranks:
+            timed_out = rank.code is None and command is not None and command.timed_out
+            code = rank.code if rank.code is not None else _LOST
+            if (rank.folder / LOG).is_file():
+                yield Part(rank.folder, Ended(code, rank.seconds, timed_out), rank=rank, job=job.number)
+
+
+def without_ranks(jobs: Sequence[Job], folder: Path) -> list[tuple[Message, Message]]:
+    """Why nothing was simulated, if launchers were called and none of them came to start a rank."""
+    if not jobs or any(job.ranks for job in jobs):
+        return []
+    last = jobs[-1]
+    problem = msg("launch.refused", launcher=last.launcher, problem=last.problem or "")
+    return [(problem, last.hint or msg("dryrun.run.log", log=folder / LOG))]
+
+
+def in_job(trace: Path, folder: Path) -> bool:
+    """Whether a trace below a command's folder is one of a launched rank."""
+    return trace.relative_to(folder).parts[0].startswith("job_")

@@ -1,0 +1,115 @@
+"""The jobs that a command launched, as their stand-in told of them in ``job_N/launch.json``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dryrun.launchers.stages import Parallel
+from ms_tune.texts import Message
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_RECORD = "launch.json"
+_TEXTS = "launch."
+_LARGEST = 16 * MIB
+_MOST = 10_000  # ranks of a job that are read
+
+
+@dataclass(frozen=True, slots=True)
+class JobRank:
+    """A rank of a job that was simulated.
+
+    Attributes:
+        stage: Its pipeline stage; None if it was chosen by its number.
+        folder: Where its trace and its log are.
+        code: Its exit code, negative for a signal; None if it never came to its end.
+        seconds: How long it ran.
+    """
+
+    rank: int
+    stage: int | None
+    folder: Path
+    code: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one call of a launcher was told, and how its ranks ended.
+
+    Attributes:
+        number: 1 for the command's first job.
+        launcher: The launcher's name.
+        program: The program that its ranks run; empty where it did not come to that.
+        world: Ranks of the job; None where that could not be told.
+        split: How the program's arguments split the job; None if they name no pipeline.
+        ranks: Those that were simulated.
+        problem: Why none were.
+        hint: What to do about it.
+    """
+
+    number: int
+    launcher: str
+    program: str
+    world: int | None
+    split: Parallel | None
+    ranks: tuple[JobRank, ...]
+    problem: Message | None
+    hint: Message | None
+
+
+def jobs_in(folder: Path) -> tuple[Job, ...]:
+    """The jobs that a command launched, in the order in which they began.
+
+    Args:
+        folder: The command's folder.
+    """
+    found = (_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
+    return tuple(sorted((job for job in found if job is not None), key=lambda job: job.number))
+
+
+def _job(record: Path) -> Job | None:
+    """What a record tells; None if it tells nothing, since the program could have written it itself."""
+    try:
+        if record.stat().st_size > _LARGEST:
+            return None
+        told = json.loads(record.read_bytes())
+        split = told.get("split")
+        return Job(
+            number=int(record.parent.name.rpartition("_")[2]),
+            launcher=str(told["launcher"]),
+            program=str(told.get("program", "")),
+            world=int(told["world"]) if "world" in told else None,
+            split=Parallel(**split) if split is not None else None,
+            ranks=tuple(_rank(record.parent, one) for one in told["ranks"][:_MOST]),
+            problem=_message(told, "problem"),
+            hint=_message(told, "hint"),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _message(told: Mapping[str, Any], name: str) -> Message | None:
+    """A text of this room; a program's own record could name any."""
+    found = told.get(name)
+    if found is None or not str(found["text"]).startswith(_TEXTS):
+        return None
+    message = Message(str(found["text"]), {str(key): str(value) for key, value in found["params"].items()})
+    str(message)  # a KeyError if there is no such text, or it has other parameters
+    return message
+
+
+def _rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
+    rank = int(told["rank"])
+    return JobRank(
+        rank=rank,
+        stage=int(told["stage"]) if told["stage"] is not None else None,
+        folder=folder / f"rank_{rank}",
+        code=int(told["code"]) if told["code"] is not None else None,
+        seconds=float(told["seconds"]),
+    )

@@ -1,0 +1,140 @@
+"""What a launcher was told, read by the launcher's own table of options (``frameworks/data/launchers.json``)."""
+
+from __future__ import annotations
+
+from argparse import REMAINDER, ArgumentParser
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from ms_tune.errors import UsageError
+from ms_tune.frameworks.data import load
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping, Sequence
+
+MSRUN, TORCHRUN, TORCH_LAUNCH = "msrun", "torchrun", "torch.distributed.launch"
+LAUNCHERS = (MSRUN, TORCHRUN, TORCH_LAUNCH)
+_PYTHONS = ("python", "pytest", "python3")  # msrun runs these as they are (parallel/cluster/process_entity/_utils.py)
+_MOST = 1_000_000  # ranks of a job
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A job as its launcher was told to start it.
+
+    Attributes:
+        launcher: One of :data:`LAUNCHERS`.
+        world: Ranks of the job, on all its nodes.
+        local: Ranks of a node.
+        waits: The launcher waits for its ranks, shows what they print, and fails where one of them does.
+        master: Address and port at which the ranks would meet.
+        prefix: What is put before the program: an interpreter's name and options; empty where the program runs by itself.
+        program: The program that every rank runs.
+        arguments: The program's own arguments.
+        names_local_rank: Every rank gets ``--local-rank`` as an argument, too.
+    """
+
+    launcher: str
+    world: int
+    local: int
+    waits: bool
+    master: tuple[str, str]
+    prefix: tuple[str, ...]
+    program: str
+    arguments: tuple[str, ...]
+    names_local_rank: bool = False
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(msg("launch.own-words", words=message))
+
+
+def parse(launcher: str, words: Sequence[str], environment: Mapping[str, str], devices: int | None = None) -> Launch:
+    """Read a launcher's command line.
+
+    Args:
+        launcher: One of :data:`LAUNCHERS`.
+        words: What stands behind its name.
+        environment: Its environment: PyTorch's launchers take options from there, ``PET_NNODES`` for ``--nnodes``.
+        devices: Ranks of the job, if ms-tune's user names them; they win.
+
+    Raises:
+        UsageError: The launcher would refuse this, or leaves open how many ranks there are.
+    """
+    found = _parser(launcher, environment if launcher != MSRUN else {}).parse_args(list(words))
+    return (_of_msrun if launcher == MSRUN else _of_torch)(launcher, found, devices)
+
+
+def _parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParser:
+    parser = _Parser(prog=launcher, add_help=False)
+    for option in load("launchers")["launchers"][launcher]["options"]:
+        long = next(name for name in option["names"] if name.startswith("--"))
+        told = environment.get(f"PET_{long.lstrip('-').replace('-', '_').upper()}")
+        if option.get("flag"):
+            parser.add_argument(*option["names"], action="store_true", default=told == "1")
+        else:
+            parser.add_argument(*option["names"], default=option.get("default") if told is None else told)
+    parser.add_argument("program")
+    parser.add_argument("arguments", nargs=REMAINDER)
+    return parser
+
+
+def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> Launch:
+    """MindSpore's ``parallel/cluster/run.py`` and ``process_entity/_api.py``."""
+    world = devices or _number("--worker_num", found.worker_num)
+    local = min(_number("--local_worker_num", found.local_worker_num), world)
+    if found.join not in {"True", "False"}:
+        raise UsageError(msg("launch.number", option="--join", value=found.join, wanted="True, False"))
+    bare = found.program in _PYTHONS
+    return Launch(
+        launcher=launcher,
+        world=world,
+        local=local,
+        waits=found.join == "True",
+        master=(found.master_addr, found.master_port),
+        prefix=() if bare else ("python",),
+        program=found.program,
+        arguments=tuple(found.arguments),
+    )
+
+
+def _of_torch(launcher: str, found: Namespace, devices: int | None) -> Launch:
+    """PyTorch's ``torch/distributed/run.py``, and ``launch.py`` where it differs."""
+    nodes = _number("--nnodes", found.nnodes.rpartition(":")[2])
+    local = _each_node(found.nproc_per_node, devices, nodes)
+    bare, module = found.no_python, found.module
+    if bare and module:
+        raise UsageError(msg("launch.module"))
+    return Launch(
+        launcher=launcher,
+        world=devices or nodes * local,
+        local=local,
+        waits=True,
+        master=(found.master_addr, found.master_port),
+        prefix=() if bare else ("python", "-u", *(["-m"] if module else [])),
+        program=found.program,
+        arguments=tuple(found.arguments),
+        names_local_rank=launcher == TORCH_LAUNCH and not found.use_env,
+    )
+
+
+def _each_node(text: str, devices: int | None, nodes: int) -> int:
+    if text.isdecimal():
+        local = _number("--nproc-per-node", text)
+        return min(local, devices) if devices else local
+    if devices:
+        return max(1, devices // nodes)
+    raise UsageError(msg("launch.each-node", value=text), msg("launch.each-node.hint"))
+
+
+def _number(option: str, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if not 0 < number <= _MOST:
+        raise UsageError(msg("launch.number", option=option, value=text, wanted=f"1 ... {_MOST}"))
+    return number

@@ -1,0 +1,279 @@
+"""The program that stands in a launcher's place: it starts one simulated rank for each stage, and keeps what they leave.
+
+Started by its path with ms-tune's own Python, whatever the script has made of the environment:
+``python -I -S stand_in.py LAUNCHER ARGUMENT ...``. What it did stands in ``job_N/launch.json`` of the command's folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann
+from ms_tune.dryrun.environment import simulation_environment
+from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, Launch, parse
+from ms_tune.dryrun.launchers.stages import Rank, chosen, parallel_of
+from ms_tune.errors import UsageError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType
+
+RECORD, LOG = "launch.json", "log.txt"
+REFUSED = 2  # as argparse ends
+_MOST_JOBS = 1000
+_POLL = 0.05  # seconds
+_POLITE = 3.0  # seconds between SIGTERM and SIGKILL
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+_OURS = ("MS_TUNE_LAUNCH", "MS_TUNE_INTERPRETER")  # a rank's own subprocesses are no launchers of the script
+_PIECE = 1 << 20
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job, as it is told in its folder."""
+
+    folder: Path
+    facts: dict[str, Any]
+
+    def write(self) -> None:
+        fresh = self.folder / f".{RECORD}"
+        fresh.write_text(json.dumps(self.facts), encoding="utf-8")
+        fresh.replace(self.folder / RECORD)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A rank that runs, and the lock that it holds while it does."""
+
+    process: subprocess.Popen[bytes]
+    told: dict[str, Any]
+    folder: Path
+    slot: int
+    start: float
+
+
+def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
+    """Run a launcher's job in simulation; gives the exit code that the launcher would have."""
+    if launcher == "tee":
+        return _tee(words, Path(plan["folder"]))
+    job = _Job(_claim(Path(plan["folder"])), {"launcher": launcher, "arguments": list(words[:1000]), "ranks": []})
+    if launcher not in LAUNCHERS:
+        return _refuse(job, UsageError(msg("launch.other"), msg("launch.other.hint")))
+    try:
+        launch = parse(launcher, words, os.environ, plan["devices"])
+        parallel = parallel_of(launch.arguments)
+        ranks = chosen(launch.world, parallel, plan["stages"], plan["ranks"])
+    except UsageError as error:
+        return _refuse(job, error)
+    job.facts |= {
+        "world": launch.world,
+        "program": launch.program,
+        "split": asdict(parallel) if parallel is not None else None,
+        "ranks": [{"rank": one.rank, "stage": one.stage, "code": None, "seconds": 0.0} for one in ranks],
+    }
+    job.write()
+    return _run(job, launch, ranks, plan)
+
+
+def _claim(folder: Path) -> Path:
+    """A folder that no other job has."""
+    for number in range(1, _MOST_JOBS):
+        with contextlib.suppress(FileExistsError):
+            place = folder / f"job_{number}"
+            place.mkdir()
+            return place
+    raise SystemExit(REFUSED)
+
+
+def _refuse(job: _Job, error: UsageError) -> int:
+    for name, message in (("problem", error.message), ("hint", error.hint)):
+        if message is not None:
+            job.facts[name] = {"text": message.id, "params": message.params}
+    job.write()
+    sys.stderr.write(f"ms-tune: {job.facts['launcher']}: {error.message}\n")
+    return REFUSED
+
+
+def _run(job: _Job, launch: Launch, ranks: Sequence[Rank], plan: Mapping[str, Any]) -> int:
+    """All ranks of a job, as many at once as the command has room for; gives the launcher's exit code."""
+    waiting = list(zip(ranks, job.facts["ranks"], strict=True))
+    running: list[_Running] = []
+    with _ended_by_signals(running):
+        while waiting or running:
+            slot = _slot(Path(plan["folder"]), plan["jobs"]) if waiting else None
+            if slot is not None:
+                rank, told = waiting.pop(0)
+                running.append(_start(job.folder / f"rank_{rank.rank}", launch, rank.rank, plan, told, slot))
+            for one in [one for one in running if one.process.poll() is not None]:
+                running.remove(one)
+                _end(job, one, show=launch.waits)
+            time.sleep(_POLL)
+    failed = any(told["code"] for told in job.facts["ranks"])
+    return int(failed and launch.waits)
+
+
+def _command(launch: Launch, rank: int, plan: Mapping[str, Any]) -> list[str]:
+    prefix = [_python(plan), *launch.prefix[1:]] if launch.prefix else []
+    local = [f"--local-rank={rank % launch.local}"] if launch.names_local_rank else []
+    return [*prefix, launch.program, *local, *launch.arguments]
+
+
+def _python(plan: Mapping[str, Any]) -> str:
+    """The Python that runs the ranks: the one that was asked for, the launcher's own, or that of PATH."""
+    own = str(Path(plan["folder"]) / "bin")
+    path = os.pathsep.join(part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part != own)
+    told = plan["chosen_python"] or os.environ.get("MS_TUNE_INTERPRETER")
+    return told or shutil.which("python", path=path) or shutil.which("python3", path=path) or "python"
+
+
+def _slot(folder: Path, count: int) -> int | None:
+    """A lock on one of the places in which ranks of this command may run; None while all are taken."""
+    for number in range(count):
+        place = os.open(folder / f".slot_{number}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(place)
+        else:
+            return place
+    return None
+
+
+def _start(  # noqa: PLR0913, PLR0917 - a rank, its job and its place
+    folder: Path, launch: Launch, rank: int, plan: Mapping[str, Any], told: dict[str, Any], slot: int
+) -> _Running:
+    folder.mkdir()
+    command = _command(launch, rank, plan)
+    sys.stdout.write(f"ms-tune: rank {rank} of {launch.world}, its log is {folder / LOG}\n")
+    sys.stdout.flush()
+    with (folder / LOG).open("wb") as log:
+        if shutil.which(command[0]) is None:
+            log.write(f"{command[0]}: command not found\n".encode())
+            command = ["/bin/sh", "-c", "exit 127"]
+        process = subprocess.Popen(
+            command,
+            env=rank_environment(os.environ, launch, rank, folder, plan),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    return _Running(process, told, folder, slot, time.monotonic())
+
+
+def rank_environment(
+    base: Mapping[str, str], launch: Launch, rank: int, folder: Path, plan: Mapping[str, Any]
+) -> dict[str, str]:
+    """The environment of one simulated rank: the script's own, what simulation needs, and what the launcher tells."""
+    cann = Cann(Backend(plan["backend"]), Path(plan["home"]))
+    kept = {name: value for name, value in base.items() if name not in _OURS}
+    found = simulation_environment(kept, cann, rank, launch.world, level=plan["level"], trace=folder)
+    found["PYTHONPATH"] = os.pathsep.join(filter(None, [plan["startup"], found.get("PYTHONPATH")]))
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
+        found[name] = os.pathsep.join(dict.fromkeys(found.get(name, "").split(os.pathsep)))
+    local = str(rank % launch.local)
+    found |= {
+        "DEVICE_ID": local,
+        "MS_TUNE_TRACES": str(folder),
+        **{key: base.get(key, _OFFLINE[key]) for key in _OFFLINE},
+    }
+    if launch.launcher == MSRUN:  # process_entity/_api.py, MindSpore 2.9; in simulation there is no scheduler, no role
+        return found | {"MS_WORKER_NUM": str(launch.world), "MS_NODE_ID": str(rank)}
+    address, port = launch.master
+    return found | {  # torch/distributed/elastic/agent/server/local_elastic_agent.py
+        "RANK": str(rank),
+        "LOCAL_RANK": local,
+        "WORLD_SIZE": str(launch.world),
+        "LOCAL_WORLD_SIZE": str(launch.local),
+        "GROUP_RANK": str(rank // launch.local),
+        "GROUP_WORLD_SIZE": str(-(-launch.world // launch.local)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(launch.world),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+    }
+
+
+def _end(job: _Job, one: _Running, *, show: bool) -> None:
+    """Tell how a rank ended, and print what it printed if its launcher does."""
+    os.close(one.slot)
+    one.told |= {"code": one.process.returncode, "seconds": round(time.monotonic() - one.start, 3)}
+    job.write()
+    if not show:
+        return
+    with contextlib.suppress(BrokenPipeError), (one.folder / LOG).open("rb") as log:
+        while piece := log.read(_PIECE):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _ended_by_signals(running: Sequence[_Running]) -> Iterator[None]:
+    """End the ranks with this process: politely, and after some seconds not."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            for one in running:
+                with contextlib.suppress(OSError):
+                    one.process.send_signal(sign)
+            limit = time.monotonic() + _POLITE
+            while time.monotonic() < limit and any(one.process.poll() is None for one in running):
+                time.sleep(_POLL)
+        os._exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
+            signal.signal(number, end)
+    yield
+
+
+def _tee(words: Sequence[str], folder: Path) -> int:
+    """``tee``, whose logs go to the run folder: a script's folder of logs is often not there, and stays as it was."""
+    files = [word for word in words if not word.startswith("-")]
+    mode = "ab" if {"-a", "--append"} & set(words) else "wb"
+    code = 0
+    with contextlib.ExitStack() as stack:
+        outputs = [sys.stdout.buffer]
+        for file in files:
+            try:
+                outputs.append(stack.enter_context(_written(Path(file), folder).open(mode)))
+            except OSError as error:
+                sys.stderr.write(f"tee: {file}: {error.strerror}\n")
+                code = 1
+        while piece := os.read(0, 1 << 16):
+            for output in list(outputs):
+                try:
+                    output.write(piece)
+                    output.flush()
+                except BrokenPipeError:
+                    outputs.remove(output)
+    return code
+
+
+def _written(file: Path, folder: Path) -> Path:
+    """Where a file goes: a log, or what could not be written anyhow, to the run folder."""
+    if file.parent.is_dir() and ".log" not in file.suffixes:
+        return file
+    parts = [part for part in file.parts if part not in ("/", "..")]
+    aim = folder.joinpath("written", *parts)
+    aim.parent.mkdir(parents=True, exist_ok=True)
+    return aim
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:], json.loads(os.environ["MS_TUNE_LAUNCH"])))

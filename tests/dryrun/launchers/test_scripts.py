@@ -1,0 +1,259 @@
+"""Scripts as people write them, run as they are, with a small program in the place of the training."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.dryrun import command as room
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
+from tests.dryrun.fakes import GIB, HEADER, STATISTICS, row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# What one rank of a training leaves; its peak grows with its number. Its own arguments tell it to fail or to wait.
+TRAINING = (
+    "import json, os, sys, time\nfrom pathlib import Path\n"
+    "place = Path(os.environ['MS_TUNE_TRACES'])\nrank = int(os.environ['RANK_ID'])\n"
+    "print('arguments', json.dumps(sys.argv[1:]))\n"
+    "print('variables', json.dumps(dict(os.environ)))\n"
+    "if f'--fail-{rank}' in sys.argv: raise RuntimeError('no such data')\n"
+    "if '--wait' in sys.argv: Path(f'waits-{rank}').write_text(str(os.getpid())); time.sleep(600)\n"
+    f"peak = {GIB} + rank * 2**20\n"
+    f"header, first = {HEADER!r}, {row(2, 111111, 111111, 222222)!r}\n"
+    "first = first.replace('111111', str(peak)).replace('222222', str(peak + 1024))\n"
+    "(place / 'memory_block.csv').write_text(header + first)\n"
+    f"print({STATISTICS!r}.format(peak=peak // 2**20, actual=(peak + 1024) // 2**20))\n"
+    '(place / \'process.json\').write_text(\'{"pid": 1, "arguments": [], "ended": true}\')\n'
+)
+ARGUMENTS = "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2"
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG", "COLUMNS", "RANK_ID", "RANK_SIZE", "MS_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(room, "find_mindspore", lambda: MindSpore("2.9.0", tmp_path))
+    monkeypatch.setattr(room, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
+    Path("train.py").write_text(TRAINING, encoding="utf-8")
+
+
+@pytest.fixture
+def script(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    def run(text: str, *options: str) -> tuple[int, dict[str, Any], str]:
+        Path("pretrain.sh").write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+        code = main(["dryrun", "--json", *options[: len(options)], "pretrain.sh"])
+        output = capsys.readouterr()
+        return code, json.loads(output.out) if output.out else {}, output.err
+
+    return run
+
+
+def run_folder() -> Path:
+    (folder,) = Path("ms-tune-runs").iterdir()
+    return folder
+
+
+def told(job: int = 1, rank: int = 0) -> tuple[list[str], dict[str, str]]:
+    """The arguments and variables that a rank was given."""
+    log = (run_folder() / "script" / f"job_{job}" / f"rank_{rank}" / "log.txt").read_text("utf-8").splitlines()
+    found = {line.partition(" ")[0]: line.partition(" ")[2] for line in log}
+    return json.loads(found["arguments"]), json.loads(found["variables"])
+
+
+def peaks(result: dict[str, Any]) -> dict[tuple[int, int], int]:
+    return {(one["job"], one["stage"]): one["peak_bytes"] - GIB for one in result["ranks"]}
+
+
+class TestMsrun:
+    @pytest.mark.parametrize("join", ["True", "False"])
+    def test_one_rank_of_each_stage_runs_with_what_the_launcher_would_tell(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]], join: str
+    ) -> None:
+        code, result, _ = script(
+            "export PYTHONPATH=/of/my/own\nARGS=(--worker_num 8 --local_worker_num 4 --node_rank 0)\n"
+            f'function launch {{ msrun "${{ARGS[@]}}" --join={join} train.py {ARGUMENTS} "$@"; }}\n'
+            'launch --name "two words" $(echo --made) | tee logs/train.log\n'
+        )
+        assert code == 0
+        assert peaks(result) == {(1, 0): 0, (1, 1): 4 * 2**20}
+        assert [(one["rank"], one["stage"], one["exit_code"]) for one in result["jobs"][0]["ranks"]] == [
+            (0, 0, 0),
+            (4, 1, 0),
+        ]
+        assert result["jobs"][0]["split"] == {"data": 2, "tensor": 2, "pipeline": 2, "context": 1, "expert": 1}
+        arguments, variables = told(rank=4)
+        assert arguments == [*ARGUMENTS.split(), "--name", "two words", "--made"]
+        wanted = {"RANK_ID": "4", "RANK_SIZE": "8", "DEVICE_ID": "0", "MS_SIMULATION_LEVEL": "1", "HF_HUB_OFFLINE": "1"}
+        assert {name: variables[name] for name in wanted} == wanted
+        assert variables["PYTHONPATH"].split(os.pathsep)[0].endswith("startup")
+        assert "/of/my/own" in variables["PYTHONPATH"].split(os.pathsep)
+        assert not {"MS_ROLE", "MS_SCHED_PORT", "MS_TUNE_LAUNCH"} & set(variables)
+        assert not Path("logs").exists()
+        kept = (run_folder() / "script" / "written" / "logs" / "train.log").read_text("utf-8")
+        assert ("variables" in kept) is (join == "True")  # only a launcher that waits shows what its ranks print
+
+    def test_a_rank_that_fails_is_named_and_the_others_have_figures(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]]
+    ) -> None:
+        code, result, err = script(f"msrun --worker_num 4 --join=False train.py {ARGUMENTS} --fail-2\necho done")
+        assert code == 1
+        assert result["verdict"] is None
+        assert [(one["stage"], one["verdict"]) for one in result["ranks"]] == [(0, "fits")]
+        assert result["jobs"][0]["ranks"][1]["exit_code"] == 1
+        assert "job 1, rank 2 (stage 1): " in err
+        assert "RuntimeError: no such data" in err
+
+    @pytest.mark.parametrize(("join", "goes_on"), [("True", False), ("False", True)])
+    def test_set_e_sees_what_the_launcher_would_say(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]], join: str, *, goes_on: bool
+    ) -> None:
+        line = f"msrun --worker_num 4 --join={join} train.py {ARGUMENTS}"
+        code, result, _ = script(f"set -e\n{line} --fail-0\n{line}")
+        assert code == 1
+        assert [job["job"] for job in result["jobs"]] == ([1, 2] if goes_on else [1])
+
+    def test_two_jobs_of_a_script_one_in_the_background(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]]
+    ) -> None:
+        line = f"msrun --worker_num 4 train.py {ARGUMENTS}"
+        code, result, _ = script(f"nohup {line} > one.log 2>&1 &\nwait\n{line}")
+        assert code == 0
+        assert len(peaks(result)) == 4
+
+    @pytest.mark.slow
+    def test_a_job_that_the_script_does_not_wait_for_is_waited_for(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]]
+    ) -> None:
+        code, result, _ = script(f"msrun --worker_num 4 train.py {ARGUMENTS} &\n")
+        assert (code, len(result["ranks"])) == (0, 2)
+
+    def test_only_the_stages_or_ranks_that_are_asked_for(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]]
+    ) -> None:
+        line = f"msrun --worker_num 4 train.py {ARGUMENTS}"
+        assert peaks(script(line, "--stages", "1")[1]) == {(1, 1): 2 * 2**20}
+
+    def test_what_the_launcher_would_refuse_is_told(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]]
+    ) -> None:
+        code, result, err = script("msrun --worker_num four train.py")
+        assert code == 2
+        assert "nothing was started by msrun: --worker_num four" in err
+        assert result["verdict"] is None
+
+    def test_stages_that_there_are_not(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+        code, _, err = script(f"msrun --worker_num 4 train.py {ARGUMENTS}", "--stages", "7")
+        assert code == 2
+        assert "there is no stage 7: the job has 2" in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nproc_per_node 4 --nnodes 1",
+        "python -m torch.distributed.launch --nproc_per_node 4",
+        "python3 -u -m torch.distributed.run --nproc_per_node 4",
+        f"{sys.executable} -m torch.distributed.launch --nproc-per-node=4",
+        "env PATH=/usr/bin:/bin bash -c 'torchrun \"$@\"' x --nproc_per_node 4",
+    ],
+)
+def test_torchs_launchers_however_they_are_called(
+    script: Callable[..., tuple[int, dict[str, Any], str]], line: str
+) -> None:
+    code, result, err = script(f"{line} train.py {ARGUMENTS}")
+    assert (code, peaks(result)) == (0, {(1, 0): 0, (1, 1): 2 * 2**20}), err
+    arguments, variables = told(rank=2)
+    named = ["--local-rank=2"] if "launch" in line else []
+    assert arguments == [*named, *ARGUMENTS.split()]
+    assert (variables["RANK"], variables["WORLD_SIZE"], variables["LOCAL_RANK"]) == ("2", "4", "2")
+
+
+def test_a_launcher_that_is_met_only_when_it_has_started(
+    script: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path
+) -> None:
+    """An absolute path goes by no PATH: the Python that runs it becomes the stand-in."""
+    launcher = tmp_path / "torchrun"
+    launcher.write_text(f"#!{sys.executable}\nraise SystemExit('the real one')\n", encoding="utf-8")
+    launcher.chmod(0o755)
+    code, result, err = script(f"{launcher} --nproc_per_node 4 train.py {ARGUMENTS}")
+    assert (code, len(peaks(result))) == (0, 2), err
+
+
+@pytest.mark.parametrize("launcher", ["deepspeed", "accelerate", "mpirun", "ray", "srun", "ssh"])
+def test_other_launchers_are_named_and_not_run(
+    script: Callable[..., tuple[int, dict[str, Any], str]], launcher: str
+) -> None:
+    code, _, err = script(f"{launcher} start train.py")
+    assert code == 2
+    assert f"nothing was started by {launcher}: this launcher is not simulated" in err
+
+
+def test_beside_a_job_they_are_a_warning(script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    code, result, _ = script(f"ray stop\nmsrun --worker_num 4 train.py {ARGUMENTS}")
+    assert code == 0
+    assert "nothing was started by ray: this launcher is not simulated" in result["warnings"]
+
+
+def test_a_program_without_a_pipeline_is_one_rank(
+    script: Callable[..., tuple[int, dict[str, Any], str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, result, _ = script("msrun --worker_num 8 train.py --layers 4")
+    assert [(one["rank"], one["stage"]) for one in result["jobs"][0]["ranks"]] == [(0, 0)]
+    assert main(["dryrun", "--", "msrun", "--worker_num", "8", "train.py"]) == 0
+    assert "its arguments name no pipeline, so that one rank stands for all" in capsys.readouterr().out
+
+
+def test_the_script_gets_its_own_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pretrain.sh").write_text('msrun --worker_num 2 train.py "$@"\n', encoding="utf-8")
+    assert main(["dryrun", "pretrain.sh", "--", "--layers", "a b"]) == 0
+    assert "job 1: msrun train.py, 2 ranks" in capsys.readouterr().out
+    assert told()[0] == ["--layers", "a b"]
+
+
+def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dryrun", "absent.sh"]) != 0
+    assert "absent.sh" in capsys.readouterr().err
+
+
+def test_worst_stages_are_refused_with_a_reason(script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    code, _, err = script("true", "--stages", "worst")
+    assert code == 2
+    assert "--stages worst is for configs" in err
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    Path("pretrain.sh").write_text(f"msrun --worker_num 4 train.py {ARGUMENTS} --wait | tee a.log\n", encoding="utf-8")
+    code = (
+        "from ms_tune.dryrun import command\n"
+        "from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore\n"
+        "from ms_tune.cli.main import main\nfrom pathlib import Path\n"
+        f"place = Path({str(tmp_path)!r})\n"
+        "command.find_mindspore = lambda: MindSpore('2.9.0', place)\n"
+        "command.prepare_cann = lambda *_: Cann(Backend.STAND_IN, place / 'cann')\n"
+        "raise SystemExit(main(['dryrun', 'pretrain.sh']))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not Path("waits-0").exists() or not Path("waits-0").read_text("utf-8"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    pid = int(Path("waits-0").read_text("utf-8"))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "what was run so far is kept in" in err
+    assert not Path(f"/proc/{pid}").exists()
