@@ -94,33 +94,33 @@ class Job:
 
 
 JOBS = {
-    "dense layers": Job(QWEN3, 12, {**SMALL, **GROUPED, **NOTHING}),
-    "uneven offset": Job(QWEN3, 12, {**SMALL, **GROUPED, **NOTHING, MODEL + "offset": [3, -3]}),
+    "dense layers": Job(QWEN3, 8, {**SMALL, **GROUPED, **NOTHING}),
+    "uneven offset": Job(QWEN3, 8, {**SMALL, **GROUPED, **NOTHING, MODEL + "offset": [1, -1]}),
     "recompute list": Job(
-        QWEN3, 12, {**SMALL, **GROUPED, "recompute_config.recompute": [5, 3], "recompute_config.select_recompute": False}
+        QWEN3, 10, {**SMALL, **GROUPED, "recompute_config.recompute": [4, 2], "recompute_config.select_recompute": False}
     ),
     "all layers recomputed": Job(
-        QWEN3, 12, {**SMALL, **GROUPED, "recompute_config.recompute": True, "recompute_config.select_recompute": False}
+        QWEN3, 8, {**SMALL, **GROUPED, "recompute_config.recompute": True, "recompute_config.select_recompute": False}
     ),
     "selective recompute": Job(
         QWEN3,
-        12,
+        10,
         {
             **SMALL, **GROUPED, "recompute_config.recompute": False,
-            "recompute_config.select_recompute": {r"mlp\.linear_fc1\.matmul": [6, 4], r"mlp\.linear_fc2\.matmul": True},
+            "recompute_config.select_recompute": {r"mlp\.linear_fc1\.matmul": [5, 3], r"mlp\.linear_fc2\.matmul": True},
         },
     ),
     "swap": Job(
         QWEN3,
-        12,
+        8,
         {
             **SMALL, **GROUPED, **NOTHING, "swap_config.swap": True, "swap_config.default_prefetch": 10,
-            "swap_config.layer_swap": [{"backward_prefetch": 10, "layers": [0, 1, 2, 3, 4, 5]}],
+            "swap_config.layer_swap": [{"backward_prefetch": 10, "layers": [0, 1, 2, 3]}],
         },
     ),
-    "tied embeddings": Job(QWEN3, 12, {**SMALL, **GROUPED, **NOTHING, MODEL + "tie_word_embeddings": True, PARALLEL + "pipeline_stage": 1}),
+    "tied embeddings": Job(QWEN3, 6, {**SMALL, **GROUPED, **NOTHING, MODEL + "tie_word_embeddings": True, PARALLEL + "pipeline_stage": 1}),
     "context parallel 2": Job(
-        QWEN3, 12, {**SMALL, **GROUPED, **NOTHING, PARALLEL + "context_parallel": 2, PARALLEL + "data_parallel": 1,
+        QWEN3, 8, {**SMALL, **GROUPED, **NOTHING, PARALLEL + "context_parallel": 2, PARALLEL + "data_parallel": 1,
                     "parallel.dataset_strategy": [[1, 1], [1, 1], [1, 1], [1, 1]]}
     ),
     "virtual pipeline 2": Job(
@@ -138,7 +138,7 @@ JOBS = {
             "recompute_config.select_recompute": False,
         },
     ),
-    "experts": Job(QWEN3_MOE, 12, {**SMALL, **GROUPED, **EXPERTS, **NOTHING}),
+    "experts": Job(QWEN3_MOE, 8, {**SMALL, **GROUPED, **EXPERTS, **NOTHING}),
     "experts behind dense layers": Job(
         DEEPSEEK, 12, {**SMALL, **LATENT, **NOTHING, MODEL + "first_k_dense_replace": 3}
     ),

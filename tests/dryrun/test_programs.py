@@ -41,6 +41,9 @@ _QUESTIONS = {
     "isnan": "if not any(ops.isnan(one).any().item() or bool(mint.isinf(one).any()) for one in found): opt(found)",
     "inverted": "if bool(ops.logical_not(ops.isnan(value))) and mint.isfinite(value).float().item() == 1: opt(found)",
     "counted": "if int(mint.isfinite(found[0]).astype(ms.int32).sum()) == found[0].size: opt(found)",
+    # as MindSpeed-Core-MS r0.1.0 asks it
+    "reduced": "flag = Tensor(amp.all_finite(found), dtype=ms.int8)\n"
+    "    if comm_func.all_reduce(flag, 'prod')[0].astype(ms.bool_): opt(found)",
     "numbers": "flags = [1 - one.isfinite().all().astype(ms.float32) for one in found]\n    if sum(flags) < 1: opt(found)",
 }
 
@@ -67,7 +70,8 @@ def places(run: RealRun) -> list[tuple[str, str]]:
 
 def test_every_question_whether_all_is_finite_is_answered_with_yes(simulated: Callable[..., RealRun]) -> None:
     """One command with a process for each question; each has a trace of its own."""
-    parts = {name: _LAYER + f"    {code}\n" for name, code in _QUESTIONS.items()}
+    begin = "from mindspore.communication import comm_func, init\ninit()\n"
+    parts = {name: f"{begin}{_LAYER}    {code}\n" for name, code in _QUESTIONS.items()}
     code = (
         f"parts = {parts!r}\n"
         "if len(sys.argv) > 1:\n    exec(parts[sys.argv[1]])\n"
@@ -84,12 +88,17 @@ def test_every_question_whether_all_is_finite_is_answered_with_yes(simulated: Ca
 
 
 def test_what_follows_from_another_value_is_told(simulated: Callable[..., RealRun]) -> None:
-    code = _LAYER + "    if ops.norm(found[0]).item() > 0.5: opt(found)\n    print(float(value), value)\n"
+    code = (
+        _LAYER + "    if ops.norm(found[0]).item() > 0.5: opt(found)\n    print(float(value), value)\n"
+        # an operator without a call of its own, of whose result nothing is known
+        "places = Tensor([0] * 4096, ms.int32)\nprint(ops.unsorted_segment_max(found[0], places, 4).sum().item())\n"
+    )
     run = simulated(code)
     assert places(run) == [
         ("if ops.norm(found[0]).item() > 0.5: opt(found)", "item()"),
         ("print(float(value), value)", "float()"),
         ("print(float(value), value)", "str()"),
+        ("print(ops.unsorted_segment_max(found[0], places, 4).sum().item())", "item()"),
     ]
 
 

@@ -81,7 +81,8 @@ _CHANGING = (
 # Classes of primitives that functions such as ops.isfinite and mint.all call; methods of tensors go by other ways.
 _PRIMITIVES_SAME = (
     *("ReduceAll", "ReduceAny", "ReduceMin", "ReduceMax", "ReduceMean", "Reshape", "Cast", "Squeeze", "ExpandDims"),
-    *("BroadcastTo", "Identity", "Contiguous", "View", "AllReduce", "Min", "Max", "Depend", "StopGradient"),
+    *("BroadcastTo", "Identity", "Contiguous", "View", "Min", "Max", "Depend", "StopGradient"),
+    *("AllReduce", "InnerCommAllReduce"),  # of true by any rule it is true
 )
 _PRIMITIVES = {
     "LogicalAnd": "logical_and",
@@ -111,6 +112,7 @@ def value_of(thing: Any) -> Any:  # noqa: ANN401 - a tensor, or anything
 def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types
     """Follow what is known through the methods of tensors and through primitives."""
     tensor = mindspore.Tensor
+    _follow_copies(tensor)
     _follow_methods(tensor)
     _follow_primitives(mindspore)
     _answer(tensor, "_item", lambda value, read: type(read)(value))
@@ -123,6 +125,20 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
         return _with(finite(inputs), value=True)
 
     mindspore.amp.all_finite = all_finite
+
+
+def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
+    """``Tensor(another, dtype=...)``, as ``ParallelTrainingReducer`` of MindSpeed-Core-MS r0.1.0 makes of what it was told."""
+    kind = type(tensor)
+    make = kind.__call__
+
+    def making(cls: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the class takes them
+        made = make(cls, *arguments, **named)
+        given = arguments[0] if arguments else named.get("input_data")
+        value = value_of(given) if isinstance(given, tensor) else None
+        return made if value is None else _with(made, value)
+
+    kind.__call__ = making
 
 
 def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
@@ -150,16 +166,17 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
         return dict.fromkeys(one for one in found if isinstance(one, type))
 
     rules: dict[str, Callable[[tuple[Any, ...], Any], Any]] = {
-        **dict.fromkeys(_PRIMITIVES_SAME, lambda arguments, _: value_of(arguments[1])),
+        **dict.fromkeys(_PRIMITIVES_SAME, lambda arguments, _: value_of(arguments[1]) if arguments[1:] else None),
         **{name: functools.partial(_binary_behind, _OPERATORS[rule]) for name, rule in _PRIMITIVES.items()},
         **{name: functools.partial(_told, value) for name, value in _PRIMITIVES_TOLD.items()},
         **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _summed(arguments[1:], result)),
         **dict.fromkeys(_MANY, _of_many),
-        "LogicalNot": lambda arguments, _: _opposite(value_of(arguments[1])),
+        "LogicalNot": lambda arguments, _: _opposite(value_of(arguments[1])) if arguments[1:] else None,
     }
     for name, rule in rules.items():
         for found in classes(name):
-            _follow(found, "__call__", rule)
+            # Many inherit it from the class of all primitives, of which the rule says nothing.
+            found.__call__ = _following(found.__call__, rule)
 
 
 def _home(owner: Any, name: str) -> Any:  # noqa: ANN401 - a class
@@ -175,21 +192,24 @@ def _follow(owner: Any, name: str, rule: Callable[[tuple[Any, ...], Any], Any]) 
     """Have a method's result carry what the rule knows of it."""
     owner = _home(owner, name)
     method = getattr(owner, name, None)
-    if method is None:
-        return
+    if method is not None:
+        setattr(owner, name, _following(method, rule))
 
+
+def _following(method: Any, rule: Callable[[tuple[Any, ...], Any], Any]) -> Any:  # noqa: ANN401 - a function
     @functools.wraps(method)
     def following(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         result = method(*arguments, **named)
         value = rule(arguments, result)
         return result if value is None else _with(result, value)
 
-    setattr(owner, name, following)
+    return following
 
 
 def _with(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
-    if hasattr(result, "__dict__"):
-        result.__dict__[NAME] = value
+    made = result[0] if isinstance(result, tuple) and result else result  # a collective gives a handle as well
+    if hasattr(made, "__dict__"):
+        made.__dict__[NAME] = value
     return result
 
 
