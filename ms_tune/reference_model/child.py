@@ -13,7 +13,7 @@ from ms_tune.reference_model.ranks import rank_groups
 from ms_tune.reference_model.transformer.parallel import make_groups
 from ms_tune.reference_model.transformer.settings import Settings
 from ms_tune.reference_model.transformer.training import Trainer
-from ms_tune.training_process import begin_dynamic_graph, report, write_tensor_list
+from ms_tune.training_process import begin_dynamic_graph, make_clones_cheap, report, write_tensor_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ def run(job_data: Mapping[str, object]) -> None:
     job = reference_job_from_json(job_data)
     report("build")
     begin_dynamic_graph()
+    make_clones_cheap()
     if job.data_parallel * job.config.parallelism.model_size > 1:
         init()
     groups = make_groups(rank_groups(job.config, job.data_parallel, int(os.environ["RANK_ID"])))

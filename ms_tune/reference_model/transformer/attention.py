@@ -73,7 +73,7 @@ class SelfAttention(nn.Cell):
         return x if self.rotary is None else self.rotary(x, tables)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Tables:
     """What all layers share.
 
@@ -88,6 +88,10 @@ class Tables:
     cos: Tensor
     sin: Tensor
     mask: Tensor
+
+    def __repr__(self) -> str:
+        """MindSpore asks for it at every call of a layer; that of a tensor would wait for the device and read it."""
+        return f"Tables{self.angles.shape, self.cos.shape, self.sin.shape, self.mask.shape}"
 
 
 class TableMaker:
