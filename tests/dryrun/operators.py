@@ -1,0 +1,96 @@
+"""Which operators cannot be simulated: ``python -m tests.dryrun.operators [PYTHON]`` writes it down for that MindSpore.
+
+Each call of ``operator_calls.py`` is made twice, forward and backward: in simulation, and on the CPU, which computes and so knows
+the true shape of every result. What the CPU cannot do is compared with nothing. Takes some minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.dryrun.operator_calls import CALLS
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data" / "operators"
+_PROGRAM = str(Path(__file__).with_name("operators_program.py"))
+_FAILURES = ("ended", "forward", "backward")
+
+
+def data_file(release: str) -> Path:
+    """Where what fails with a release of MindSpore is written down."""
+    return DATA / f"{release}.json"
+
+
+def release_of(python: str) -> str:
+    """The MindSpore of an environment."""
+    code = "from importlib.metadata import version; print(version('mindspore'))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def failed(python: str) -> dict[str, str]:
+    """Why calls fail in simulation, or give something of another shape than on the CPU; those that do not are left out."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "calls.json").write_text(json.dumps(CALLS), encoding="utf-8")
+        dryrun = [python, "-m", "ms_tune", "dryrun", "--json", "--run-dir", str(folder / "run"), "--"]
+        simulated = _results(folder, "Ascend", [*dryrun, python])
+        computed = _results(folder, "CPU", [python])
+    reasons = {call: reason_of(simulated[call], computed.get(call, {})) for call in CALLS}
+    return {call: reason for call, reason in reasons.items() if reason}
+
+
+def reason_of(simulated: dict[str, Any], computed: dict[str, Any]) -> str:
+    """Why a call cannot be relied on; empty where it can.
+
+    Args:
+        simulated: What it gave in simulation, as ``operators_program.py`` tells it.
+        computed: What it gave on the CPU.
+    """
+    for kind in _FAILURES:
+        if kind in simulated:
+            too = ", on the CPU too" if kind in computed else ""
+            return f"{kind}{too}: {simulated[kind]}"
+    shapes, true = ([shape for shape, _ in one.get("outputs", [])] for one in (simulated, computed))
+    if true and shapes != true:
+        return f"{'bound' if _holds(shapes, true) else 'shape'}: {shapes}, on the CPU {true}"
+    if simulated.get("gradients") != simulated.get("inputs"):
+        return f"gradient: {simulated['gradients']}"
+    return ""
+
+
+def _holds(shapes: list[list[int]], true: list[list[int]]) -> bool:
+    """Whether results are nowhere smaller than they would be: MindSpore's values decide their size, ms-tune gives the largest."""
+    return [len(one) for one in shapes] == [len(one) for one in true] and all(
+        size >= real for one, other in zip(shapes, true, strict=True) for size, real in zip(one, other, strict=True)
+    )
+
+
+def _results(folder: Path, device: str, command: list[str]) -> dict[str, dict[str, Any]]:
+    out = folder / f"{device}.json"
+    subprocess.run(
+        [*command, _PROGRAM, device, str(folder / "calls.json"), str(out)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,  # the program itself uses no device, and so there is nothing to judge
+    )
+    read: dict[str, dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
+    return read
+
+
+def main(python: str) -> None:
+    """Write down what fails."""
+    release = release_of(python)
+    DATA.mkdir(exist_ok=True)
+    known = {"mindspore": release, "calls": len(CALLS), "failed": failed(python)}
+    data_file(release).write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:] or [sys.executable])
