@@ -23,6 +23,7 @@ _MAY_USE = {
     "extras": _FOUNDATION,
     "frameworks": {"frameworks", *_FOUNDATION},
     "config": {"config", "frameworks", "resources", *_FOUNDATION},
+    "launch": {"launch", "config", "frameworks", *_FOUNDATION},
     "layers": {"layers", "frameworks", *_FOUNDATION},
     "normalize": {"normalize", "layers", "trace", "config", "frameworks", *_FOUNDATION},
     "trace": {"trace", *_FOUNDATION},
@@ -40,7 +41,7 @@ _MAY_USE = {
     "native": {"native", *_FOUNDATION},
     "packing": {"packing", "native", *_FOUNDATION},
     "allocator": {"allocator", "packing", "trace", *_FOUNDATION},
-    "lint": {"lint", "normalize", "layers", "config", "frameworks", "resources", *_FOUNDATION},
+    "lint": {"lint", "normalize", "layers", "launch", "config", "frameworks", "resources", *_FOUNDATION},
     "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
     "training_process": set[str](),
     "reference_model": {

@@ -52,7 +52,7 @@ def read(path: Path, kind: str, *, named: bool) -> SourceFile | Message:
     from ms_tune.lint.environment import read_env_file, read_shell  # noqa: PLC0415 - as above
 
     environment = read_env_file(path) if _ENV_FILE in (path.suffix, path.name) else read_shell(path)
-    return environment.source() if named or _is_ours(environment) else none_of_ours
+    return environment.source() if named or _is_ours(environment) or _starts_mindspore(path) else none_of_ours
 
 
 def process_environment() -> SourceFile:
@@ -69,3 +69,10 @@ def _is_ours(environment: Environment) -> bool:
     from ms_tune.lint.environment.variables import KNOWN  # noqa: PLC0415 - as above
 
     return any(one.name in KNOWN for one in environment.assignments)
+
+
+def _starts_mindspore(path: Path) -> bool:
+    """Whether a file is a script that starts something with MindSpore's launcher."""
+    from ms_tune.launch.read import read_launches  # noqa: PLC0415 - as above
+
+    return path.suffix != _ENV_FILE and any(one.launcher.name == "msrun" for one in read_launches(path).launches)

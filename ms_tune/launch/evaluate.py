@@ -1,0 +1,499 @@
+"""Follows a script from its first command to its last, and collects what it starts. Nothing is run.
+
+Where a condition is unknown every branch is followed, and what the branches set differently is unknown behind them; what a
+loop sets is unknown in it and behind it. So a value that is told is the one that bash has, whichever way the script takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.launch.builtins import (
+    ANSWERING,
+    QUIET,
+    answer,
+    change,
+    declare,
+    environment_loaded,
+    given_to,
+    loads_environment,
+    set_to,
+    store,
+)
+from ms_tune.launch.conditions import both, holds
+from ms_tune.launch.expand import Expander
+from ms_tune.launch.parse import DECLARING, parse
+from ms_tune.launch.state import Array, State, merged, unknown_piece
+from ms_tune.launch.syntax import (
+    AndOr,
+    Assign,
+    Calculation,
+    Case,
+    Condition,
+    Function,
+    Group,
+    If,
+    Loop,
+    Pipeline,
+    Sequence,
+    Simple,
+    Substitution,
+    Word,
+)
+from ms_tune.launch.touched import Touched
+from ms_tune.launch.values import Place, Reason, Unknown, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ms_tune.launch.syntax import Command
+    from ms_tune.launch.values import Argument, File, Pieces
+
+MAX_STEPS = 20_000  # commands that are followed
+MAX_CALLS = 16  # functions and files inside of each other
+MAX_DEPTH = 80  # commands inside of each other
+_PATTERN = frozenset("*?[\\+@!(")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A command that is no part of the shell: a program that the script starts.
+
+    Args:
+        words: The command and its arguments.
+        environment: The variables that it sees of those that the script sets.
+        conditional: Whether it depends on what is unknown that it is started at all, or how often.
+        place: Where the command stands.
+    """
+
+    words: tuple[Argument, ...]
+    environment: Mapping[str, Pieces]
+    conditional: bool
+    place: Place
+
+
+class Flow(Enum):
+    """How things go on behind a command."""
+
+    NEXT = auto()
+    STOP = auto()  # not here: the loop or the function is left
+    EXIT = auto()  # nowhere: the script ends
+
+
+class Outcome(NamedTuple):
+    """How a command ended: how things go on, and whether it succeeded (None if that cannot be told)."""
+
+    flow: Flow = Flow.NEXT
+    success: bool | None = None
+
+
+class _Locals(NamedTuple):
+    """What a function has declared as its own.
+
+    Args:
+        values: What was there before, by the variable.
+        perhaps: Those that it has only declared perhaps.
+        conditions: How many unknown conditions lay around the call.
+    """
+
+    values: dict[str, object]
+    perhaps: set[str]
+    conditions: int
+
+
+_DONE = Outcome(Flow.NEXT, success=True)
+_UNCLEAR = Outcome()
+
+
+class Follower:
+    """Follows the commands of a script and of the files that it sources.
+
+    Args:
+        source: Reads a file that is named in a file; None if it cannot be read.
+    """
+
+    def __init__(self, source: Callable[[str, File], File | None]) -> None:
+        self.started: list[Started] = []
+        self.unknown: list[Unknown] = []
+        self._source = source
+        self._expander = Expander()
+        self._steps = 0
+        self._calls = 0
+        self._conditions = 0
+        self._exits = 0
+        self._depth = 0
+        self._locals: list[_Locals] = []
+        self._returned: list[list[State]] = []
+        self._defined: dict[str, list[tuple[Command, File]]] = {}
+
+    def run(self, command: Command, state: State, file: File) -> Outcome:
+        """Follow one command; the state becomes what holds behind it."""
+        self._steps += 1
+        if self._steps > MAX_STEPS or self._depth >= MAX_DEPTH:
+            unknown = Unknown(Reason.BOUND, "", Place(file, 0, 0))
+            if self._steps <= MAX_STEPS + 1:
+                self.unknown.append(unknown)
+            state.forget(unknown)
+            return _UNCLEAR if self._steps <= MAX_STEPS else Outcome(Flow.EXIT)
+        self._depth += 1
+        outcome = self._one(command, state, file)
+        self._depth -= 1
+        return outcome
+
+    def _one(self, command: Command, state: State, file: File) -> Outcome:
+        if isinstance(command, Simple):
+            return self._simple(command, state, file)
+        if isinstance(command, Sequence):
+            return self._sequence(command, state, file)
+        if isinstance(command, AndOr):
+            return self._and_or(command, state, file)
+        if isinstance(command, If):
+            return self._if(command, state, file)
+        return self._further(command, state, file)
+
+    def _further(self, command: Command, state: State, file: File) -> Outcome:  # noqa: PLR0911 - a kind a line
+        if isinstance(command, Pipeline):
+            return self._pipeline(command, state, file)
+        if isinstance(command, Loop):
+            return self._loop(command, state, file)
+        if isinstance(command, Case):
+            return self._case(command, state, file)
+        if isinstance(command, Function):
+            state.functions[command.name] = (command.body, file)
+            self._defined.setdefault(command.name, []).append((command.body, file))
+            return _DONE
+        if isinstance(command, Group):
+            return self._apart(command.body, state, file) if command.subshell else self.run(command.body, state, file)
+        if isinstance(command, Calculation):
+            place = Place(file, command.start, command.end)
+            number = self._expander.number(command.parts, state, file, place)
+            return Outcome(Flow.NEXT, None if number is None else number != 0)
+        return Outcome(Flow.NEXT, self._condition(command, state, file) if isinstance(command, Condition) else None)
+
+    # one after another
+
+    def _sequence(self, command: Sequence, state: State, file: File) -> Outcome:
+        outcome = _DONE
+        for one, background in command.commands:
+            outcome = self._apart(one, state, file) if background else self.run(one, state, file)
+            if background:
+                outcome = _DONE
+            if outcome.flow is not Flow.NEXT:
+                return outcome
+        return outcome
+
+    def _apart(self, command: Command, state: State, file: File) -> Outcome:
+        """In a shell of its own: what is set there is lost."""
+        exits = self._exits
+        outcome = self.run(command, state.copy(), file)
+        self._exits = exits
+        return Outcome(Flow.NEXT, outcome.success if outcome.flow is Flow.NEXT else None)
+
+    def _pipeline(self, command: Pipeline, state: State, file: File) -> Outcome:
+        if len(command.commands) == 1:
+            outcome = self.run(command.commands[0], state, file)
+        else:
+            outcome = [self._apart(one, state, file) for one in command.commands][-1]
+        success = outcome.success
+        return Outcome(outcome.flow, not success if command.negated and success is not None else success)
+
+    # branches
+
+    def _maybe(self, command: Command, state: State, file: File, ways: list[State]) -> Outcome:
+        """Follow what is only done perhaps, on a copy, which is added to the ways if things go on behind it."""
+        copy = state.copy()
+        self._conditions += 1
+        outcome = self.run(command, copy, file)
+        self._conditions -= 1
+        if outcome.flow is Flow.NEXT:
+            ways.append(copy)
+        # From here on it is done perhaps: to the end of the function, or of the shell.
+        self._conditions += outcome.flow is Flow.STOP
+        self._exits += outcome.flow is Flow.EXIT
+        return outcome
+
+    def _and_or(self, command: AndOr, state: State, file: File) -> Outcome:
+        outcome = self.run(command.first, state, file)
+        for operator, one in command.rest:
+            if outcome.flow is not Flow.NEXT:
+                return outcome
+            if outcome.success is not None:
+                if outcome.success == (operator == "&&"):
+                    outcome = self.run(one, state, file)
+                continue
+            ways = [state.copy()]
+            other = self._maybe(one, state, file, ways)
+            state.take(merged(ways, _place(one, file)))
+            outcome = Outcome(Flow.NEXT, both(operator, None, other.success))
+        return outcome
+
+    def _if(self, command: If, state: State, file: File) -> Outcome:
+        conditions = [condition for condition, _ in command.branches]
+        bodies = [body for _, body in command.branches]
+        answers = [partial(self.run, one, state, file) for one in conditions]
+        return self._choose(answers, bodies, command.otherwise or Sequence(), state, file)
+
+    def _case(self, command: Case, state: State, file: File) -> Outcome:
+        subject = text_of(self._expander.value(command.word, state, file))
+
+        def answered(patterns: tuple[Word, ...]) -> Outcome:
+            found: bool | None = False
+            for pattern in patterns:
+                found = both("||", found, self._fits(subject, pattern, state, file))
+            return Outcome(Flow.NEXT, found)
+
+        answers = [partial(answered, patterns) for patterns, _ in command.arms]
+        return self._choose(answers, [body for _, body in command.arms], Sequence(), state, file)
+
+    def _fits(self, subject: str | None, pattern: Word, state: State, file: File) -> bool | None:
+        if pattern.literal == "*":
+            return True
+        text = text_of(self._expander.value(pattern, state, file))
+        if subject is None or text is None or (_unquoted(pattern) and set(text) & _PATTERN):
+            return None
+        return subject == text
+
+    def _choose(
+        self,
+        answers: Iterable[Callable[[], Outcome]],
+        bodies: list[Sequence],
+        otherwise: Sequence,
+        state: State,
+        file: File,
+    ) -> Outcome:
+        """The first body whose answer is yes; of those behind unknown answers every one is followed."""
+        ways: list[State] = []
+        flows: list[Outcome] = []
+        chosen = otherwise
+        for ask, body in zip(answers, bodies, strict=True):
+            outcome = ask()
+            if outcome.flow is not Flow.NEXT:
+                return outcome
+            if outcome.success:
+                chosen = body
+                break
+            if outcome.success is None:
+                flows.append(self._maybe(body, state, file, ways))
+        if not flows:
+            return self.run(chosen, state, file)
+        flows.append(self._maybe(chosen, state, file, ways))
+        if not ways:
+            stops = any(one.flow is Flow.STOP for one in flows)
+            return Outcome(Flow.STOP if stops else Flow.EXIT)
+        state.take(merged(ways, _place(chosen, file)))
+        return _UNCLEAR
+
+    def _loop(self, command: Loop, state: State, file: File) -> Outcome:
+        touched = Touched(state.functions).add(command)
+        place = _place(command.body, file)
+        touched.forget(state, place)
+        conditions = self._conditions
+        self._maybe(Sequence(((command.condition, False), (command.body, False))), state, file, [])
+        self._conditions = conditions + bool(self._returned and touched.returns)
+        return _UNCLEAR
+
+    def _condition(self, command: Condition, state: State, file: File) -> bool | None:
+        texts = [text_of(self._expander.value(word, state, file)) for word in command.words]
+        literals = [word.literal for word in command.words]
+        if "(" in literals or ")" in literals:
+            return None
+        answer_: bool | None = None
+        operator, start = "", 0
+        for number, literal in enumerate([*literals, "||"]):
+            if literal in ("&&", "||"):
+                if "||" in literals and "&&" in literals:
+                    return None  # which binds tighter is not followed
+                patterns = [_unquoted(word) for word in command.words[start:number]]
+                found = holds(texts[start:number], patterns=patterns)
+                answer_ = both(operator, answer_, found) if operator else found
+                operator, start = literal or "", number + 1
+        return answer_
+
+    # simple commands
+
+    def _simple(self, command: Simple, state: State, file: File) -> Outcome:
+        place = Place(file, command.start, command.end)
+        words: list[Argument | Assign] = []
+        for word in command.words:
+            words += [word] if isinstance(word, Assign) else self._expander.fields([word], state, file)
+        if not words:
+            for one in command.assigns:
+                store(one, given_to(one, self._expander, state, file), self._expander, state, file)
+            return _UNCLEAR if any(_substitutes(one) for one in command.assigns) or command.words else _DONE
+        outer = {one.name: state.variables.get(one.name) for one in command.assigns}
+        exported = state.exported
+        for one in command.assigns:
+            store(one, given_to(one, self._expander, state, file), self._expander, state, file)
+            state.exported |= {one.name}
+        outcome = self._command(words, state, file, place)
+        for name, value in outer.items():
+            _put_back(state, name, value)
+        if outer:
+            state.exported = exported
+        return outcome
+
+    def _command(self, words: list[Argument | Assign], state: State, file: File, place: Place) -> Outcome:
+        arguments = [word for word in words if not isinstance(word, Assign)]
+        name = arguments[0].text if arguments and not isinstance(words[0], Assign) else None
+        while name in ("command", "builtin") and len(arguments) > 1 and not (arguments[1].text or "-").startswith("-"):
+            arguments, words = arguments[1:], words[1:]
+            name = arguments[0].text
+        if name is not None and not arguments[0].open:
+            if name in state.functions:
+                return self._function(name, arguments, state, place)
+            if name in _CONTROL:
+                return self._control(name, arguments, state, file, place)
+            if name in DECLARING:
+                self._declare(words, state, file)
+                return _DONE
+            if name in ANSWERING:
+                return Outcome(Flow.NEXT, answer(name, arguments))
+            if change(name, arguments, state, place) or name in QUIET:
+                return _UNCLEAR
+        self._start(arguments, state, place)
+        return _UNCLEAR
+
+    def _declare(self, words: list[Argument | Assign], state: State, file: File) -> None:
+        own = self._locals[-1] if self._locals else None
+        before = set(own.values) if own else set()
+        declare(words, self._expander, state, file, own.values if own else None)
+        if own and self._conditions > own.conditions:
+            own.perhaps.update(set(own.values) - before)
+
+    def _start(self, arguments: list[Argument], state: State, place: Place) -> None:
+        environment = {}
+        for name in state.exported:
+            value = state.variables.get(name)
+            if isinstance(value, tuple):
+                environment[name] = value
+        self.started.append(Started(tuple(arguments), environment, self._conditions + self._exits > 0, place))
+
+    def _control(self, name: str, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:  # noqa: PLR0911 - a command a line
+        if name in ("break", "continue"):
+            return Outcome(Flow.STOP)
+        if name == "return":
+            if self._returned:
+                self._returned[-1].append(state.copy())
+            return Outcome(Flow.STOP if self._returned else Flow.EXIT)
+        if name == "exit":
+            return Outcome(Flow.EXIT)
+        if name == "exec":
+            behind = arguments[1:]
+            if not behind:
+                return _UNCLEAR  # only where its output goes
+            self._start(behind, state, place)
+            return Outcome(Flow.EXIT)
+        if name == "eval":
+            unknown = Unknown(Reason.COMMAND, "eval", place)
+            self.unknown.append(unknown)
+            state.forget(unknown)
+            return _UNCLEAR
+        return self._sourced(arguments, state, file, place)
+
+    def _sourced(self, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
+        path = arguments[1].text if len(arguments) > 1 else None
+        unknown = Unknown(Reason.FILE, path or "", place)
+        if path and loads_environment(path):
+            environment_loaded(state, unknown)
+            return _UNCLEAR
+        found = self._source(path, file) if path and self._calls < MAX_CALLS else None
+        if found is None:
+            self.unknown.append(unknown)
+            state.forget(unknown)
+            return _UNCLEAR
+        positional = state.positional
+        if arguments[2:]:
+            state.positional = tuple(arguments[2:])
+        outcome = self._called(parse(found.text).body, state, found, place)
+        if arguments[2:]:
+            state.positional = positional
+        return outcome
+
+    def _called(self, body: Command, state: State, file: File, place: Place) -> Outcome:
+        """Follow a body that `return` leaves."""
+        self._calls += 1
+        self._returned.append([])
+        conditions = self._conditions
+        outcome = self.run(body, state, file)
+        self._conditions = conditions
+        self._calls -= 1
+        ways = self._returned.pop()
+        if outcome.flow is Flow.NEXT:
+            ways.append(state.copy())
+        if not ways:
+            return Outcome(Flow.EXIT)
+        state.take(merged(ways, place))
+        return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 and outcome.flow is Flow.NEXT else None)
+
+    def _function(self, name: str, arguments: list[Argument], state: State, place: Place) -> Outcome:
+        found = state.functions[name]
+        if self._calls >= MAX_CALLS:
+            state.forget(Unknown(Reason.BOUND, name, place))
+            return _UNCLEAR
+        if found is None:
+            self._conditions += 1
+            for body, file in self._defined.get(name, ()):
+                self._call(body, arguments, state.copy(), file, place)
+            self._conditions -= 1
+            state.forget(Unknown(Reason.CONDITION, name, place))
+            return _UNCLEAR
+        return self._call(found[0], arguments, state, found[1], place)
+
+    def _call(self, body: Command, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
+        positional, state.positional = state.positional, tuple(arguments[1:])
+        self._locals.append(_Locals({}, set(), self._conditions))
+        outcome = self._called(body, state, file, place)
+        own = self._locals.pop()
+        for one, value in own.values.items():
+            _put_back(state, one, value)
+        for one in own.perhaps:
+            set_to(state, one, (unknown_piece(Reason.CONDITION, one, place),))
+        state.positional = positional
+        return outcome
+
+
+_CONTROL = frozenset(("break", "continue", "return", "exit", "exec", "eval", "source", "."))
+
+
+def _put_back(state: State, name: str, value: object) -> None:
+    """The value that a variable had before, or none."""
+    if isinstance(value, tuple | Array):
+        set_to(state, name, value)
+    elif value is None:
+        state.variables.pop(name, None)
+    else:
+        state.variables[name] = value  # type: ignore[assignment]  # what is left is Unset
+
+
+def _substitutes(one: Assign) -> bool:
+    words = (one.value,) if isinstance(one.value, Word) else one.value
+    return any(isinstance(part, Substitution) for word in words for part in word.parts)
+
+
+def _unquoted(word: Word) -> bool:
+    return any(not part.quoted for part in word.parts)
+
+
+def _place(command: Command, file: File) -> Place:
+    """Roughly where a command stands: its first simple command."""
+    todo: list[Command] = [command]
+    while todo:
+        one = todo.pop(0)
+        if isinstance(one, Simple | Calculation):
+            return Place(file, one.start, one.end)
+        if isinstance(one, Sequence):
+            todo += [inner for inner, _ in one.commands]
+        elif isinstance(one, AndOr):
+            todo.append(one.first)
+        elif isinstance(one, Pipeline):
+            todo += one.commands
+        elif isinstance(one, Group | Loop):
+            todo.append(one.body)
+        elif isinstance(one, If):
+            todo += [part for branch in one.branches for part in branch]
+        elif isinstance(one, Condition) and one.words:
+            return Place(file, one.words[0].start, one.words[-1].end)
+    return Place(file, 0, 0)

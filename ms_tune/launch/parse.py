@@ -1,0 +1,459 @@
+"""Reads a shell script into its commands. Nothing is run, and no text makes it fail.
+
+An own reader of some hundred lines, and no library: bashlex is under the GPL; tree-sitter with its grammar of bash is two
+compiled wheels for every platform and Python, a third of a second's import budget gone, for a base install that has PyYAML
+alone — and it would give a tree, not values: quoting, splitting and expansions would have to be written all the same. What
+is read here is what bash does, and the tests ask bash.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.launch.syntax import (
+    AndOr,
+    Assign,
+    Calculation,
+    Case,
+    Condition,
+    Function,
+    Group,
+    If,
+    Loop,
+    Pipeline,
+    Problem,
+    Script,
+    Sequence,
+    Simple,
+    Text,
+    Word,
+)
+from ms_tune.launch.words import MAX_DEPTH, METACHARACTERS, NAME, NotReadError, WordReader
+
+if TYPE_CHECKING:
+    from ms_tune.launch.syntax import Command
+
+DECLARING = frozenset(("export", "declare", "typeset", "local", "readonly"))
+_ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
+_REDIRECTION = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})?(?:&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)")
+_RESERVED = frozenset(
+    (
+        "if",
+        "then",
+        "else",
+        "elif",
+        "fi",
+        "for",
+        "select",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "in",
+        "function",
+    )
+)
+_CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))
+_IN_CONDITION = re.compile(r"&&|\|\||[()<>]")
+
+
+def parse(text: str) -> Script:
+    """The commands of a script's text, and what of it could not be read."""
+    return _Parser(text).script()
+
+
+class _Parser(WordReader):
+    """Recursive descent over the grammar of bash's manual; each method reads one kind of command."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._here: list[tuple[str, bool]] = []
+        self._problems: list[Problem] = []
+        self._nesting = 0
+
+    def script(self) -> Script:
+        found: list[tuple[Command, bool]] = []
+        while True:
+            before = self.at
+            try:
+                self._blanks(newlines=True)
+                if self.at >= len(self.text):
+                    return Script(self.text, Sequence(tuple(found)), tuple(self._problems))
+                found.append(self._listed())
+            except NotReadError as error:
+                self._problems.append(Problem(error.reason, error.offset))
+                self._depth = self._nesting = 0
+                self._here.clear()
+                self.at = self._find("\n", max(self.at, before))
+
+    # blanks, comments, ends of lines
+
+    def _blanks(self, *, newlines: bool = False) -> None:
+        while self.at < len(self.text):
+            here = self.text[self.at]
+            if here in " \t" or (here == "\r" and self.startswith("\r\n")):
+                self.at += 1
+            elif self.startswith(("\\\n", "\\\r\n")):
+                self.at += 2 if self.text[self.at + 1] == "\n" else 3
+            elif here == "#":
+                self.at = self._find("\n", self.at)
+            elif here == "\n" and newlines:
+                self._newline()
+            else:
+                return
+
+    def _newline(self) -> None:
+        self.at += 1
+        for word, indented in self._here:
+            blanks = r"\t*" if indented else ""
+            match = re.compile(rf"^{blanks}{re.escape(word)}\r?$", re.MULTILINE).search(self.text, self.at)
+            self.at = match.end() if match else len(self.text)
+        self._here.clear()
+
+    def _peek(self) -> str:
+        """The plain word that comes next, if it could be a reserved one."""
+        at = self.at
+        while at < len(self.text) and self.text[at] not in METACHARACTERS and self.text[at] not in "\\'\"`$":
+            at += 1
+        ended = at >= len(self.text) or self.text[at] in METACHARACTERS
+        return self.text[self.at : at] if ended else ""
+
+    def _take(self, word: str) -> None:
+        self._blanks(newlines=True)
+        if self._peek() != word:
+            raise NotReadError(self.at, word)
+        self.at += len(word)
+
+    # commands
+
+    def _sequence(self) -> Sequence:
+        found: list[tuple[Command, bool]] = []
+        while True:
+            self._blanks(newlines=True)
+            if self.at >= len(self.text) or self.text[self.at] in ");" or self._peek() in _CLOSERS:
+                return Sequence(tuple(found))
+            found.append(self._listed())
+
+    def _listed(self) -> tuple[Command, bool]:
+        """A command with what ends it, and whether it goes to the background."""
+        command = self._and_or()
+        self._blanks()
+        background = self.startswith("&") and not self.startswith("&&")
+        if background or (self.startswith(";") and not self.startswith((";;", ";&"))):
+            self.at += 1
+        elif self.at < len(self.text) and self.text[self.at] not in "\n);":
+            raise NotReadError(self.at, "unexpected")
+        return command, background
+
+    def _and_or(self) -> Command:
+        first = self._pipeline()
+        rest: list[tuple[str, Command]] = []
+        while True:
+            self._blanks()
+            if not self.startswith(("&&", "||")):
+                return AndOr(first, tuple(rest)) if rest else first
+            operator = self.text[self.at : self.at + 2]
+            self.at += 2
+            self._blanks(newlines=True)
+            rest.append((operator, self._pipeline()))
+
+    def _pipeline(self) -> Command:
+        negated = False
+        while self._peek() in ("!", "time"):
+            negated ^= self._peek() == "!"
+            self.at += len(self._peek())
+            self._blanks()
+            if self.startswith("-p "):
+                self.at += 2
+                self._blanks()
+        commands = [self._command()]
+        while True:
+            self._blanks()
+            if not self.startswith("|") or self.startswith("||"):
+                break
+            self.at += 2 if self.startswith("|&") else 1
+            self._blanks(newlines=True)
+            commands.append(self._command())
+        return Pipeline(tuple(commands), negated) if negated or len(commands) > 1 else commands[0]
+
+    def _command(self) -> Command:
+        self._nesting += 1
+        if self._nesting > MAX_DEPTH:
+            raise NotReadError(self.at, "depth")
+        found = self._one_command()
+        self._nesting -= 1
+        return found
+
+    def _one_command(self) -> Command:
+        word = self._peek()
+        if word in _CLOSERS or word == "in":
+            raise NotReadError(self.at, "unexpected")
+        if word in _RESERVED or word in ("{", "[["):
+            self.at += len(word)
+            return self._compound(word)
+        if self.startswith("(("):
+            end = self.closing(self.at)
+            if self.text[end - 2 : end] == "))":
+                start = self.at
+                self.at = end
+                found = Calculation(self.inside(start + 2, end - 2), start, end)
+                self._redirections()
+                return found
+        if self.startswith("("):
+            self.at += 1
+            return self._closed(Group(self._sequence(), subshell=True), ")")
+        return self._simple()
+
+    def _compound(self, word: str) -> Command:
+        if word == "if":
+            found: Command = self._if()
+        elif word in ("for", "select"):
+            found = self._for()
+        elif word in ("while", "until"):
+            condition = self._sequence()
+            found = Loop(None, condition, self._done())
+        elif word == "case":
+            found = self._case()
+        elif word == "{":
+            body = self._sequence()
+            self._take("}")
+            found = Group(body, subshell=False)
+        elif word == "[[":
+            found = self._condition()
+        else:
+            return self._function()
+        self._redirections()
+        return found
+
+    def _closed(self, found: Command, mark: str) -> Command:
+        self._blanks(newlines=True)
+        if not self.startswith(mark):
+            raise NotReadError(self.at, mark)
+        self.at += 1
+        self._redirections()
+        return found
+
+    def _if(self) -> If:
+        branches, otherwise = [], None
+        while True:
+            condition = self._sequence()
+            self._take("then")
+            branches.append((condition, self._sequence()))
+            word = self._peek()
+            if word == "elif":
+                self.at += len(word)
+                continue
+            if word == "else":
+                self.at += len(word)
+                otherwise = self._sequence()
+            self._take("fi")
+            return If(tuple(branches), otherwise)
+
+    def _done(self) -> Sequence:
+        self._take("do")
+        body = self._sequence()
+        self._take("done")
+        return body
+
+    def _for(self) -> Loop:
+        self._blanks()
+        name = None
+        if self.startswith("(("):
+            self.at = self.closing(self.at)
+        else:
+            match = NAME.match(self.text, self.at)
+            if not match:
+                raise NotReadError(self.at, "for")
+            name, self.at = match[0], match.end()
+            self._blanks(newlines=True)
+            if self._peek() == "in":
+                self.at += 2
+                self._list()
+        self._blanks()
+        if self.startswith(";"):
+            self.at += 1
+        self._blanks(newlines=True)
+        if self._peek() == "{":
+            self.at += 1
+            body = self._sequence()
+            self._take("}")
+            return Loop(name, Sequence(), body)
+        return Loop(name, Sequence(), self._done())
+
+    def _list(self) -> list[Word]:
+        found: list[Word] = []
+        while True:
+            self._blanks()
+            if self.at >= len(self.text) or self.text[self.at] in "\n;&|()":
+                return found
+            found.append(self._one_word())
+
+    def _one_word(self) -> Word:
+        before = self.at
+        word = self.word()
+        if self.at == before:
+            raise NotReadError(self.at, "unexpected")
+        return word
+
+    def _case(self) -> Case:
+        self._blanks()
+        word = self._one_word()
+        self._take("in")
+        arms: list[tuple[tuple[Word, ...], Sequence]] = []
+        while True:
+            self._blanks(newlines=True)
+            if self._peek() == "esac":
+                self.at += len("esac")
+                return Case(word, tuple(arms))
+            if self.startswith("("):
+                self.at += 1
+            patterns = []
+            while True:
+                self._blanks()
+                patterns.append(self._one_word())
+                self._blanks()
+                if not self.startswith("|"):
+                    break
+                self.at += 1
+            if not self.startswith(")"):
+                raise NotReadError(self.at, ")")
+            self.at += 1
+            arms.append((tuple(patterns), self._sequence()))
+            if self.startswith((";&", ";;&")):
+                raise NotReadError(self.at, ";&")
+            self.at += 2 if self.startswith(";;") else 0
+
+    def _function(self) -> Function:
+        self._blanks()
+        name = self._peek().partition("(")[0]
+        self.at += len(name)
+        self._blanks()
+        if self.startswith("("):
+            self.at = self.closing(self.at)
+        self._blanks(newlines=True)
+        return Function(name, self._command())
+
+    def _condition(self) -> Condition:
+        found: list[Word] = []
+        while True:
+            self._blanks(newlines=True)
+            if self.at >= len(self.text):
+                raise NotReadError(self.at, "]]")
+            if self._peek() == "]]":
+                self.at += 2
+                return Condition(tuple(found))
+            start = self.at
+            operator = _IN_CONDITION.match(self.text, start)
+            if operator:
+                self.at = operator.end()
+                found.append(Word((Text(operator[0], start, self.at),), start, self.at))
+                continue
+            word = self.word()
+            if word.literal == "=~":
+                found.append(word)
+                self._blanks()
+                self.at = self._expression_end()
+                word = Word((), self.at, self.at)
+            elif self.at == start:
+                raise NotReadError(start, "unexpected")
+            found.append(word)
+
+    def _expression_end(self) -> int:
+        """Where a regular expression ends: at a blank outside of brackets and quotes."""
+        at = self.at
+        while at < len(self.text) and self.text[at] not in " \t\n":
+            if self.text[at] in "'\"":
+                at = self._find(self.text[at], at + 1)
+            elif self.text[at] in "([":
+                at = max(at, self.closing(at) - 1)
+            at += 2 if self.text[at : at + 1] == "\\" else 1
+        return min(at, len(self.text))
+
+    def _simple(self) -> Command:
+        start = self.at
+        assigns: list[Assign] = []
+        words: list[Word | Assign] = []
+        end = start
+        while True:
+            self._blanks()
+            if self._redirection():
+                end = self.at
+                continue
+            if self.at >= len(self.text) or self.text[self.at] in METACHARACTERS:
+                if self.startswith(("<(", ">(")):
+                    words.append(self._one_word())
+                    continue
+                break
+            match = _ASSIGN.match(self.text, self.at)
+            if match and (not words or _declares(words)):
+                one = self._assign(match)
+                if words:
+                    words.append(one)
+                else:
+                    assigns.append(one)
+            else:
+                words.append(self._one_word())
+            end = self.at
+        if self.startswith("(") and len(words) == 1 and not assigns:
+            return self._defined(words[0])
+        if not words and not assigns and end == start:
+            raise NotReadError(self.at, "unexpected")
+        return Simple(tuple(assigns), tuple(words), start, end)
+
+    def _defined(self, name: Word | Assign) -> Function:
+        self.at += 1
+        self._blanks()
+        literal = name.literal if isinstance(name, Word) else None
+        if literal is None or not self.startswith(")"):
+            raise NotReadError(self.at, "unexpected")
+        self.at += 1
+        self._blanks(newlines=True)
+        return Function(literal, self._command())
+
+    def _assign(self, match: re.Match[str]) -> Assign:
+        start, self.at = self.at, match.end()
+        name, index, plus = match.groups()
+        if not self.startswith("("):
+            value: Word | tuple[Word, ...] = self.word()
+            return Assign(name, start, value, match.end(), self.at, bool(plus), index)
+        self.at += 1
+        found: list[Word] = []
+        while True:
+            self._blanks(newlines=True)
+            if self.at >= len(self.text):
+                raise NotReadError(start, ")")
+            if self.startswith(")"):
+                self.at += 1
+                return Assign(name, start, tuple(found), match.end(), self.at, bool(plus), index)
+            found.append(self._one_word())
+
+    def _redirections(self) -> None:
+        self._blanks()
+        while self._redirection():
+            self._blanks()
+
+    def _redirection(self) -> bool:
+        match = _REDIRECTION.match(self.text, self.at)
+        if not match or (match[0] in ("<", ">") and self.text[match.end() : match.end() + 1] == "("):
+            return False  # <(...) is a word
+        self.at = match.end()
+        self._blanks()
+        operator = match[0].lstrip("0123456789")
+        if operator in ("<<", "<<-"):
+            word = self.word()
+            plain = "".join(part.text for part in word.parts if isinstance(part, Text))
+            self._here.append((plain, operator == "<<-"))
+        elif self.startswith(("<(", ">(")) or (self.at < len(self.text) and self.text[self.at] not in METACHARACTERS):
+            self.word()
+        return True
+
+
+def _declares(words: list[Word | Assign]) -> bool:
+    """Whether assignments may stand behind these words: ``export``, ``declare -a``, ``builtin local``."""
+    literals = [word.literal for word in words if isinstance(word, Word)]
+    while literals and literals[0] in ("builtin", "command"):
+        literals.pop(0)
+    return bool(literals) and literals[0] in DECLARING

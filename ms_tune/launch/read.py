@@ -1,0 +1,201 @@
+"""From a launch script to what it starts: launchers, programs, their arguments. Nothing is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.config.source import decode
+from ms_tune.errors import ConfigError
+from ms_tune.frameworks.launchers import is_wrapper, launcher_named, launcher_of_module
+from ms_tune.launch.evaluate import Follower
+from ms_tune.launch.parse import parse
+from ms_tune.launch.state import State
+from ms_tune.launch.values import Argument, File
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.frameworks.launchers import Launcher
+    from ms_tune.launch.evaluate import Started
+    from ms_tune.launch.syntax import Problem
+    from ms_tune.launch.values import Pieces, Place, Unknown
+
+MAX_BYTES = 1024**2
+MAX_FILES = 32
+_PARENTS = 6  # folders above a script in which a file that it names is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One program that a script starts.
+
+    Args:
+        launcher: What it is started with.
+        options: What the launcher is told, by the option; the last word about each.
+        program: The program, or the module behind ``-m``; None if it cannot be told which of the words it is.
+        arguments: What the program is given.
+        environment: The variables that it sees of those that the script sets.
+        conditional: Whether it depends on what is unknown that it is started at all, or how often.
+        place: Where the command stands.
+    """
+
+    launcher: Launcher
+    options: Mapping[str, Argument | None]
+    program: Argument | None
+    arguments: tuple[Argument, ...]
+    environment: Mapping[str, Pieces]
+    conditional: bool
+    place: Place
+
+    @property
+    def processes(self) -> int | None:
+        """How many processes run on all machines together; None if that cannot be told."""
+        numbers = [self._number(option) for option in self.launcher.counts]
+        return None if None in numbers or not numbers else prod(number or 0 for number in numbers)
+
+    def _number(self, option: str) -> int | None:
+        """A whole number that the launcher is told, ``2:2`` as 2; None if it is none, or a range."""
+        if option in self.options:
+            given = self.options[option]
+            text = given.text if given is not None else None
+        else:
+            text = self.launcher.values[option]
+        low, _, high = (text or "").partition(":")
+        return int(low) if low.isascii() and low.isdigit() and len(low) < 7 and high in ("", low) else None  # noqa: PLR2004
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """What a script starts.
+
+    Args:
+        file: The script.
+        launches: The programs that it starts, in order.
+        unknown: What keeps it from being followed as a whole: files that could not be read, ``eval``.
+        problems: What of its text could not be read.
+        read_from: The files that it sources.
+    """
+
+    file: File
+    launches: tuple[Launch, ...]
+    unknown: tuple[Unknown, ...]
+    problems: tuple[Problem, ...]
+    read_from: tuple[Path, ...]
+
+
+def read_launches(path: Path, text: str | None = None) -> Launches:
+    """What a script starts.
+
+    Args:
+        path: The script.
+        text: Its text, if that is known; files that it sources are looked for in its folder and in those above.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    file = File(path, content(path) if text is None else text)
+    script = parse(file.text)
+    reader = _Sourced(path)
+    follower = Follower(reader.read)
+    follower.run(script.body, State(), file)
+    launches = tuple(launch for one in follower.started for launch in _launches(one))
+    return Launches(file, launches, tuple(follower.unknown), script.problems, tuple(reader.read_from))
+
+
+def content(path: Path) -> str:
+    """The text of a script.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return decode(path.read_bytes(), path)
+    except FileNotFoundError:
+        raise ConfigError(msg("config.not-found"), path=path) from None
+    except OSError as error:
+        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
+
+
+class _Sourced:
+    """Reads the files that scripts source: where exactly one of that name is in the folders from which it may be started."""
+
+    def __init__(self, script: Path) -> None:
+        folder = script.absolute().parent
+        self._folders = [folder, *folder.parents][:_PARENTS]
+        self.read_from: list[Path] = []
+
+    def read(self, name: str, _: File) -> File | None:
+        if len(self.read_from) >= MAX_FILES:
+            return None
+        candidates = [Path(name)] if name.startswith("/") else [folder / name for folder in self._folders]
+        try:
+            found = {one.resolve() for one in candidates if one.is_file() and one.stat().st_size <= MAX_BYTES}
+            if len(found) != 1:
+                return None
+            path = found.pop()
+            file = File(path, decode(path.read_bytes(), path))
+        except (OSError, ValueError, ConfigError):
+            return None
+        self.read_from.append(path)
+        return file
+
+
+def _launches(one: Started) -> Iterator[Launch]:
+    """What a command starts; nothing if no launcher is among its words."""
+    first = one.words[0].text if one.words else None
+    behind = first is None or is_wrapper(first)
+    for number, word in enumerate(one.words[: len(one.words) if behind else 1]):
+        launcher = launcher_named(word.text) if word.text else None
+        if launcher is not None:
+            yield _launch(launcher, one.words[number + 1 :], one)
+            return
+
+
+def _launch(launcher: Launcher, words: Sequence[Argument], one: Started) -> Launch:
+    options, at = _options(launcher, words)
+    module = "m" in options or "module" in options
+    if launcher.name == "python" and module and at < len(words):
+        inner = launcher_of_module(words[at].text or "")
+        if inner is not None:
+            return _launch(inner, words[at + 1 :], one)
+    program = words[at] if at < len(words) else None
+    return Launch(launcher, options, program, tuple(words[at + 1 :]), one.environment, one.conditional, one.place)
+
+
+def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, Argument | None], int]:
+    """The options in front of the program, and where that stands."""
+    found: dict[str, Argument | None] = {}
+    at = 0
+    while at < len(words):
+        text = words[at].text
+        if text is None or not launcher.known:
+            # Any number of options may hide in it: the program is the next word that looks like one.
+            ahead = (number for number in range(at, len(words)) if _is_program(words[number]))
+            found.update(dict.fromkeys(launcher.values))
+            return found, next(ahead, len(words))
+        if not text.startswith("-") or text == "-":
+            return found, at
+        name, equals, _ = text.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        at += 1
+        if launcher.name == "python" and name in ("c", "m"):
+            found[name] = None
+            return found, at if name == "m" else len(words)
+        if equals:
+            found[name] = words[at - 1].part(text.index("=") + 1, len(text))
+        elif name in launcher.switches or (launcher.name == "python" and name not in launcher.values):
+            found[name] = None
+        elif at < len(words):
+            found[name] = words[at]
+            at += 1
+    return found, at
+
+
+def _is_program(word: Argument) -> bool:
+    """Whether a word ends like a Python file; ``$BASE/pretrain_gpt.py`` does, whatever stands before."""
+    last = word.pieces[-1] if word.pieces else None
+    return last is not None and last.text.endswith(".py")

@@ -1,0 +1,240 @@
+"""The parts of a shell script, as :mod:`ms_tune.launch.parse` reads them: offsets point into the script's text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Characters that mean themselves. ``quoted`` ones are neither split nor taken as a pattern."""
+
+    text: str
+    start: int
+    end: int
+    quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """``$name`` or ``${name...}``.
+
+    Args:
+        name: The variable, ``1`` or ``@``; empty for a form that is not read (``${!name}``).
+        start: Where it begins.
+        end: Where it ends.
+        quoted: Whether it stands in double quotes.
+        operator: What is done with it: ``:-``, ``-``, ``:=``, ``=``, ``:+``, ``+``, ``:?``, ``?``, ``#`` (its length), or
+            what is not read; empty for nothing.
+        operand: What stands behind the operator.
+        index: What stands in brackets: a number, ``@``, ``*``.
+    """
+
+    name: str
+    start: int
+    end: int
+    quoted: bool
+    operator: str = ""
+    operand: tuple[Part, ...] = ()
+    index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """``$((...))``: its words, still with what is to be put in."""
+
+    parts: tuple[Part, ...]
+    start: int
+    end: int
+    quoted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution:
+    """What only a shell could tell: ``$(...)``, backticks, ``<(...)``."""
+
+    text: str
+    start: int
+    end: int
+    quoted: bool
+
+
+Part: TypeAlias = "Text | Parameter | Arithmetic | Substitution"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word before anything is put in."""
+
+    parts: tuple[Part, ...]
+    start: int
+    end: int
+
+    @property
+    def literal(self) -> str | None:
+        """The word, if it is plain characters without quotes."""
+        if all(isinstance(part, Text) and not part.quoted for part in self.parts):
+            return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(values)``.
+
+    Args:
+        name: The variable.
+        start: Where the name begins.
+        value: The value; several for an array.
+        value_start: Where the value begins, quotes included.
+        end: Where it ends.
+        append: Whether it is added to what is there (``+=``).
+        index: The words in brackets behind the name.
+    """
+
+    name: str
+    start: int
+    value: Word | tuple[Word, ...]
+    value_start: int
+    end: int
+    append: bool = False
+    index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """A command: assignments before it, its words (assignments among them behind ``export`` and its like)."""
+
+    assigns: tuple[Assign, ...]
+    words: tuple[Word | Assign, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """``[!] one | two``."""
+
+    commands: tuple[Command, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AndOr:
+    """``one && two || three``; ``rest`` has the operator before each further one."""
+
+    first: Command
+    rest: tuple[tuple[str, Command], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Commands one after another, each with whether it goes to the background."""
+
+    commands: tuple[tuple[Command, bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """``if``: conditions with bodies, and what is done otherwise."""
+
+    branches: tuple[tuple[Sequence, Sequence], ...]
+    otherwise: Sequence | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for``, ``select``, ``while`` and ``until``: the variable, if there is one, the condition and the body."""
+
+    name: str | None
+    condition: Sequence
+    body: Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``case``: patterns with bodies."""
+
+    word: Word
+    arms: tuple[tuple[tuple[Word, ...], Sequence], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function, where it is defined."""
+
+    name: str
+    body: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``{ ...; }``, or in a shell of its own ``( ... )``."""
+
+    body: Sequence
+    subshell: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    """``(( ... ))``."""
+
+    parts: tuple[Part, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``[[ ... ]]``: its words, ``&&``, ``||``, ``(`` and ``)`` among them."""
+
+    words: tuple[Word, ...]
+
+
+Command: TypeAlias = (
+    "Simple | Pipeline | AndOr | Sequence | If | Loop | Case | Function | Group | Calculation | Condition"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What could not be read, and where; reading goes on in the next line."""
+
+    reason: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's text and its commands."""
+
+    text: str = field(repr=False)
+    body: Sequence
+    problems: tuple[Problem, ...] = ()
+
+
+def children(command: Command) -> Iterator[tuple[Command, bool]]:
+    """The commands inside of one, each with whether it is a block of its own."""
+    if isinstance(command, Pipeline):
+        yield from ((one, False) for one in command.commands)
+    elif isinstance(command, AndOr):
+        yield from ((one, False) for one in (command.first, *(one for _, one in command.rest)))
+    elif isinstance(command, Sequence):
+        yield from ((one, False) for one, _ in command.commands)
+    elif isinstance(command, If):
+        for condition, body in command.branches:
+            yield condition, True
+            yield body, True
+        if command.otherwise:
+            yield command.otherwise, True
+    elif isinstance(command, Loop):
+        yield command.condition, True
+        yield command.body, True
+    elif isinstance(command, Case):
+        yield from ((body, True) for _, body in command.arms)
+    elif isinstance(command, Function | Group):
+        yield command.body, isinstance(command, Group)

@@ -1,0 +1,110 @@
+"""What is read out of a script is what bash gives to the programs: random scripts, run with stand-ins for the launchers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.launch.evaluate import Follower
+from ms_tune.launch.parse import parse
+from ms_tune.launch.state import State
+from ms_tune.launch.values import File
+from tests.launch.scripts import Scripts
+
+if TYPE_CHECKING:
+    from ms_tune.launch.evaluate import Started
+    from ms_tune.launch.values import Argument
+
+BASH = shutil.which("bash")
+pytestmark = pytest.mark.skipif(BASH is None, reason="bash is not installed")
+# Bash reads this before a script. Every stand-in writes what it is given, with a byte that no argument holds behind it.
+STAND_INS = """
+for stand_in in msrun torchrun python; do
+  eval "$stand_in() { printf '%s\\0' \\"\\$@\\" $'\\1' >> \\"\\$STAND_IN_CALLS\\"; }"
+done
+unset stand_in
+"""
+SEED = 1
+
+
+def calls_of(script: str, folder: Path) -> dict[str, list[list[str]]]:
+    """What bash gave to each command, by its number: as often as it was started."""
+    (folder / "before").write_text(STAND_INS, encoding="utf-8")
+    calls = folder / "calls"
+    calls.write_bytes(b"")
+    (folder / "script.sh").write_text(script, encoding="utf-8")
+    empty = folder / "empty"
+    empty.mkdir(exist_ok=True)
+    subprocess.run(
+        [BASH or "bash", str(folder / "script.sh")],
+        env={"BASH_ENV": str(folder / "before"), "STAND_IN_CALLS": str(calls), "PATH": "", "LC_ALL": "C.UTF-8"},
+        cwd=empty,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=20,
+        check=False,
+    )
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    for call in calls.read_bytes().decode("utf-8", "surrogateescape").split("\0\1\0")[:-1]:
+        number, *arguments = call.split("\0")
+        found[number].append(arguments)
+    return found
+
+
+def read(script: str) -> dict[str, list[Started]]:
+    """What is read out of a script, by the number of the command."""
+    follower = Follower(lambda _, __: None)
+    follower.run(parse(script).body, State(), File(Path("script.sh"), script))
+    found: dict[str, list[Started]] = defaultdict(list)
+    for one in follower.started:
+        if len(one.words) > 1 and one.words[0].text in ("msrun", "torchrun", "python"):
+            found[one.words[1].text or ""].append(one)
+    return found
+
+
+def pattern(words: tuple[Argument, ...]) -> re.Pattern[str]:
+    """What arguments may be: what is unknown may be anything, and in no quotes any number of words."""
+    found = ""
+    for word in words:
+        anything = r"[\s\S]*" if word.open else r"[^\0]*"
+        one = "".join(anything if piece.unknown else re.escape(piece.text) for piece in word.pieces)
+        found += f"(?:{one}\0)?" if word.open else f"{one}\0"
+    return re.compile(found)
+
+
+def fits(one: Started, call: list[str]) -> bool:
+    return pattern(one.words[2:]).fullmatch("".join(f"{word}\0" for word in call)) is not None
+
+
+def differences(script: str, folder: Path) -> list[str]:
+    """Where bash does something else."""
+    real, mine = calls_of(script, folder), read(script)
+    wrong = []
+    for number in {*real, *mine}:
+        calls, started = real.get(number, []), mine.get(number, [])
+        if any(one.conditional for one in started):
+            wrong += [f"{number}: {call}" for call in calls if not any(fits(one, call) for one in started)]
+        elif len(calls) != len(started) or not all(map(fits, started, calls)):
+            wrong.append(f"{number}: bash {calls}, read {[[word.text for word in one.words[2:]] for one in started]}")
+    return wrong
+
+
+@pytest.mark.slow
+def test_random_scripts(tmp_path: Path) -> None:
+    scripts = Scripts(Random(SEED))  # noqa: S311 - no secret
+    known = total = 0
+    for _ in range(120):
+        script = scripts.script()
+        assert differences(script, tmp_path) == [], script
+        words = [word for started in read(script).values() for one in started for word in one.words]
+        known += sum(word.text is not None for word in words)
+        total += len(words)
+    assert known > total * 0.6  # it is not by knowing nothing that nothing is wrong

@@ -1,0 +1,247 @@
+"""What scripts start: launchers, programs, arguments, where they stand, and what cannot be known."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.errors import ConfigError
+from ms_tune.frameworks.launchers import launcher_named
+from ms_tune.launch.read import Launch, Launches, read_launches
+from ms_tune.launch.values import Reason
+
+SCRIPT = """\
+#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+NPUS=8
+NNODES=2
+WORLD_SIZE=$(($NPUS*$NNODES))
+TP=4
+DISTRIBUTED_ARGS="
+    --worker_num $WORLD_SIZE \\
+    --local_worker_num=$NPUS \\
+    --join=False
+"
+GPT_ARGS="
+    --tensor-model-parallel-size ${TP} \\
+    --pipeline-model-parallel-size ${PP:-2} \\
+    --sequence-parallel
+"
+msrun $DISTRIBUTED_ARGS pretrain_gpt.py $GPT_ARGS --load $LOAD_DIR --ai-framework mindspore | tee logs/a.log
+"""
+
+
+def launches(text: str) -> Launches:
+    return read_launches(Path("run.sh"), text)
+
+
+def one(text: str) -> Launch:
+    (found,) = launches(text).launches
+    return found
+
+
+def texts(text: str) -> list[str | None]:
+    return [argument.text for argument in one(text).arguments]
+
+
+def test_a_launch_script() -> None:
+    found = one(SCRIPT)
+    assert found.launcher.name == "msrun"
+    assert found.processes == 16
+    assert {name: given and given.text for name, given in found.options.items()} == {
+        "worker_num": "16",
+        "local_worker_num": "8",
+        "join": "False",
+    }
+    assert found.program is not None
+    assert found.program.text == "pretrain_gpt.py"
+    words = [argument.text for argument in found.arguments]
+    assert words[:5] == [
+        "--tensor-model-parallel-size",
+        "4",
+        "--pipeline-model-parallel-size",
+        "2",
+        "--sequence-parallel",
+    ]
+    assert words[5:] == ["--load", None, "--ai-framework", "mindspore"]
+    unknown = found.arguments[6].unknown
+    assert unknown is not None
+    assert (unknown.reason, unknown.name, found.arguments[6].open) == (Reason.ENVIRONMENT, "LOAD_DIR", True)
+    assert list(found.environment) == ["CUDA_DEVICE_MAX_CONNECTIONS"]
+    assert not found.conditional
+
+
+def test_arguments_know_where_they_stand_and_through_what_they_came() -> None:
+    found = one(SCRIPT)
+    size = found.arguments[1]
+    assert (size.place.span.line, size.place.span.column, size.via) == (6, 4, ("TP", "GPT_ARGS"))
+    assert SCRIPT[size.place.start : size.place.end] == "4"
+    name = found.arguments[2]
+    assert (name.place.span.line, SCRIPT[name.place.start : name.place.end]) == (14, "--pipeline-model-parallel-size")
+    assert found.arguments[3].place.span.line == 14
+    for argument in found.arguments:
+        for piece in argument.pieces:
+            assert not piece.exact or SCRIPT[piece.place.start : piece.place.end] == piece.text
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher", "program", "processes"),
+    [
+        ("torchrun --nproc_per_node 8 --nnodes=2 p.py --a", "torchrun", "p.py", 16),
+        ("torchrun --nproc-per-node=4 p.py --a", "torchrun", "p.py", 4),
+        ("torchrun --nnodes 1:4 --standalone p.py --a", "torchrun", "p.py", None),
+        ("torchrun --nproc_per_node gpu p.py --a", "torchrun", "p.py", None),
+        ("python -m torch.distributed.launch --nproc_per_node 8 p.py --a", "torch.distributed.launch", "p.py", 8),
+        ("python3.11 -u p.py --a", "python", "p.py", None),
+        ("nohup /usr/bin/python3 -W ignore p.py --a > log 2>&1 &", "python", "p.py", None),
+        ("msrun p.py --a", "msrun", "p.py", 8),
+        ("msrun --worker_num $N p.py --a", "msrun", "p.py", None),
+        ("msrun $ARGS $BASE/p.py --a", "msrun", None, None),
+        ("env A=1 msrun --worker_num=2 p.py --a", "msrun", "p.py", 2),
+        ("mpirun -n 8 python p.py --a", "mpirun", "p.py", None),
+        ("deepspeed --num_gpus 8 p.py --a", "deepspeed", "p.py", None),
+    ],
+)
+def test_launchers(command: str, launcher: str, program: str | None, processes: int | None) -> None:
+    found = one(command)
+    assert (found.launcher.name, found.program and found.program.text, found.processes) == (
+        launcher,
+        program,
+        processes,
+    )
+    assert [argument.text for argument in found.arguments] == ["--a"]
+
+
+@pytest.mark.parametrize(
+    "command", ["echo python p.py", "pip install ray", "grep msrun log", "# msrun p.py", "A='msrun p.py'"]
+)
+def test_what_starts_nothing(command: str) -> None:
+    assert launches(command).launches == ()
+
+
+def test_a_program_that_is_given_as_code_has_no_file() -> None:
+    assert one("python -c 'import mindspore' x").program is None
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("python p.py $(date)", Reason.COMMAND),
+        ("python p.py `date`", Reason.COMMAND),
+        ("python p.py $1", Reason.ARGUMENT),
+        ("python p.py $HOME", Reason.ENVIRONMENT),
+        ("python p.py ${HOME:-x}", Reason.ENVIRONMENT),
+        ("python p.py ~/x", Reason.ENVIRONMENT),
+        ("python p.py *.json", Reason.PATTERN),
+        ("python p.py {1..3}", Reason.EXPANSION),
+        ("A=x.y; python p.py ${A%.y}", Reason.EXPANSION),
+        ("python p.py $((1 / 0))", Reason.ARITHMETIC),
+        ("python p.py $((1.5 * 2))", Reason.ARITHMETIC),
+        ("read A; python p.py $A", Reason.INPUT),
+        ("for A in 1 2; do :; done; python p.py $A", Reason.LOOP),
+        ("if [ -d x ]; then A=1; else A=2; fi; python p.py $A", Reason.CONDITION),
+        ("A=1; source missing.sh; python p.py $A", Reason.FILE),
+        ("A=1; eval 'A=2'; python p.py $A", Reason.COMMAND),
+        ("f() { f; }; A=1; f; python p.py $A", Reason.BOUND),
+    ],
+)
+def test_what_cannot_be_known_is_named(script: str, reason: Reason) -> None:
+    (argument,) = one(script).arguments
+    assert argument.text is None
+    assert argument.unknown is not None
+    assert argument.unknown.reason is reason
+
+
+def test_both_branches_are_followed_where_nobody_knows_which() -> None:
+    found = launches("if [ -d x ]; then msrun a.py; else msrun b.py; fi; msrun c.py").launches
+    assert [(one.program and one.program.text, one.conditional) for one in found] == [
+        ("a.py", True),
+        ("b.py", True),
+        ("c.py", False),
+    ]
+    (found_,) = launches("A=1; if [ $A -eq 1 ]; then msrun a.py; else msrun b.py; fi").launches
+    assert (found_.program and found_.program.text, found_.conditional) == ("a.py", False)
+
+
+def test_sourced_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "run.sh").write_text("A=1\nsource conf/env.sh\nmsrun p.py $A $B\n")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "env.sh").write_text("A=2\nB=3\n")
+    found = read_launches(tmp_path / "inner" / "run.sh")
+    (launch,) = found.launches
+    assert [argument.text for argument in launch.arguments] == ["2", "3"]
+    assert launch.arguments[1].place.file.path.name == "env.sh"
+    assert [path.name for path in found.read_from] == ["env.sh"]
+
+
+def test_a_file_that_sources_itself_ends(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"source {tmp_path}/run.sh\nmsrun p.py\n")
+    assert read_launches(tmp_path / "run.sh").launches
+
+
+def test_scripts_of_an_environment_change_its_variables_alone() -> None:
+    text = "TP=8\nPYTHONPATH=a\nsource /usr/local/Ascend/ascend-toolkit/set_env.sh\nmsrun p.py $TP $PYTHONPATH"
+    assert texts(text) == ["8", None]
+
+
+def test_what_is_broken_does_not_hide_the_rest() -> None:
+    found = launches("A=1\nfi ) ;;\n  | tee x\nmsrun p.py $A\n")
+    assert [problem.offset for problem in found.problems] == [4, 14]
+    assert [argument.text for argument in found.launches[0].arguments] == ["1"]
+
+
+def test_a_missing_script_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        read_launches(tmp_path / "none.sh")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5000,
+        "$(" * 5000,
+        '"$(' * 5000,
+        "${A:-" * 5000 + "}" * 5000,
+        "a() " * 5000 + ":",
+        "if " * 5000,
+        "A=$((" + "(" * 5000 + "1" + ")" * 5000 + "))\nmsrun p.py $A",
+        "A=$((" + "-" * 5000 + "1))\nmsrun p.py $A",
+        "A=B; B=A; msrun p.py $((A))",
+        "f() { f; f; }; f",
+        "f() { for i in 1; do f; done; }; f; msrun p.py",
+        "A=1; " + "".join(f"if [ -d x ]; then A=$A{number}; fi\n" for number in range(300)),
+        "A=x\n" + 'A="$A $A"\n' * 40 + "B=($A $A)\n" * 40 + 'msrun "${B[@]}" ' * 40,
+        "cat <<EOF\n" * 2000,
+    ],
+    ids=lambda text: text[:12],
+)
+@pytest.mark.slow
+def test_bounds(text: str) -> None:
+    start = time.process_time()
+    launches(text)
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.slow
+def test_a_value_that_grows_without_end_is_unknown() -> None:
+    (argument,) = one("A=x; " + 'A="$A$A"; ' * 30 + "python p.py $A").arguments
+    assert argument.unknown is not None
+    assert argument.unknown.reason is Reason.BOUND
+
+
+@given(st.text(alphabet="AB=1 \n\"'`$(){}[];&|<>#\\!*@:-+ifthenfdoe", max_size=80))
+def test_any_text_is_read(text: str) -> None:
+    found = launches(text)
+    for launch in found.launches:
+        for argument in launch.arguments:
+            assert 0 <= argument.place.start <= argument.place.end <= len(text)
+
+
+def test_an_unknown_command_is_no_launcher() -> None:
+    assert launcher_named("/opt/x/python3.12") is launcher_named("python")
+    assert launcher_named("pythonic") is None
