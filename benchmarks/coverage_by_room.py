@@ -2,8 +2,8 @@
 
     python benchmarks/coverage_by_room.py [ROOM ...] [--missing]
 
-What child processes run (dryrun/child, the network of reference_model, the code that a compiler makes) is not seen by the
-tracer and is left out; the tests marked `mindspore` run it. Needs the package `coverage`.
+What only child processes run (dryrun/child, the supervisor of a command and the stand-in of its launchers, the network of
+reference_model) is not seen by the tracer and is left out; the tests marked `mindspore` run it. Needs the package `coverage`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ ROOMS = (
     *("estimate", "render", "reference_model", "cli", "native"),
 )
 FURTHER = {"render": ("cli",)}  # the tests of the commands read what renderers write
-IN_CHILDREN = ("ms_tune/dryrun/child/*", "ms_tune/reference_model/transformer/*", "ms_tune/reference_model/child.py")
+IN_CHILDREN = (
+    *(
+        "ms_tune/dryrun/child/*",
+        "ms_tune/dryrun/supervisor.py",
+        "ms_tune/dryrun/parent.py",
+        "ms_tune/dryrun/launchers/stand_in.py",
+    ),
+    *("ms_tune/reference_model/transformer/*", "ms_tune/reference_model/child.py"),
+)
 
 
 def measured(room: str, folder: Path) -> dict[str, Any]:

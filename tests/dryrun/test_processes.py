@@ -1,0 +1,81 @@
+"""What the processes of a command told about themselves, true or not, and the lines that are theirs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.dryrun.launcher import LOG
+from ms_tune.dryrun.processes import Place, processes_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = {"pid": 11, "arguments": ["train.py"], "ended": True, "reads": [], "bounds": []}
+
+
+def tell(folder: Path, **facts: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "process.json").write_text(json.dumps({**RECORD, **facts}), encoding="utf-8")
+    return folder
+
+
+def test_one_process_has_the_commands_folder(tmp_path: Path) -> None:
+    tell(tmp_path, reads=[{"file": "train.py", "line": 3, "how": "item()"}], places=7)
+    (process,) = processes_of(tmp_path)
+    assert (process.folder, process.pid, process.ended, process.log) == (tmp_path, 11, True, None)
+    assert [str(place) for place in process.reads] == ["train.py:3 item()"]
+    assert process.places == 7
+
+
+def test_of_several_each_has_a_folder_and_its_lines_of_the_log(tmp_path: Path) -> None:
+    tell(tmp_path)
+    own = tmp_path / "worker.log"
+    own.write_bytes(b"[ERROR] CORE(33,abc): one of its own\n")
+    tell(tmp_path / "process_10", pid=33, log=str(own))
+    tell(tmp_path / "process_2", pid=22, ended=False)
+    (tmp_path / "memory_block.csv").write_text("trace of the first\n")
+    (tmp_path / LOG).write_bytes(
+        b"of nobody\n[WARNING] ME(11:140,MainProcess): one\nmore of one\n[ERROR] DEVICE(22,7f): two\n[INFO] (44,x): gone\n"
+    )
+    processes = processes_of(tmp_path)
+    assert [(process.folder.name, process.pid) for process in processes] == [
+        ("process_1", 11),
+        ("process_2", 22),
+        ("process_10", 33),
+    ]
+    assert (tmp_path / "process_1/memory_block.csv").read_text() == "trace of the first\n"
+    assert not (tmp_path / "memory_block.csv").exists()
+    logs = [(process.folder / LOG).read_bytes() for process in processes]
+    assert logs[0] == b"[WARNING] ME(11:140,MainProcess): one\nmore of one\n"
+    assert logs[1] == b"[ERROR] DEVICE(22,7f): two\n"
+    assert logs[2] == own.read_bytes()
+
+
+def test_a_loop_that_was_stopped(tmp_path: Path) -> None:
+    loop = {"file": "train.py", "line": 9, "how": "while"}
+    assert processes_of(tell(tmp_path / "a", endless=loop))[0].endless == Place("train.py", 9, "while")
+    graph = tell(tmp_path / "b", graph_loops=[loop])
+    assert processes_of(graph)[0].endless is None
+    (graph / "stuck.txt").write_text("stuck")
+    assert processes_of(graph)[0].endless == Place("train.py", 9, "while")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1]",
+        "{}",
+        '{"pid": "x", "arguments": [], "ended": true}',
+        '{"pid": 1, "arguments": 3, "ended": true}',
+        '{"pid": 1, "arguments": [], "ended": true, "reads": [{"file": "a"}]}',
+        '{"pid": 1, "arguments": [], "ended": true, "endless": {"file": "a", "line": "b"}}',
+        " " * (1 << 20) + json.dumps(RECORD),
+    ],
+)
+def test_a_record_that_a_program_spoilt_tells_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "process.json").write_text(text, encoding="utf-8")
+    assert processes_of(tmp_path) == ()
