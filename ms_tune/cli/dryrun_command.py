@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ms_tune import api
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
     from ms_tune.render.console import Console
 
+_OPTION = re.compile(r"(?:--)?[A-Za-z][\w-]*")
 _ABOUT_CONFIGS: dict[str, object] = {
     **dict.fromkeys(("config", "layers", "compare_real")),
     "no_extrapolate": False,
     "reference": False,
-    "set": [],
     "sweep": [],
 }
 
@@ -36,7 +37,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     """
     refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if not launches(arguments.command):
-        refuse(arguments, {"stages": None, "stage": None}, "stages.command.options")
+        refuse(arguments, {"stages": None, "stage": None, "set": []}, "stages.command.options")
     if arguments.real:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
     from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415 - imported late: start-up time
@@ -77,7 +78,19 @@ def _request(arguments: Namespace) -> CommandRequest:
         engine=arguments.engine,
         real=arguments.real,
         stages=_stages(arguments),
+        settings=tuple(map(_setting, arguments.set)),
     )
+
+
+def _setting(text: str) -> tuple[str, str | None]:
+    """``num-layers=4`` as an option and its words; ``true`` is an option without words, ``null`` and ``false`` take it out."""
+    name, equals, value = text.partition("=")
+    if not equals or not _OPTION.fullmatch(name):
+        raise UsageError(msg("launch.set", text=text), msg("launch.set.hint"))
+    option = f"--{name.removeprefix('--')}"
+    if value in ("null", "false"):
+        return option, None
+    return option, "" if value == "true" else value
 
 
 def _stages(arguments: Namespace) -> tuple[int, ...] | None:

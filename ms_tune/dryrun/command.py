@@ -141,7 +141,13 @@ def _from_environment(name: str) -> int | None:
 
 def _task(request: CommandRequest, rank: int, size: int) -> Task:
     at_once = jobs([_HOST_BYTES] * cores(), request.jobs) if request.engine == "local" and not request.ranks else 1
-    wanted = Wanted(request.stages, (rank,) if request.ranks else (), request.devices, at_once)
+    wanted = Wanted(
+        stages=request.stages,
+        ranks=(rank,) if request.ranks else (),
+        devices=request.devices,
+        jobs=at_once,
+        settings=request.settings,
+    )
     return Task(
         folder="script" if launches(request.command) and not request.ranks else f"rank_{rank}",
         files={},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import LOG
+from ms_tune.texts import Message
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Process:
         bounds: Operators whose result has the largest size that it can have, since the size follows from values.
         places: How many places there are; the first are told.
         endless: A loop that waits for a value and was stopped.
+        support: What of its frameworks runs otherwise than on a device.
     """
 
     folder: Path
@@ -62,6 +64,7 @@ class Process:
     bounds: tuple[Place, ...]
     places: int
     endless: Place | None
+    support: tuple[Message, ...] = ()
 
 
 def processes_of(folder: Path) -> tuple[Process, ...]:
@@ -104,6 +107,7 @@ def _process(record: Path) -> Process | None:
             bounds=bounds,
             places=int(told.get("places", len(reads))),
             endless=_endless(record.parent, told),
+            support=tuple(map(_support, told.get("support", [])[:_MOST])),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -111,6 +115,14 @@ def _process(record: Path) -> Process | None:
 
 def _place(told: Mapping[str, object]) -> Place:
     return Place(str(told["file"]), int(str(told["line"])), str(told.get("how", "")))
+
+
+def _support(told: Mapping[str, Mapping[str, object]]) -> Message:
+    """One text of that room, of which a program's own record could name any."""
+    name = str(told["text"]).removeprefix("support.")
+    message = Message(f"support.{name}", {**told["params"]})
+    str(message)  # a KeyError if there is no such text, or it has other parameters
+    return message
 
 
 def _endless(folder: Path, told: Mapping[str, object]) -> Place | None:

@@ -134,6 +134,7 @@ class CommandRequest:
         engine: Where the processes run: ``local`` or ``ray``.
         real: Run on the device, without simulation.
         stages: Of jobs that the command launches only these pipeline stages; None for all.
+        settings: Options for the programs that it launches, with their words; None takes one out.
     """
 
     command: tuple[str, ...]
@@ -149,6 +150,7 @@ class CommandRequest:
     engine: str = "local"
     real: bool = False
     stages: tuple[int, ...] | None = None
+    settings: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ _MAX_ERROR_LINES = 12
 _MAX_ERROR_LINE = 500  # characters
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_RANK = re.compile(r"^\[rank\d{1,9}\]: ?")  # MSAdapter and PyTorch put it before each line of a traceback
 _STATISTICS = (
     ("device", re.compile(r"\bDevice (?:MOC|HBM) memory size: (\d{1,12})M\b")),
     ("used", re.compile(r"\bMindSpore Used memory size: (\d{1,12})M\b")),
@@ -170,7 +171,7 @@ def _lines(file: BinaryIO) -> Iterator[str]:
         end = raw
         while len(end) == _MAX_LINE and not end.endswith(b"\n"):
             end = file.readline(_MAX_LINE)
-        yield _ANSI.sub("", raw.decode("utf-8", errors="replace")).rstrip()
+        yield _RANK.sub("", _ANSI.sub("", raw.decode("utf-8", errors="replace")), count=1).rstrip()
 
 
 @dataclass(slots=True)

@@ -68,6 +68,7 @@ EXPECTED = {
     "acltdtCreateChannelWithCapacity": "RETURNS_HANDLE({})",
     "aclprofCreateConfig": "RETURNS_HANDLE({})",
     "aclrtGetSocName": 'RETURNS_TEXT({}, "Ascend910B2")',
+    "aclrtGetDeviceCount": "COUNTS_DEVICES({})",
     "aclGetRecentErrMsg": "RETURNS_EMPTY_TEXT({})",
 }
 STATUS = (

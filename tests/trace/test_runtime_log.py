@@ -252,3 +252,20 @@ TASKS = "[WARNING] PRE_ACT(1,7f,python):2026-11-01 [mem_tracker.cc:592] DumpTask
 )
 def test_a_process_that_was_ended_while_it_wrote_its_blocks(tmp_path: Path, text: str, *, expected: bool) -> None:
     assert read(tmp_path, text).cut_off is expected
+
+
+def test_a_traceback_behind_the_rank_that_raised_it(tmp_path: Path) -> None:
+    """MSAdapter writes every line of it so; MindSpore's line about ``te`` came before, and is not the cause."""
+    start = (
+        "[CRITICAL] ME(1:2,MainProcess):2026-11-22-16:13:26.860.00 [mindspore/run_check/_check_version.py:351] "
+        'MindSpore relies on whl package "te" in Ascend AI software package.\n'
+    )
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "pretrain_gpt.py", line 309, in <module>',
+        "    main()",
+        "AssertionError: pipeline_model parallel group is not initialized",
+    ]
+    text = start + "".join(f"[rank12]: {line}\n" for line in lines)
+    assert read(tmp_path, text).last_error == lines[-1]
+    assert read(tmp_path, start).last_error is None

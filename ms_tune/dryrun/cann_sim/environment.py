@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.inventory import take_inventory
-from ms_tune.dryrun.cann_sim.source import header_text, source_text
+from ms_tune.dryrun.cann_sim.source import SOC_NAME, header_text, source_text
 from ms_tune.errors import StandInBuildError, UnsupportedError
 from ms_tune.extras import install_line, refuse
 from ms_tune.native import compiler as native_compiler
@@ -188,6 +188,10 @@ def _build(mindspore: MindSpore, folder: Path) -> None:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("", encoding="utf-8")
     (package / "sys_version.py").write_text(f"__sys_version__ = {version!r}\n", encoding="utf-8")
+    # CANN's own package, of which programs ask no more than the chip's name; the same one as aclrtGetSocName's.
+    acl = home / _PYTHON_PACKAGES / "acl"
+    acl.mkdir()
+    (acl / "__init__.py").write_text(f"def get_soc_name():\n    return {SOC_NAME!r}\n", encoding="utf-8")
     (home / "compiler").mkdir()
     (home / "compiler" / "version.info").write_text(f"Version={version}\n", encoding="utf-8")
     (home / "opp_kernel").mkdir()  # 2.7.0 checks that it exists

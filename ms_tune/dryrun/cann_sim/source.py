@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # Which functions must do more than return 0, by their (mangled) names; the first match counts. That is all that
 # MindSpore 2.7 to 2.10 calls, or may call, in simulation level 1: C++ objects that are constructed, returned by value
 # or returned by reference, and handles that are tested for null.
+SOC_NAME = "Ascend910B2"
 _PIMPL = r"(?:5Shape|10TensorDesc|6Tensor|12AscendString|5Graph|5GNode|11GraphBuffer)"
 _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), macro)
@@ -41,7 +42,9 @@ _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         # C handles. MindSpore itself asks nobody for the chip's name in simulation, but its compiler of fused operators
         # (jit_level O1) does, and stops at names that it does not know.
         (r"acl\w*Create\w*", "RETURNS_HANDLE({name})"),
-        (r"aclrtGetSocName", 'RETURNS_TEXT({name}, "Ascend910B2")'),
+        (r"aclrtGetSocName", f'RETURNS_TEXT({{name}}, "{SOC_NAME}")'),
+        # What PyTorch's programs ask to know whether there is a device at all.
+        (r"aclrtGetDeviceCount", "COUNTS_DEVICES({name})"),
         (r"aclGetRecentErrMsg", "RETURNS_EMPTY_TEXT({name})"),
     )
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.launchers.stages import Parallel
+from ms_tune.dryrun.launchers.words import Change
 from ms_tune.texts import Message
 from ms_tune.units import MIB
 
@@ -48,6 +49,7 @@ class Job:
         program: The program that its ranks run; empty where it did not come to that.
         world: Ranks of the job; None where that could not be told.
         split: How the program's arguments split the job; None if they name no pipeline.
+        changes: Arguments that the program was given otherwise than the script says.
         ranks: Those that were simulated.
         problem: Why none were.
         hint: What to do about it.
@@ -58,6 +60,7 @@ class Job:
     program: str
     world: int | None
     split: Parallel | None
+    changes: tuple[Change, ...]
     ranks: tuple[JobRank, ...]
     problem: Message | None
     hint: Message | None
@@ -86,12 +89,18 @@ def _job(record: Path) -> Job | None:
             program=str(told.get("program", "")),
             world=int(told["world"]) if "world" in told else None,
             split=Parallel(**split) if split is not None else None,
+            changes=tuple(_change(one) for one in told.get("changes", ())),
             ranks=tuple(_rank(record.parent, one) for one in told["ranks"][:_MOST]),
             problem=_message(told, "problem"),
             hint=_message(told, "hint"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _change(told: Mapping[str, Any]) -> Change:
+    before, after = (None if told[name] is None else str(told[name]) for name in ("before", "after"))
+    return Change(str(told["key"]), before, after)
 
 
 def _message(told: Mapping[str, Any], name: str) -> Message | None:

@@ -57,6 +57,7 @@ class Wanted:
         devices: Ranks of the job; None for what the launcher is told.
         jobs: Ranks at once.
         python: The Python that runs the ranks; None for the command's own.
+        settings: Options of the launched programs with their words; None takes one out.
     """
 
     stages: tuple[int, ...] | None = None
@@ -64,6 +65,7 @@ class Wanted:
     devices: int | None = None
     jobs: int = 1
     python: str | None = None
+    settings: tuple[tuple[str, str | None], ...] = ()
 
 
 def programs() -> dict[str, str]:
@@ -104,6 +106,7 @@ def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and
         "ranks": wanted.ranks,
         "devices": wanted.devices,
         "jobs": wanted.jobs,
+        "settings": wanted.settings,
         "chosen_python": wanted.python,
     }
     # bash takes these for functions, which it finds before it looks into PATH: a script may put other folders first.

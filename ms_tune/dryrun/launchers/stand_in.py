@@ -20,11 +20,12 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import simulation_environment
+from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
 from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, Launch, parse
 from ms_tune.dryrun.launchers.stages import Rank, chosen, parallel_of
 from ms_tune.errors import UsageError
@@ -77,6 +78,8 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         return _refuse(job, UsageError(msg("launch.other"), msg("launch.other.hint")))
     try:
         launch = parse(launcher, words, os.environ, plan["devices"])
+        given = simulated(launch.arguments, launch.world, job.folder, plan["settings"])
+        launch = replace(launch, arguments=given.arguments())
         parallel = parallel_of(launch.arguments)
         ranks = chosen(launch.world, parallel, plan["stages"], plan["ranks"])
     except UsageError as error:
@@ -84,6 +87,7 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
     job.facts |= {
         "world": launch.world,
         "program": launch.program,
+        "changes": [asdict(change) for change in given.changes],
         "split": asdict(parallel) if parallel is not None else None,
         "ranks": [{"rank": one.rank, "stage": one.stage, "code": None, "seconds": 0.0} for one in ranks],
     }
@@ -159,7 +163,8 @@ def _start(  # noqa: PLR0913, PLR0917 - a rank, its job and its place
     folder: Path, launch: Launch, rank: int, plan: Mapping[str, Any], told: dict[str, Any], slot: int
 ) -> _Running:
     folder.mkdir()
-    command = _command(launch, rank, plan)
+    common = str(folder.parent / EACH_RANK)
+    command = [str(folder) if word == common else word for word in _command(launch, rank, plan)]
     sys.stdout.write(f"ms-tune: rank {rank} of {launch.world}, its log is {folder / LOG}\n")
     sys.stdout.flush()
     with (folder / LOG).open("wb") as log:
@@ -189,6 +194,7 @@ def rank_environment(
     local = str(rank % launch.local)
     found |= {
         "DEVICE_ID": local,
+        "MS_TUNE_DEVICES": str(launch.local),  # what MindSpore is to say that a node has
         "MS_TUNE_TRACES": str(folder),
         **{key: base.get(key, _OFFLINE[key]) for key in _OFFLINE},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
@@ -17,6 +17,7 @@ from ms_tune.texts import Message
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.launchers.job import Job
+    from ms_tune.dryrun.launchers.words import Change
     from ms_tune.dryrun.processes import Place
     from ms_tune.dryrun.result import CommandResult, RankResult
     from ms_tune.render.console import Console
@@ -33,6 +34,7 @@ def show(result: CommandResult, console: Console) -> None:
     for job in result.jobs:
         if job.ranks:
             console.write(_job(job, console))
+    _show_changes(result, console)
     worst = result.worst
     console.write("")
     for line in verdict_lines(result.verdict, console):
@@ -52,6 +54,31 @@ def show(result: CommandResult, console: Console) -> None:
     console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
     if worst is not None:
         console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near(result.folder)}"))
+
+
+def _show_changes(result: CommandResult, console: Console) -> None:
+    """What the launched programs were given otherwise than the script says, and what of their frameworks is changed."""
+    lines = [console.say(_change(change, job)) for job in result.jobs for change in job.changes]
+    lines += [console.say(message) for message in _support(result)]
+    if lines:
+        console.write(console.text("launch.changes"))
+        for line in lines:
+            console.write(f"  {line}")
+
+
+def _change(change: Change, job: Job) -> Message:
+    flag = Message("launch.flag")
+    params = {"key": change.key, "before": change.before or flag, "job": job.number}
+    if change.after is None:
+        return Message("launch.out", params)
+    if change.before is None:
+        return Message("launch.new", {**params, "after": change.after})
+    return Message("launch.change", {**params, "after": change.after or flag})
+
+
+def _support(result: CommandResult) -> list[Message]:
+    found = {str(message): message for process in result.processes for message in process.support}
+    return list(found.values())
 
 
 def _job(job: Job, console: Console) -> str:
@@ -91,6 +118,7 @@ def _job_json(job: Job, console: Console) -> dict[str, object]:
             {"rank": one.rank, "stage": one.stage, "exit_code": one.code, "log": str(one.folder / LOG)}
             for one in job.ranks
         ],
+        "changes": [asdict(change) for change in job.changes],
         "problem": console.say(job.problem) if job.problem is not None else None,
     }
 
@@ -162,6 +190,7 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
         "problems": [console.say(problem) for problem, _ in result.problems],
         "warnings": [console.say(warning) for warning in result.warnings],
         "reads": [_place_json(place) for place in _reads(result)],
+        "support": [console.say(message) for message in _support(result)],
         "bounds": [_place_json(place) for place in _bounds(result)],
         "processes": [
             {"pid": one.pid, "command": list(one.arguments), "folder": str(one.folder), "ended": one.ended}

@@ -73,9 +73,10 @@ class _State:
 
 
 def begin() -> None:
-    """Wait for MindSpore to be imported."""
+    """Wait for MindSpore to be imported, and for the frameworks that need support in simulation."""
     if os.environ.get(FOLDER):
         sys.meta_path.insert(0, _Finder())
+        importlib.import_module(f"{__package__}.support").begin(lambda: _State.process)
 
 
 class _Finder:

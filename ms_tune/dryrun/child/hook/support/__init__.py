@@ -1,0 +1,84 @@
+"""What frameworks need to run in simulation: one module for each framework, applied when its module has been imported.
+
+Nothing of a framework is edited on disk, nothing is done outside simulation, and only what a release needs; all of it is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+
+    from ms_tune.dryrun.child.hook.process import Process
+
+# The module after whose import something is to be done, and by what.
+_BY_MODULE = {
+    "mindspore.device_context.ascend": ("mindspore", "device_count"),
+    "msadapter": ("msadapter", "generator"),
+    "msadapter.distributed.distributed_c10d": ("msadapter", "role"),
+    "megatron.core.datasets.blended_megatron_dataset_builder": ("megatron", "datasets"),
+    "megatron.training.training": ("megatron", "training"),
+}
+_SUPPORT = "support"  # in the process's record
+
+
+def begin(process: Callable[[], Process | None]) -> None:
+    """Wait for the frameworks to be imported.
+
+    Args:
+        process: Gives this process; None before MindSpore is imported.
+    """
+    if os.environ.get("MS_SIMULATION_LEVEL"):
+        sys.meta_path.insert(0, _Finder(process))
+
+
+def tell(process: Process | None, text: str, **params: object) -> None:
+    """Note that something is run otherwise than on a device.
+
+    Args:
+        process: This process; None where it tells nothing.
+        text: The id of a text, behind ``support.``.
+        params: Its parameters.
+    """
+    if process is None:
+        return
+    told = process.facts.setdefault(_SUPPORT, [])
+    told.append({"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}})
+    process.write()
+
+
+class _Finder:
+    """Sees the import of a framework coming; finds nothing itself."""
+
+    def __init__(self, process: Callable[[], Process | None]) -> None:
+        self.left = dict(_BY_MODULE)
+        self.process = process
+
+    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:  # noqa: ANN401 - a ModuleSpec or None
+        """The module's own specification, with a loader that changes the module once it is there."""
+        found = self.left.pop(name, None)
+        if found is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def execute_and_change(module: ModuleType) -> None:
+            execute(module)
+            part, function = found
+            # A release that lacks what is changed is left as it is.
+            with contextlib.suppress(Exception):
+                change = getattr(importlib.import_module(f"{__package__}.{part}"), function)
+                change(module, self.process())
+
+        loader.exec_module = execute_and_change
+        return spec

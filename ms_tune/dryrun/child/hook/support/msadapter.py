@@ -1,0 +1,66 @@
+"""MSAdapter 0.5 to 0.8, which stands in for torch: what of it needs a cluster, or another MindSpore."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import tell
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ms_tune.dryrun.child.hook.process import Process
+
+_ROLE = "MS_ROLE"
+_SOURCE = "GeneratorOp(self._seed"  # in mindspore/common/generator.py since 2.9
+
+
+def generator(msadapter: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+    """Make a generator as the MindSpore at hand does.
+
+    MSAdapter 0.5 makes the operator behind it without the seed and the offset that MindSpore 2.9 wants of it
+    (``msadapter/__init__.py``, ``mindspore/common/generator.py``).
+    """
+    own = msadapter.Generator
+    base = own.__mro__[1]
+    if not _takes_arguments(base):
+        return
+
+    def __init__(self: Any, device: str = "cpu") -> None:  # noqa: ANN401, N807 - as the class's own
+        del device
+        base.__init__(self)
+
+    own.__init__ = functools.wraps(own.__init__)(__init__)
+    tell(process, "generator")
+
+
+def _takes_arguments(base: Any) -> bool:  # noqa: ANN401 - a class without types
+    """Whether MindSpore's own generator hands seed and offset to its operator."""
+    return _SOURCE in inspect.getsource(base.__init__)
+
+
+class _Os:
+    """The module ``os`` as one module of MSAdapter sees it."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
+        return getattr(os, name)
+
+    @staticmethod
+    def getenv(key: str, default: str | None = None) -> str | None:
+        """As ``os.getenv``, but for the role."""
+        return os.environ.get(key, "MS_WORKER" if key == _ROLE else default)
+
+
+def role(module: ModuleType, process: Process | None) -> None:
+    """Let ``init_process_group`` believe that a launcher gave it a role, and MindSpore not.
+
+    Without one it starts a scheduler (``msadapter/distributed/distributed_c10d.py``); with one, MindSpore's simulation
+    waits for a scheduler for five minutes.
+    """
+    if _ROLE in os.environ:
+        return
+    module.os = _Os()  # type: ignore[attr-defined]  # what it imports
+    tell(process, "role")

@@ -1,0 +1,111 @@
+"""Arguments of Megatron's programs as a simulation needs them: few steps, made-up data, nothing loaded or saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.launchers.data import write_data, write_tokenizer
+from ms_tune.dryrun.launchers.stages import Parallel, parallel_of
+from ms_tune.dryrun.launchers.words import Words
+from ms_tune.errors import UsageError
+from ms_tune.frameworks.data import load
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+STEPS = 2  # the second one starts with optimizer state in place, as every later one does
+EACH_RANK = "rank_N"  # in an argument: the folder of the rank that gets it
+_DATA, _TOKENIZER = "data", "tokenizer"  # in the job's folder
+
+
+def simulated(
+    arguments: Sequence[str], world: int, folder: Path, settings: Sequence[tuple[str, str | None]] = ()
+) -> Words:
+    """The arguments with which a program is simulated, and what of them the script says otherwise.
+
+    A program that is not Megatron's keeps its own, but for the user's settings.
+
+    Args:
+        arguments: What the script gives the program.
+        world: Ranks of the job.
+        folder: Where made-up data go.
+        settings: Options that the user sets, with their words; None takes one out.
+
+    Raises:
+        UsageError: What the model looks like follows from a file that is not there.
+    """
+    words, names = Words(arguments), load("launchers")["megatron"]
+    for option, value in settings:
+        if value is None:
+            words.drop([option])
+        else:
+            words.put(option, *value.split())
+    if not all(name in words for name in names["known_by"]):
+        return words
+    words.drop(names["out"])
+    _few_steps(words, names)
+    if names["global_batch"] not in dict(settings):
+        _few_micro_batches(words, names, world, parallel_of(words.arguments()) or Parallel())
+    _made_up(words, names, folder)
+    words.put(names["no_initialisation"])
+    return words
+
+
+def _few_steps(words: Words, names: Mapping[str, Any]) -> None:
+    if names["samples"] in words:
+        batch = words.number(names["global_batch"]) or 1
+        words.put(names["samples"], str(STEPS * batch))
+    else:
+        words.put(names["steps"], str(STEPS))
+    for option in names["warm_up"]:  # must be shorter than the training
+        if option in words:
+            words.put(option, "0")
+    words.put(names["evaluation"], "0")
+
+
+def _few_micro_batches(words: Words, names: Mapping[str, Any], world: int, parallel: Parallel) -> None:
+    """As many micro-batches as are ever in flight, and one more: further ones only repeat them.
+
+    1F1B has at most as many in flight as there are stages; interleaved, ``2 (p - 1) + (v - 1) p + 1`` chunks of them, which
+    is less than the chunks of ``2 p`` (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``).
+    """
+    micro, whole = words.number(names["micro_batch"]), words.number(names["global_batch"])
+    ranks = parallel.tensor * parallel.pipeline * parallel.context
+    if micro is None or whole is None or world % ranks:
+        return
+    each = micro * (world // ranks)
+    chunked = any(option in words for option in names["chunks"])
+    enough = 2 * parallel.pipeline if chunked else parallel.pipeline + 1
+    if not whole % each and whole // each > enough:
+        words.put(names["global_batch"], str(each * enough))
+        if names["samples"] in words:
+            words.put(names["samples"], str(STEPS * each * enough))
+
+
+def _made_up(words: Words, names: Mapping[str, Any], folder: Path) -> None:
+    """Tokens in the place of the data set, and a tokenizer where the one that is named is not there."""
+    sized = next((words.number(option) for option in names["vocabulary"] if words.number(option)), None)
+    tokenizer = [option for option in names["tokenizer"] if option in words]
+    absent = [option for option in tokenizer if not Path(" ".join(words.get(option) or [])).exists()]
+    if absent:
+        if sized is None:
+            path = " ".join(words.get(absent[0]) or [])
+            raise UsageError(
+                msg("launch.vocabulary", option=absent[0], path=path),
+                msg("launch.vocabulary.hint", option=names["vocabulary"][0].lstrip("-")),
+            )
+        place = folder / _TOKENIZER
+        write_tokenizer(place)
+        words.drop(option for option in tokenizer if option != names["tokenizer_folder"])
+        words.put(names["tokenizer_type"], names["tokenizer_of_a_folder"])
+        words.put(names["tokenizer_folder"], str(place))
+    given = [option for option in names["data"] if option in words]
+    if given:
+        write_data(folder / _DATA, words.number(names["sequence"]) or 1)
+        words.drop(option for option in given if option != names["data"][0])
+        words.put(names["data"][0], str(folder / _DATA))
+        words.put(names["split"], "100,0,0")
+        words.put(names["data_cache"], str(folder / EACH_RANK))

@@ -1,0 +1,168 @@
+"""Arguments of Megatron's programs in simulation: what is changed, and that everything that is changed is told."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ms_tune.dryrun.launchers.data import write_data, write_tokenizer
+from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
+from ms_tune.dryrun.launchers.words import Change, Words
+from ms_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASE = (
+    "--num-layers 28 --micro-batch-size 1 --global-batch-size 64 --seq-length 128 --train-iters 2000 --padded-vocab-size 999 "
+    "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --lr-warmup-iters 500 --lr 1.25e-6 --bf16"
+)
+
+
+def words(line: str, folder: Path, world: int = 8, *settings: tuple[str, str | None]) -> Words:
+    return simulated(line.split(), world, folder, settings)
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        "line", ["", "a.txt --x 1 -1.5 --y", "--a --b 1 2 3 -v --c=5", "--path with two blanks --next"]
+    )
+    def test_what_is_not_changed_stays_as_it_is(self, line: str) -> None:
+        found = Words(line.split())
+        assert list(found.arguments()) == line.replace("=", " ").split()
+        assert found.changes == []
+
+    def test_the_last_one_counts(self) -> None:
+        found = Words(["--a", "1", "--a=2"])
+        assert (found.get("--a"), found.number("--a"), found.get("--b"), "--b" in found) == (["2"], 2, None, False)
+        assert Words(["--a", "-1"]).number("--a") is None
+        assert Words(["--a", "0"]).number("--a") is None
+
+    def test_changes_are_told(self) -> None:
+        found = Words(["--load", "my", "model", "--a", "1", "--a", "2", "--b"])
+        found.drop(["--load", "--absent"])
+        found.put("--a", "3")
+        found.put("--b")
+        found.put("--c", "x", "y")
+        assert found.arguments() == ("--b", "--a", "3", "--c", "x", "y")
+        assert found.changes == [
+            Change("--load", "my model", None),
+            Change("--a", "2", "3"),
+            Change("--c", None, "x y"),
+        ]
+
+
+class TestSimulated:
+    def test_another_program_keeps_its_arguments(self, tmp_path: Path) -> None:
+        found = words("--load x --train-iters 100 --layers 4", tmp_path)
+        assert (found.changes, found.get("--train-iters")) == ([], ["100"])
+
+    def test_few_steps_nothing_loaded_or_saved(self, tmp_path: Path) -> None:
+        line = f"{BASE} --load your model path --save ckpt --save-interval 10 --tensorboard-dir tb --profile --eval-iters 10"
+        found = words(line, tmp_path)
+        kept = found.arguments()
+        assert not {"--load", "--save", "your", "path", "ckpt", "--tensorboard-dir", "--profile"} & set(kept)
+        assert [found.number(f"--{name}") for name in ("train-iters", "global-batch-size", "num-layers")] == [2, 6, 28]
+        assert [found.get(f"--{name}") for name in ("eval-iters", "lr-warmup-iters", "lr")] == [
+            ["0"],
+            ["0"],
+            ["1.25e-6"],
+        ]
+        assert found.get("--no-initialization") == []
+        assert {change.key for change in found.changes} >= {
+            "--load",
+            "--train-iters",
+            "--global-batch-size",
+            "--profile",
+        }
+
+    @pytest.mark.parametrize(
+        ("line", "world", "batch"),
+        [
+            ("", 8, 6),  # two ranks of data, two stages and one micro-batch more
+            ("", 4, 3),
+            ("--num-layers-per-virtual-pipeline-stage 7", 8, 8),  # interleaved: twice the stages
+            ("--global-batch-size 4", 8, 4),  # no more than the script has
+            ("--micro-batch-size 2", 8, 12),
+            ("--context-parallel-size 2", 8, 3),
+            ("--global-batch-size 7", 8, 7),  # the program itself will refuse it
+            ("", 6, 64),
+        ],
+    )
+    def test_the_micro_batches_that_are_in_flight_and_one_more(
+        self, tmp_path: Path, line: str, world: int, batch: int
+    ) -> None:
+        assert words(f"{BASE} {line}", tmp_path, world).number("--global-batch-size") == batch
+
+    def test_samples_in_the_place_of_steps(self, tmp_path: Path) -> None:
+        found = words(BASE.replace("--train-iters 2000", "--train-samples 99999"), tmp_path)
+        assert (found.number("--train-samples"), "--train-iters" in found) == (12, False)
+
+    def test_the_users_settings_win(self, tmp_path: Path) -> None:
+        settings = (
+            ("--num-layers", "4"),
+            ("--global-batch-size", "16"),
+            ("--bf16", None),
+            ("--swiglu", ""),
+            ("--x", "1 2"),
+        )
+        found = words(BASE, tmp_path, 8, *settings)
+        assert (found.number("--num-layers"), found.number("--global-batch-size"), found.get("--x")) == (
+            4,
+            16,
+            ["1", "2"],
+        )
+        assert ("--bf16" in found, found.get("--swiglu")) == (False, [])
+
+    def test_data_are_made_up(self, tmp_path: Path) -> None:
+        found = words(f"{BASE} --data-path 0.5 a 0.5 b --valid-data-path c --split 90,5,5", tmp_path)
+        assert found.get("--data-path") == [str(tmp_path / "data")]
+        assert (found.get("--split"), "--valid-data-path" in found) == (["100,0,0"], False)
+        assert found.get("--data-cache-path") == [str(tmp_path / EACH_RANK)]
+        assert (tmp_path / "data.bin").stat().st_size == 16 * 129 * 4
+
+    def test_a_tokenizer_that_is_there_stays(self, tmp_path: Path) -> None:
+        line = f"{BASE} --tokenizer-type PretrainedFromHF --tokenizer-name-or-path {tmp_path}"
+        assert words(line, tmp_path).get("--tokenizer-name-or-path") == [str(tmp_path)]
+
+    def test_one_that_is_not_is_made_up(self, tmp_path: Path) -> None:
+        line = f"{BASE} --tokenizer-type Llama2Tokenizer --tokenizer-model your tokenizer.model"
+        found = words(line, tmp_path)
+        assert found.get("--tokenizer-name-or-path") == [str(tmp_path / "tokenizer")]
+        assert (found.get("--tokenizer-type"), "--tokenizer-model" in found) == (["PretrainedFromHF"], False)
+
+    def test_but_not_where_it_tells_the_size_of_the_vocabulary(self, tmp_path: Path) -> None:
+        line = BASE.replace("--padded-vocab-size 999", "--tokenizer-name-or-path your path")
+        with pytest.raises(UsageError, match="your path is not there, and without it nothing tells") as error:
+            words(line, tmp_path)
+        assert "--set padded-vocab-size=" in str(error.value.hint)
+
+
+def test_the_data_set_is_read_as_megatron_reads_it(tmp_path: Path) -> None:
+    """By the form of ``megatron/core/datasets/indexed_dataset.py``, with NumPy as there."""
+    write_data(tmp_path / "data", 300)
+    raw = (tmp_path / "data.idx").read_bytes()
+    assert raw[:9] == b"MMIDIDX\x00\x00"
+    version, dtype, sequences, documents = struct.unpack("<QBQQ", raw[9:34])
+    assert (version, dtype, documents) == (1, 4, sequences + 1)
+    lengths = np.frombuffer(raw, np.int32, sequences, 34)
+    places = np.frombuffer(raw, np.int64, sequences, 34 + lengths.nbytes)
+    ends = np.frombuffer(raw, np.int64, documents, 34 + lengths.nbytes + places.nbytes)
+    assert len(raw) == 34 + lengths.nbytes + places.nbytes + ends.nbytes
+    tokens = np.fromfile(tmp_path / "data.bin", np.int32)
+    assert set(lengths) == {301}
+    assert list(places) == [4 * 301 * number for number in range(sequences)]
+    assert list(ends) == list(range(documents))
+    assert (len(tokens), int(tokens.max())) == (301 * sequences, 99)
+
+
+def test_the_tokenizer_can_be_read(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="Hugging Face's tokenizers are not installed")
+    write_tokenizer(tmp_path / "made")
+    assert tokenizers.Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json")).encode("word7 x").ids == [11, 0]
+    settings = json.loads((tmp_path / "made" / "tokenizer_config.json").read_text("utf-8"))
+    assert [settings[f"{name}_token"] for name in ("eos", "pad")] == ["</s>", "<pad>"]
