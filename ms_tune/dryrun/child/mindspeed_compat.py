@@ -50,21 +50,6 @@ def start_without_gradients() -> None:
         Parameter.grad = None
 
 
-def never_overflow(reducer: Any) -> None:  # noqa: ANN401 - an object of the framework, no types
-    """Have every step's gradients found finite; in simulation they have no values, and the optimizer would be left out.
-
-    Args:
-        reducer: The ``ParallelTrainingReducer`` of the training step.
-    """
-    reduce = reducer.reduce_is_finite
-
-    def finite(found: object) -> bool:
-        reduce(found)
-        return True
-
-    reducer.reduce_is_finite = finite
-
-
 def receive_by_the_public_function(communication: Any) -> None:  # noqa: ANN401 - a module of the framework, no types
     """Receive from other stages through ``mint.distributed``.
 
