@@ -3,9 +3,13 @@
     python benchmarks/mutants.py [--count 60] [--seed 1] [--rooms layers trace ...] [--jobs 2]
 
 A mutant changes one thing: a comparison, an operator, a number, a condition, `and` for `or`, `continue` for `break`, or what
-is returned. The tests run in a copy of the checkout and end at the first that fails; before that they have to pass in it
-without a mutant. A mutant has three times the processor time that they took then. Mutants that nobody could notice stand with
-their reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
+is returned. Two kinds are not drawn, as no user could tell them: a bound on what is read or tried (``_MOST...``, ``_MAX...``,
+``_LONGEST...``, ``_LARGEST...``) of 100 and more that changes by a tenth at most, and ``zip(strict=True)`` made lax.
+
+The tests are those of the room, of the commands and rooms that build upon it, and of the oracles that hold it (`MORE_TESTS`): all
+are part of the suite. They run in a copy of the checkout, those that take little first, and end at the first that fails; before
+that they have to pass in it without a mutant. A mutant has three times the processor time that they took then. Mutants that
+nobody could notice stand with their reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import operator
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -34,8 +40,70 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 ROOMS = ("layers", "normalize", "frameworks", "trace", "allocator", "estimate")
-# What the tests of a room have beside its own folder: those of its command.
-MORE_TESTS = {"normalize": ("tests/cli/test_normalize.py",), "frameworks": ("tests/lint/test_versions.py",)}
+# What holds a room, or a part of it, beside the tests in its own folder: those of its commands and of the rooms that build upon
+# it, and the oracles, which run the frameworks' own code. A module has those of each path that it is below.
+MORE_TESTS = {
+    "layers": (
+        "tests/normalize",
+        "tests/cli/test_normalize.py",
+        "tests/dryrun/test_job.py",
+        "tests/dryrun/test_judge.py",
+        "tests/dryrun/test_stages.py",
+        "tests/oracle/test_whole_static.py",
+        "tests/oracle/test_whole_dynamic.py",
+    ),
+    "layers/mindformers": (
+        "tests/oracle/test_layer_lines.py",
+        "tests/oracle/test_layer_setting.py",
+        "tests/oracle/test_against.py",
+    ),
+    "layers/mindspeed_ms": ("tests/oracle/test_mindspeed_ms.py",),
+    "layers/pynative": ("tests/oracle/test_pynative.py", "tests/oracle/test_against.py"),
+    "normalize": (
+        "tests/cli/test_normalize.py",
+        "tests/test_api.py",
+        "tests/lint/test_checks_legacy.py",
+        "tests/lint/test_checks_relations.py",
+        "tests/lint/test_engine.py",
+        "tests/oracle/test_against.py",
+        "tests/oracle/test_whole_dynamic.py",
+        "tests/oracle/test_whole_static.py",
+    ),
+    "normalize/mindspeed_ms.py": ("tests/lint/test_checks_mindspeed.py", "tests/oracle/test_mindspeed_ms.py"),
+    "normalize/pynative.py": ("tests/lint/test_checks_pynative.py", "tests/oracle/test_pynative.py"),
+    "normalize/mindformers.py": ("tests/lint/test_checks_mindformers.py", "tests/oracle/test_layer_setting.py"),
+    "frameworks": (
+        "tests/config/test_recognise.py",
+        "tests/config/test_schema.py",
+        "tests/layers/test_trees.py",
+        "tests/layers/test_versions.py",
+        "tests/lint/test_class_names.py",
+        "tests/lint/test_context_tables.py",
+        "tests/lint/test_old_releases.py",
+        "tests/lint/test_versions.py",
+        "tests/normalize/test_class_defaults.py",
+        "tests/normalize/test_explicit.py",
+        "tests/oracle/test_frameworks.py",
+        "tests/verdict/test_limit.py",
+    ),
+    "trace": (
+        "tests/allocator",
+        "tests/cli/test_memory.py",
+        "tests/cli/test_memory_plan.py",
+        "tests/cli/test_what_if.py",
+        "tests/memory",
+        "tests/normalize/test_against.py",
+        "tests/render/test_memory_html.py",
+    ),
+    "allocator": (
+        "tests/cli/test_memory.py",
+        "tests/cli/test_what_if.py",
+        "tests/dryrun/test_extrapolate.py",
+        "tests/memory",
+        "tests/render/test_memory_html.py",
+    ),
+    "estimate": ("tests/cli/test_memory.py", "tests/dryrun/test_theory_mindformers.py", "tests/memory"),
+}
 _OTHER: dict[type[ast.AST], Callable[[], ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -54,6 +122,13 @@ _OTHER: dict[type[ast.AST], Callable[[], ast.AST]] = {
     ast.Mod: ast.Add,
     ast.And: ast.Or,
     ast.Or: ast.And,
+}
+_BOUND = re.compile("_?(MOST|MAX|LONGEST|LARGEST)(_|$)")
+_LARGE = 100  # fewer are counted by people
+_COMPUTED: dict[type[ast.AST], Callable[[Any, Any], float]] = {
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
 }
 
 
@@ -98,7 +173,7 @@ class Site:
 
 def sites(tree: ast.Module) -> Iterator[Site]:
     """Everything in a module that can be changed, but types, decorators and texts."""
-    yield from _sites(tree, "", None)
+    yield from (site for site in _sites(tree, "", None) if not _is_same_bound(site))
 
 
 def _sites(node: ast.AST, function: str, statement: ast.stmt | None) -> Iterator[Site]:
@@ -113,8 +188,35 @@ def _sites(node: ast.AST, function: str, statement: ast.stmt | None) -> Iterator
         if name in ("annotation", "returns", "decorator_list") or _is_typing(node):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
+            if isinstance(child, ast.AST) and not _is_promise(child):
                 yield from _sites(child, function, statement)
+
+
+def _is_promise(node: ast.AST) -> bool:
+    """Whether it is the ``strict=True`` of a ``zip``: no input makes the lengths differ, or it would be an error of ours."""
+    return isinstance(node, ast.keyword) and node.arg == "strict" and ast.unparse(node.value) == "True"
+
+
+def _is_same_bound(site: Site) -> bool:
+    """Whether only the last digits of a bound on what is read or tried change: 10,001 layers in place of 10,000."""
+    statement = site.statement
+    if site.function or not isinstance(statement, ast.Assign) or not _BOUND.match(ast.unparse(statement.targets[0])):
+        return False
+    before = _value(statement.value)
+    site.do()
+    after = _value(statement.value)
+    site.undo()
+    return before is not None and after is not None and before >= _LARGE and abs(after - before) <= before / 10
+
+
+def _value(node: ast.expr) -> float | None:
+    """The value of a number, or of a product, power or shift of such numbers."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
+        left, right = _value(node.left), _value(node.right)
+        return None if left is None or right is None else _COMPUTED[type(node.op)](left, right)
+    return None
 
 
 def _is_typing(node: ast.AST) -> bool:
@@ -124,8 +226,8 @@ def _is_typing(node: ast.AST) -> bool:
 def _changes(node: ast.AST) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
     if isinstance(node, ast.Compare):
         operators: list[Any] = node.ops
-        for place, operator in enumerate(node.ops):
-            yield from _swaps(operators, place, _OTHER[type(operator)]())
+        for place, old in enumerate(node.ops):
+            yield from _swaps(operators, place, _OTHER[type(old)]())
     if isinstance(node, (ast.BinOp, ast.BoolOp, ast.AugAssign)) and type(node.op) in _OTHER:
         yield from _sets(node, "op", _OTHER[type(node.op)]())
     if isinstance(node, (ast.If, ast.IfExp, ast.While)) and not _is_typing(node):
@@ -192,12 +294,21 @@ def copy_of_checkout(place: Path) -> Path:
 
 
 def tests_of(module: str, checkout: Path) -> list[str]:
-    """The files of a module's room's tests, those that import it first."""
-    room = module.split("/")[1]
-    files = [*(checkout / "tests" / room).rglob("test_*.py"), *(checkout / name for name in MORE_TESTS.get(room, ()))]
-    name = module.removesuffix(".py").replace("/", ".")
-    files.sort(key=lambda file: (f"{name} import" not in file.read_text("utf-8"), file.stat().st_size))
-    return [str(file.relative_to(checkout)) for file in files]
+    """The files of tests that hold a module, those that import it first; of a whole room, those of all its modules."""
+    below = module.split("/", 1)[1]
+    room = below.split("/")[0]
+    places = [f"tests/{room}"]
+    for name, more in MORE_TESTS.items():
+        if below == room and name.startswith(f"{room}/") or f"{below}/".startswith(f"{name}/"):
+            places += more
+    files = {
+        file
+        for place in map(checkout.joinpath, places)
+        for file in ([place] if place.is_file() else place.rglob("test_*.py"))
+    }
+    imported = f"{module.removesuffix('.py').replace('/', '.')} import"
+    order = sorted(files, key=lambda file: (imported not in file.read_text("utf-8"), file.stat().st_size, file))
+    return [str(file.relative_to(checkout)) for file in order]
 
 
 def run_tests(checkout: Path, tests: list[str], limit: int | None = None) -> tuple[str, float]:
@@ -249,7 +360,7 @@ def limits_of(rooms: set[str], checkout: Path) -> dict[str, int]:
             module.write_text(ast.unparse(ast.parse(module.read_text("utf-8"))), "utf-8")
     limits = {}
     for room in sorted(rooms):
-        end, seconds = run_tests(checkout, tests_of(f"ms_tune/{room}/__init__.py", checkout))
+        end, seconds = run_tests(checkout, tests_of(f"ms_tune/{room}", checkout))
         if end:
             sys.exit(f"the tests of {room} do not pass without a mutant: {end}")
         limits[room] = round(3 * seconds) + 10

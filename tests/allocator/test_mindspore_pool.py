@@ -200,6 +200,16 @@ class TestFootprint:
         older.release()
         assert older.state.reserved == before
 
+    def test_after_empty_cache_a_unit_that_stayed_is_filled_first(self) -> None:
+        pool = MindSporePool(NEVER)
+        blocks = [pool.allocate(ask(GIB // 2)) for _ in range(3)]
+        for block in blocks[1:]:
+            pool.free(block)
+        pool.release()
+        assert pool.state.reserved == GIB
+        assert pool.allocate(ask(GIB // 2)) == blocks[1]
+        assert pool.state.reserved == GIB
+
 
 class TestVmm:
     SETTINGS = MindSporeSettings(vmm=Vmm.ON, simulated=False)

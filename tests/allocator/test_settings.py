@@ -93,18 +93,30 @@ def test_what_made_no_difference_is_told() -> None:
     assert infer(work, pool).open == ()
 
 
-def test_units_that_a_device_puts_anywhere_are_compared_one_by_one() -> None:
-    requests = [Request(GIB // 3 // 512 * 512, number, number + 40) for number in range(1, 60)]
-    truth = MindSporeSettings(init=2 * GIB, increase=4 * GIB)
+def anywhere(requests: list[Request], truth: MindSporeSettings) -> Workload:
+    """A run whose units lie at addresses that tell nothing."""
     result = replay(workload(requests), MindSporePool(truth))
     bases = sorted(unit.base for unit in result.units)
     rows = []
     for address, used, actual in zip(result.addresses, result.used, result.actual, strict=True):
         unit = max(number for number, base in enumerate(bases) if base <= address)
         rows.append(Recorded(address - bases[unit] + (unit << 42), used, actual))
-    found = infer(workload(requests)._replace(recorded=tuple(rows)), NEWER_POOL)
+    return workload(requests)._replace(recorded=tuple(rows))
+
+
+def test_units_that_a_device_puts_anywhere_are_compared_one_by_one() -> None:
+    requests = [Request(GIB // 3 // 512 * 512, number, number + 40) for number in range(1, 60)]
+    found = infer(anywhere(requests, MindSporeSettings(init=2 * GIB, increase=4 * GIB)), NEWER_POOL)
     assert found.placing is Placing.ANYWHERE
     assert found.mismatches == Mismatches(0, 0, 0)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 32])
+def test_sizes_that_people_write_are_found_where_addresses_tell_nothing(size: int) -> None:
+    small = [Request(GIB // 2 - 512, number, 100) for number in range(2 * size)]  # the first unit; no whole pages
+    requests = [*small, Request(GIB, 90, None), Request(size * GIB, 101, None)]  # the second, and the first again
+    found = infer(anywhere(requests, MindSporeSettings(init=2 * GIB, increase=size * GIB)), NEWER_POOL)
+    assert (found.mismatches.total, found.settings.increase) == (0, size * GIB)
 
 
 class TestVmm:

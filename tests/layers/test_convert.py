@@ -172,6 +172,15 @@ def test_excludes() -> None:
     assert back.values["recompute_config.select_recompute_exclude"] == {r"mlp\.mul": [3, 0]}
 
 
+def test_excluded_names_stay_names_in_their_own_release_only() -> None:
+    plan = pynative(mode="full", full_layers=["0-3"], exclude_op=["mul", "add"], version="2.0")
+    same, later = (convert(plan, MINDFORMERS_PYNATIVE, version=version) for version in ("2.0", "2.1"))
+    assert same.values["recompute.exclude_op"] == ["mul", "add"]
+    assert "convert-excludes" not in ids(same)
+    assert "recompute.exclude_op" not in later.values
+    assert "convert-excludes" in ids(later)
+
+
 def test_excludes_beside_swap_have_no_effect_in_the_static_graph() -> None:
     """With swap on, MindFormers reads no exclude lists."""
     facts: dict[str, Any] = {"mode": "full", "full_layers": ["0-3"], "exclude_op": {"mlp": ["0-1"]}}

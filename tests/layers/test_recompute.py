@@ -238,6 +238,17 @@ def test_full_recompute_wins() -> None:
     assert plan_of(EVEN, select_comm_recompute=["b"]).layers[0].recompute is Effect.COMM
 
 
+def test_a_list_too_short_for_layers_in_full_recompute_fails_nowhere() -> None:
+    """The framework does not look up patterns there."""
+    for rows in ([[1, 1]], [[1], [1]]):  # one of two chunks, one of two stages
+        plan = plan_of(EVEN, recompute=True, select_recompute={"a": rows}, select_comm_recompute=["b"])
+        assert plan.failure is None
+        assert plan.formative is not None
+        assert plan.formative.select_recompute == {"a": rows}
+        hidden = {(layer.chunk, layer.stage) for layer in plan.layers if "a" in layer.overridden}
+        assert hidden == {(chunk, stage) for chunk, row in enumerate(rows) for stage, _ in enumerate(row)}
+
+
 def test_excludes_reach_full_layers_too() -> None:
     plan = plan_of(EVEN, recompute=True, select_recompute_exclude={"a": [1, 0]}, select_comm_recompute_exclude=["b"])
     assert [layer.select_excludes for layer in plan.layers] == [("a",), *[()] * 7]
