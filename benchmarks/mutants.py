@@ -30,13 +30,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+T = TypeVar("T")
 CHECKOUT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 ROOMS = ("layers", "normalize", "frameworks", "trace", "allocator", "estimate")
@@ -46,6 +47,7 @@ MORE_TESTS = {
     "layers": (
         "tests/normalize",
         "tests/cli/test_normalize.py",
+        "tests/dryrun/test_devices.py",
         "tests/dryrun/test_job.py",
         "tests/dryrun/test_judge.py",
         "tests/dryrun/test_stages.py",
@@ -61,6 +63,7 @@ MORE_TESTS = {
     "layers/pynative": ("tests/oracle/test_pynative.py", "tests/oracle/test_against.py"),
     "normalize": (
         "tests/cli/test_normalize.py",
+        "tests/config/test_edits.py",
         "tests/test_api.py",
         "tests/lint/test_checks_legacy.py",
         "tests/lint/test_checks_relations.py",
@@ -282,14 +285,20 @@ def _change(before: str, after: str) -> str:
     return " -> ".join(line[max(0, at - 50) : at + 50].strip() for line in (before, after))
 
 
-def copy_of_checkout(place: Path) -> Path:
-    """A copy of what git knows, without anything compiled."""
+def copy_of_checkout(place: Path, rooms: list[str]) -> Path:
+    """A copy of what git knows, without anything compiled.
+
+    The rooms' modules are written as mutants are, without comments, so that no test is content or discontent with those.
+    """
     names = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, capture_output=True).stdout  # noqa: S607 - git of the developer
     for name in filter(None, names.decode().split("\0")):
         target = place / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if (CHECKOUT / name).is_file():
             shutil.copy(CHECKOUT / name, target)
+    for room in rooms:
+        for module in (place / "ms_tune" / room).rglob("*.py"):
+            module.write_text(ast.unparse(ast.parse(module.read_text("utf-8"))), "utf-8")
     return place
 
 
@@ -299,7 +308,7 @@ def tests_of(module: str, checkout: Path) -> list[str]:
     room = below.split("/")[0]
     places = [f"tests/{room}"]
     for name, more in MORE_TESTS.items():
-        if below == room and name.startswith(f"{room}/") or f"{below}/".startswith(f"{name}/"):
+        if (below == room and name.startswith(f"{room}/")) or f"{below}/".startswith(f"{name}/"):
             places += more
     files = {
         file
@@ -327,13 +336,10 @@ def run_tests(checkout: Path, tests: list[str], limit: int | None = None) -> tup
 
 def _run_marked(checkout: Path, marked: list[str], limit: int | None) -> tuple[str, float]:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", *marked]
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
-    if limit is None:  # what is compiled now is there for every mutant
-        del environment["PYTHONDONTWRITEBYTECODE"]
     process = subprocess.Popen(
         ["/bin/sh", "-c", f'ulimit -t {limit or "unlimited"}; exec "$@"', "sh", *command],
         cwd=checkout,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -350,35 +356,30 @@ def _run_marked(checkout: Path, marked: list[str], limit: int | None) -> tuple[s
     return failed[0].split(" - ")[0] if failed else f"exit code {code}", seconds
 
 
-def limits_of(rooms: set[str], checkout: Path) -> dict[str, int]:
-    """The seconds that a mutant of each room has; ends if the tests of one fail without a mutant.
-
-    The rooms' modules are written as mutants are, without comments, so that no test is content or discontent with those.
-    """
-    for room in rooms:
-        for module in (checkout / "ms_tune" / room).rglob("*.py"):
-            module.write_text(ast.unparse(ast.parse(module.read_text("utf-8"))), "utf-8")
-    limits = {}
-    for room in sorted(rooms):
-        end, seconds = run_tests(checkout, tests_of(f"ms_tune/{room}", checkout))
-        if end:
-            sys.exit(f"the tests of {room} do not pass without a mutant: {end}")
-        limits[room] = round(3 * seconds) + 10
-        print(f"{room}: its tests pass in {seconds:.0f} s of processor time", flush=True)
-    return limits
+def limit_of(room: str, checkout: Path) -> int:
+    """The seconds that a mutant of a room has; ends if its tests fail without a mutant."""
+    end, seconds = run_tests(checkout, tests_of(f"ms_tune/{room}", checkout))
+    if end:
+        sys.exit(f"the tests of {room} do not pass without a mutant: {end}")
+    print(f"{room}: its tests pass in {seconds:.0f} s of processor time", flush=True)
+    return round(3 * seconds) + 10
 
 
 def try_mutant(mutant: Mutant, checkout: Path, limit: int) -> str:
     """How the tests of its room end with a mutant in this copy, which is as before afterwards."""
     module = checkout / mutant.path
     before = module.read_text("utf-8")
-    module.write_text(mutant.text, "utf-8")
-    # A compiled module is taken for one of a file with its size and second; it is not compiled again either.
+    _write(module, mutant.text)
+    end, _ = run_tests(checkout, tests_of(mutant.path, checkout), limit)
+    _write(module, before)
+    return end
+
+
+def _write(module: Path, text: str) -> None:
+    """Another text of a module, and nothing compiled of it, which would be taken for that of any file of its size and second."""
+    module.write_text(text, "utf-8")
     for compiled in (module.parent / "__pycache__").glob(f"{module.stem}.*.pyc"):
         compiled.unlink()
-    end, _ = run_tests(checkout, tests_of(mutant.path, checkout), limit)
-    module.write_text(before, "utf-8")
-    return end
 
 
 def main() -> None:
@@ -390,21 +391,26 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     chosen = parser.parse_args()
     drawn = mutants(chosen.rooms, chosen.count, chosen.seed)
+    rooms = sorted({mutant.room for mutant in drawn})
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(chosen.jobs) as pool:
-        first = copy_of_checkout(Path(place, "0"))
-        limits = limits_of({mutant.room for mutant in drawn}, first)
         copies: Queue[Path] = Queue()
-        copies.put(first)
-        for number in range(1, chosen.jobs):
-            copies.put(Path(shutil.copytree(first, Path(place, str(number)))))
+        for number in range(chosen.jobs):
+            copies.put(copy_of_checkout(Path(place, str(number)), rooms))
+
+        def in_copy(do: Callable[[Path], T]) -> T:
+            checkout = copies.get()
+            try:
+                return do(checkout)
+            finally:
+                copies.put(checkout)
 
         def run(mutant: Mutant) -> str:
-            checkout = copies.get()
-            end = try_mutant(mutant, checkout, limits[mutant.room])
-            copies.put(checkout)
+            end = in_copy(lambda checkout: try_mutant(mutant, checkout, limits[mutant.room]))
             print(f"{mutant}\n    {end or 'SURVIVED'}", flush=True)
             return end
 
+        found = pool.map(lambda room: in_copy(lambda checkout: limit_of(room, checkout)), rooms)
+        limits = dict(zip(rooms, found, strict=True))
         show([*zip(drawn, pool.map(run, drawn), strict=True)])
 
 
