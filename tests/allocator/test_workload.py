@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.allocator.workload import Recorded, Request, _cut
+from ms_tune.allocator.workload import Recorded, Request, _cut, pools_of
+from ms_tune.trace.block_table import read_block_table
+from tests.allocator.recorded import PACKED
 
 Block = list[int]  # the sizes of its parts; one part is an ordinary allocation
 
@@ -44,3 +50,29 @@ def test_what_ends_elsewhere_is_no_continuous_allocation() -> None:
     assert _cut(tuple(requests), gap) == tuple(requests)
     later = [recorded[0], recorded[1]._replace(used=recorded[0].used + 512 if recorded[0].used else 0), recorded[2]]
     assert _cut(tuple(requests), later) == tuple(requests)
+
+
+@pytest.mark.parametrize(
+    ("run", "batches"), [("continuous", 36), ("older_continuous", 36), ("graph_set_memory", 0), ("older_streams", 0)]
+)
+def test_continuous_allocations_are_known_with_and_without_the_use(run: str, batches: int) -> None:
+    table = read_block_table(PACKED / run / "memory_block.csv")
+    ((told, _),) = pools_of(table).values()
+    ((guessed, _),) = pools_of(replace(table, used_after=np.full_like(table.used_after, -1))).values()
+    assert guessed.requests == told.requests
+    assert sum(request.batch > 1 for request in told.requests) == batches
+    assert sum(request.batch for request in told.requests) == len(told.requests)
+
+
+def test_what_does_not_follow_at_once_is_no_continuous_allocation() -> None:
+    table = read_block_table(PACKED / "continuous" / "memory_block.csv")
+    ((told, rows),) = pools_of(table).values()
+    first = next(row for row, request in enumerate(told.requests) if request.batch > 1)
+    last = first + told.requests[first].batch - 1
+    for column, more in (("start", 1), ("stream", 1), ("address", 512)):
+        moved = getattr(table, column).copy()
+        moved[rows[last]] += more
+        columns = {"used_after": np.full_like(table.used_after, -1), column: moved}
+        ((work, _),) = pools_of(replace(table, **columns)).values()
+        assert work.requests[last].batch == 1
+        assert sum(request.batch for request in work.requests[first:last]) == last - first

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ms_tune.errors import UsageError
-from ms_tune.layers.conversion.convert import Converted, convert
+from ms_tune.layers.conversion.convert import Converted, convert, shown_layers
 from ms_tune.layers.conversion.sapp import SappLists, parse_sapp
 from ms_tune.layers.conversion.sapp import plan_of as sapp_plan
 from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
@@ -170,6 +170,12 @@ def test_excludes() -> None:
     assert "convert-excludes" in ids(convert(plan, MINDFORMERS_PYNATIVE, version="2.0"))
     back = convert(plan_of(new.values, MINDFORMERS_PYNATIVE), MINDFORMERS)
     assert back.values["recompute_config.select_recompute_exclude"] == {r"mlp\.mul": [3, 0]}
+
+
+def test_of_many_layers_a_message_names_the_first_eight() -> None:
+    assert shown_layers([0, 1, 2, 5]) == "0-2, 5"
+    assert shown_layers(range(0, 16, 2)) == "0, 2, 4, 6, 8, 10, 12, 14"
+    assert shown_layers(range(0, 18, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, …"
 
 
 def test_excluded_names_stay_names_in_their_own_release_only() -> None:

@@ -79,6 +79,31 @@ def test_remedies(text: str, hint: str) -> None:
     assert render(told, Language.EN).count(";") == 0  # one change is enough for each
 
 
+ZERO_BUBBLE = (
+    "use_legacy: False\nparallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: zero_bubble_v}}\n"
+    "parallel_config: {pipeline_stage: 2, micro_batch_num: 4}\n"
+    "model: {model_config: {num_layers: 8, pp_interleave_num: 2}}\nrecompute_config: {recompute: True}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ("recompute: True", "recompute: [1, 1]", "recompute_config.recompute[0]: [1, 1]; recompute_config.recompute[1]: [0, 0]"),
+        ("recompute: True", "recompute: [2, 1]", "recompute_config.recompute[0]: [1, 1]; recompute_config.recompute[1]: [0, 1]"),
+        ("recompute: True", "recompute: [1]", "recompute_config.recompute: [[1, 0], [0, 0]]"),
+        ("recompute: True", "recompute: 3", "recompute_config.recompute: [[2, 2], [1, 1]]"),
+        ("pipeline_stage: 2", "pipeline_stage: 1", "parallel_config.pipeline_stage: 2"),
+        ("micro_batch_num: 4", "micro_batch_num: 3", "parallel_config.micro_batch_num: 4"),
+        ("interleave_num: 2", "interleave_num: 3", "model.model_config.pp_interleave_num: 2"),
+        ("recompute: True", "recompute: True, recompute_slice_activation: True", "recompute_config.recompute_slice_activation: False"),
+    ],
+)  # fmt: skip
+def test_remedies_of_pipelines_that_turn_round(old: str, new: str, hint: str) -> None:
+    assert normalize_source(parse_source(ZERO_BUBBLE, Path("c.yaml"))).failure is None
+    assert_hint(ZERO_BUBBLE.replace(old, new), hint)
+
+
 ONE_STAGE = MINDSPEED.replace("size: 2", "size: 1")
 BLOCK = "num_layers: 8, recompute_granularity: full, recompute_method: block, recompute_num_layers:"
 
