@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.memory.megatron import lasting
 from ms_tune.memory.phases import EAGER, Phase, Phases, is_useful, number
 from ms_tune.trace.memory_block import NEVER_FREED, users_of
 from ms_tune.trace.table import NONE
@@ -147,6 +148,13 @@ class Contents:
         def settle(rows: NDArray[np.bool_], content: Content) -> None:
             known[rows & (known == _UNKNOWN)] = code(content)
 
+        endless = self._eager & (table.end == NEVER_FREED)
+        by_megatron = np.array(
+            [_UNKNOWN if found is None else code(Content(found.value)) for found in lasting(table.stack.values)] or [0],
+            np.int8,
+        )[table.stack.codes]
+        for content in (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS):
+            settle(endless & (by_megatron == code(content)), content)
         for kind, content in _EMULATED.items():
             settle(table.kind.where([kind]), content)
         # The optimizer is the first to use its state.

@@ -67,18 +67,18 @@ def _few_steps(words: Words, names: Mapping[str, Any]) -> None:
 
 
 def _few_micro_batches(words: Words, names: Mapping[str, Any], world: int, parallel: Parallel) -> None:
-    """As many micro-batches as are ever in flight, and one more: further ones only repeat them.
+    """Twice as many micro-batches as there are stages: further ones only repeat them.
 
     1F1B has at most as many in flight as there are stages; interleaved, ``2 (p - 1) + (v - 1) p + 1`` chunks of them, which
-    is less than the chunks of ``2 p`` (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``).
+    is less than the chunks of ``2 p`` (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``). The
+    peak needs no more; fragments grow a little with what is repeated.
     """
     micro, whole = words.number(names["micro_batch"]), words.number(names["global_batch"])
     ranks = parallel.tensor * parallel.pipeline * parallel.context
     if micro is None or whole is None or world % ranks:
         return
     each = micro * (world // ranks)
-    chunked = any(option in words for option in names["chunks"])
-    enough = 2 * parallel.pipeline if chunked else parallel.pipeline + 1
+    enough = 2 * parallel.pipeline
     if not whole % each and whole // each > enough:
         words.put(names["global_batch"], str(each * enough))
         if names["samples"] in words:

@@ -66,7 +66,7 @@ class TestSimulated:
         found = words(line, tmp_path)
         kept = found.arguments()
         assert not {"--load", "--save", "your", "path", "ckpt", "--tensorboard-dir", "--profile"} & set(kept)
-        assert [found.number(f"--{name}") for name in ("train-iters", "global-batch-size", "num-layers")] == [2, 6, 28]
+        assert [found.number(f"--{name}") for name in ("train-iters", "global-batch-size", "num-layers")] == [2, 8, 28]
         assert [found.get(f"--{name}") for name in ("eval-iters", "lr-warmup-iters", "lr")] == [
             ["0"],
             ["0"],
@@ -83,24 +83,22 @@ class TestSimulated:
     @pytest.mark.parametrize(
         ("line", "world", "batch"),
         [
-            ("", 8, 6),  # two ranks of data, two stages and one micro-batch more
-            ("", 4, 3),
-            ("--num-layers-per-virtual-pipeline-stage 7", 8, 8),  # interleaved: twice the stages
+            ("", 8, 8),  # two ranks of data, twice the stages
+            ("", 4, 4),
             ("--global-batch-size 4", 8, 4),  # no more than the script has
-            ("--micro-batch-size 2", 8, 12),
-            ("--context-parallel-size 2", 8, 3),
+            ("--micro-batch-size 2", 8, 16),
+            ("--context-parallel-size 2", 8, 4),
+            ("--pipeline-model-parallel-size 1", 8, 8),
             ("--global-batch-size 7", 8, 7),  # the program itself will refuse it
             ("", 6, 64),
         ],
     )
-    def test_the_micro_batches_that_are_in_flight_and_one_more(
-        self, tmp_path: Path, line: str, world: int, batch: int
-    ) -> None:
+    def test_twice_as_many_micro_batches_as_stages(self, tmp_path: Path, line: str, world: int, batch: int) -> None:
         assert words(f"{BASE} {line}", tmp_path, world).number("--global-batch-size") == batch
 
     def test_samples_in_the_place_of_steps(self, tmp_path: Path) -> None:
         found = words(BASE.replace("--train-iters 2000", "--train-samples 99999"), tmp_path)
-        assert (found.number("--train-samples"), "--train-iters" in found) == (12, False)
+        assert (found.number("--train-samples"), "--train-iters" in found) == (16, False)
 
     def test_the_users_settings_win(self, tmp_path: Path) -> None:
         settings = (
