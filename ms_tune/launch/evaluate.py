@@ -129,6 +129,12 @@ class Follower:
         self._returned: list[list[State]] = []
         self._defined: dict[str, list[tuple[Command, File]]] = {}
 
+    def follow(self, script: Command, file: File) -> None:
+        """Follow a script from its beginning."""
+        self.run(script, State(), file)
+        if self._expander.exhausted:
+            self.unknown.append(Unknown(Reason.BOUND, "", Place(file, 0, 0)))
+
     def run(self, command: Command, state: State, file: File) -> Outcome:
         """Follow one command; the state becomes what holds behind it."""
         self._steps += 1

@@ -40,6 +40,11 @@ class Expander:
     def __init__(self) -> None:
         self._work = 0
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the script's values are too much together, so that what comes after is not known."""
+        return self._work > MAX_WORK
+
     def value(self, word: Word, state: State, file: File) -> Pieces:
         """A word as one value, as in an assignment: nothing is split."""
         place = Place(file, word.start, word.end)
@@ -50,7 +55,7 @@ class Expander:
         """A value, or an unknown one in place of one that is too large."""
         size = size_of((pieces,))
         self._work += size
-        if size > MAX_SIZE or self._work > MAX_WORK:
+        if size > MAX_SIZE or self.exhausted:
             return (unknown_piece(Reason.BOUND, "", place, quoted=True),)
         return pieces
 
@@ -61,7 +66,7 @@ class Expander:
             fields = self._fields(word, state, file)
             found += fields
             self._work += size_of(one.pieces for one in fields)
-            if self._work > MAX_WORK:
+            if self.exhausted:
                 place = Place(file, word.start, word.end)
                 return [Argument((unknown_piece(Reason.BOUND, "", place),), open=True)]
         return found

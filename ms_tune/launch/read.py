@@ -12,7 +12,6 @@ from ms_tune.errors import ConfigError
 from ms_tune.frameworks.launchers import is_wrapper, launcher_named, launcher_of_module
 from ms_tune.launch.evaluate import Follower
 from ms_tune.launch.parse import parse
-from ms_tune.launch.state import State
 from ms_tune.launch.values import Argument, File
 from ms_tune.texts import msg
 
@@ -101,7 +100,7 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
     script = parse(file.text)
     reader = _Sourced(path)
     follower = Follower(reader.read)
-    follower.run(script.body, State(), file)
+    follower.follow(script.body, file)
     launches = tuple(launch for one in follower.started for launch in _launches(one))
     return Launches(file, launches, tuple(follower.unknown), script.problems, tuple(reader.read_from))
 
