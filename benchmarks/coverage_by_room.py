@@ -22,7 +22,8 @@ ROOMS = (
     *("config", "frameworks", "normalize", "layers", "lint", "dryrun", "trace", "memory", "allocator", "packing"),
     *("estimate", "render", "reference_model", "cli", "native"),
 )
-FURTHER = {"render": ("cli",)}  # the tests of the commands read what renderers write
+# Tests of the commands: they read what renderers write, and run what memory does for a command.
+FURTHER = {"render": ("cli",), "memory": ("cli/test_memory_plan.py", "cli/test_what_if.py")}
 IN_CHILDREN = (
     *(
         "ms_tune/dryrun/child/*",
