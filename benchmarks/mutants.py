@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 CHECKOUT = Path(__file__).parents[1]
@@ -89,26 +89,20 @@ MORE_TESTS = {
         "tests/verdict/test_limit.py",
     ),
     "trace": (
-        "tests/allocator",
+        "tests/allocator/test_memlog_report.py",
+        "tests/allocator/test_workload.py",
         "tests/cli/test_memory.py",
-        "tests/cli/test_memory_plan.py",
-        "tests/cli/test_what_if.py",
-        "tests/memory",
+        "tests/memory/test_contents.py",
+        "tests/memory/test_report.py",
         "tests/normalize/test_against.py",
-        "tests/render/test_memory_html.py",
     ),
-    "allocator": (
-        "tests/cli/test_memory.py",
-        "tests/cli/test_what_if.py",
-        "tests/dryrun/test_extrapolate.py",
-        "tests/memory",
-        "tests/render/test_memory_html.py",
-    ),
-    "estimate": ("tests/cli/test_memory.py", "tests/dryrun/test_theory_mindformers.py", "tests/memory"),
+    "allocator": ("tests/cli/test_what_if.py", "tests/dryrun/test_extrapolate.py", "tests/memory/test_report.py"),
+    "estimate": ("tests/memory/test_theory.py",),
 }
 # Random cases of each oracle, some of which try fewer by default and most of which try more. Those that take half a minute with any
 # number (`test_whole_static`, `test_frameworks`) are left to the suite.
 CASES = "300"
+MARKED = ("fast", "not fast and not mindspore")
 _OTHER: dict[type[ast.AST], Callable[[], ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -305,7 +299,7 @@ def copy_of_checkout(place: Path, rooms: list[str]) -> Path:
 
 
 def tests_of(module: str, checkout: Path) -> list[str]:
-    """The files of tests that hold a module, those that import it first; of a whole room, those of all its modules."""
+    """The files of tests that hold a module: those that import it, its room's, the others; of a room, those of all its modules."""
     below = module.split("/", 1)[1]
     room = below.split("/")[0]
     places = [f"tests/{room}"]
@@ -318,22 +312,26 @@ def tests_of(module: str, checkout: Path) -> list[str]:
         for file in ([place] if place.is_file() else place.rglob("test_*.py"))
     }
     imported = f"{module.removesuffix('.py').replace('/', '.')} import"
-    order = sorted(files, key=lambda file: (imported not in file.read_text("utf-8"), file.stat().st_size, file))
-    return [str(file.relative_to(checkout)) for file in order]
+
+    def order(file: Path) -> tuple[bool, bool, int, Path]:
+        text = file.read_text("utf-8")
+        return imported not in text, not file.is_relative_to(checkout / "tests" / room), len(text), file
+
+    return [str(file.relative_to(checkout)) for file in sorted(files, key=order)]
 
 
-def run_tests(checkout: Path, tests: list[str], limit: int | None = None) -> tuple[str, float]:
-    """How the tests end (the first failure, "too slow", or "" if they all pass), and their seconds of processor time.
+def run_tests(checkout: Path, tests: list[str], limits: Sequence[int | None]) -> tuple[str, list[float]]:
+    """How the tests end (the first failure, "too slow", or "" if they all pass), and seconds of processor time.
 
-    First those that take little.
+    First those that take little, then the others; each of the two has its limit and its seconds.
     """
-    seconds = 0.0
-    for marked in ("fast", "not fast and not mindspore"):
-        end, more = _run_marked(checkout, [marked, *tests], limit)
-        seconds += more
+    taken = []
+    for marked, limit in zip(MARKED, limits, strict=True):
+        end, seconds = _run_marked(checkout, [marked, *tests], limit)
+        taken.append(seconds)
         if end:
-            return end, seconds
-    return "", seconds
+            return end, taken
+    return "", taken
 
 
 def _run_marked(checkout: Path, marked: list[str], limit: int | None) -> tuple[str, float]:
@@ -358,21 +356,21 @@ def _run_marked(checkout: Path, marked: list[str], limit: int | None) -> tuple[s
     return failed[0].split(" - ")[0] if failed else f"exit code {code}", seconds
 
 
-def limit_of(room: str, checkout: Path) -> int:
+def limits_of(room: str, checkout: Path) -> list[int]:
     """The seconds that a mutant of a room has; ends if its tests fail without a mutant."""
-    end, seconds = run_tests(checkout, tests_of(f"ms_tune/{room}", checkout))
+    end, taken = run_tests(checkout, tests_of(f"ms_tune/{room}", checkout), [None] * len(MARKED))
     if end:
         sys.exit(f"the tests of {room} do not pass without a mutant: {end}")
-    print(f"{room}: its tests pass in {seconds:.0f} s of processor time", flush=True)
-    return round(3 * seconds) + 10
+    print(f"{room}: its tests pass in {sum(taken):.0f} s of processor time", flush=True)
+    return [round(3 * seconds) + 10 for seconds in taken]
 
 
-def try_mutant(mutant: Mutant, checkout: Path, limit: int) -> str:
+def try_mutant(mutant: Mutant, checkout: Path, limits: list[int]) -> str:
     """How the tests of its room end with a mutant in this copy, which is as before afterwards."""
     module = checkout / mutant.path
     before = module.read_text("utf-8")
     _write(module, mutant.text)
-    end, _ = run_tests(checkout, tests_of(mutant.path, checkout), limit)
+    end, _ = run_tests(checkout, tests_of(mutant.path, checkout), limits)
     _write(module, before)
     return end
 
@@ -411,7 +409,7 @@ def main() -> None:
             print(f"{mutant}\n    {end or 'SURVIVED'}", flush=True)
             return end
 
-        found = pool.map(lambda room: in_copy(lambda checkout: limit_of(room, checkout)), rooms)
+        found = pool.map(lambda room: in_copy(lambda checkout: limits_of(room, checkout)), rooms)
         limits = dict(zip(rooms, found, strict=True))
         show([*zip(drawn, pool.map(run, drawn), strict=True)])
 
