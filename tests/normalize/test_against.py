@@ -247,6 +247,19 @@ def test_a_model_that_is_not_known(tmp_path: Path) -> None:
     assert {(one.what, one.planned) for one in result.differences} == {("select recompute", "")}
 
 
+@pytest.mark.parametrize("layers", [[], [3]])
+def test_recompute_of_all_layers_beside_swap_is_logged_nowhere(layers: list[int], tmp_path: Path) -> None:
+    swap = f"swap: True, op_swap: [], layer_swap: [{{layers: {layers}, backward_prefetch: 1}}]"
+    config = changed(CONFIG, "offset: 0", f"offset: 0, {swap}").split("recompute_config")[0]
+    config += "recompute_config: {recompute: True}\n"
+    lines = lines_of(config)
+    assert sum(line.startswith("Set ") for line in lines) == len(layers)
+    unknown = changed(config, "model_type: qwen3, architectures: [Qwen3ForCausalLM]", "model_type: mine")
+    assert against(tmp_path, unknown, as_log(lines)).verdict is Verdict.SAME
+    partly = changed(unknown, "recompute: True", "recompute: [1, 2]")
+    assert [one.layer for one in against(tmp_path, partly, as_log(lines)).differences] == [None, 1, 2]
+
+
 def test_files_that_say_nothing(tmp_path: Path) -> None:
     for text in ("", "hello\n" * 3, as_log([])):
         with pytest.raises(TraceError) as caught:
