@@ -1,0 +1,135 @@
+"""Values that no plan can be made of, in each dialect: what is said, and at which line; up to the bounds there is a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.config.source import parse_source
+from ms_tune.errors import ConfigError
+from ms_tune.normalize.source import normalize_source
+from ms_tune.texts import Language, render
+
+if TYPE_CHECKING:
+    from ms_tune.layers.plans import NormalizedPlan
+
+STATIC = """\
+use_legacy: False
+run_mode: train
+parallel:
+  pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}
+parallel_config:
+  pipeline_stage: 2
+  micro_batch_num: 4
+model:
+  model_config:
+    num_layers: 8
+    pp_interleave_num: 2
+    nothing: 0
+recompute_config:
+  recompute: False
+swap_config: {}
+"""
+DYNAMIC = """\
+training: {steps: 1}
+parallelism:
+  pipeline_parallel: 2
+model:
+  num_layers: 8
+  num_nextn_predict_layers: 0
+"""
+MINDSPEED = """\
+model_config:
+  num_layers: 8
+parallel_config:
+  pipeline_model_parallel_size: 2
+"""
+
+
+def plan_of(text: str) -> NormalizedPlan:
+    return normalize_source(parse_source(text, Path("c.yaml")))
+
+
+def with_line(text: str, old: str, new: str) -> tuple[str, int]:
+    """The text with something else in it, and at which line."""
+    assert text.count(old) == 1
+    return text.replace(old, new), text[: text.index(old)].count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "said"),
+    [
+        (STATIC, "num_layers: 8", "num_layers: {}", "num_layers must be a whole number from 1 to 10000"),
+        (STATIC, "pipeline_stage: 2", "pipeline_stage: {}", "pipeline_stage must be a whole number from 0 to 10000"),
+        (STATIC, "interleave_num: 2", "interleave_num: {}", "pp_interleave_num must be a whole number from 1 to 10000"),
+        (DYNAMIC, "num_layers: 8", "num_layers: {}", "num_layers must be a whole number from 1 to 10000"),
+        (DYNAMIC, "predict_layers: 0", "predict_layers: {}", "num_nextn_predict_layers must be a whole number from 0 to 10000"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["10001", "True", "'2'", "2.0", "[2]"])
+def test_what_is_no_count(text: str, old: str, new: str, said: str, value: str) -> None:
+    refused, line = with_line(text, old, new.format(value))
+    with pytest.raises(ConfigError) as caught:
+        plan_of(refused)
+    assert said in render(caught.value.message, Language.EN)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "line"),
+    [
+        (STATIC, "num_layers: 8", "num_layers: 0", 10),
+        (STATIC, "num_layers: 8", "num_layers: -1", 10),
+        (STATIC, "pipeline_stage: 2", "pipeline_stage: -1", 6),
+        (STATIC, "micro_batch_num: 4", "micro_batch_num: 0", 7),
+        (DYNAMIC, "num_layers: 8", "num_layers: 0", 5),
+        (DYNAMIC, "predict_layers: 0", "predict_layers: -1", 6),
+        (DYNAMIC, "pipeline_parallel: 2", "pipeline_parallel: 10001", 2),
+        (DYNAMIC, "pipeline_parallel: 2", "pipeline_parallel_interleave_num: 10001", 2),
+        (MINDSPEED, "num_layers: 8", "num_layers: 10001", 2),
+        (MINDSPEED, "num_layers: 8", "num_layers: null", 1),
+        (MINDSPEED, "num_layers: 8", "hidden_size: 8", 1),
+        (MINDSPEED, "\n  num_layers: 8", " 3", 1),
+        (STATIC, "nothing: 0", "num_hidden_layers: 9", 12),  # another name for another number
+        (DYNAMIC, "num_nextn_predict_layers: 0", "num_hidden_layers: 9", 6),
+        (STATIC, "pipeline_interleave: True, ", "", 4),  # both or none
+        (STATIC, "1f1b}", "1f1b, more: 1}", 4),
+        (STATIC, "1f1b}", "zero}", 4),
+        (STATIC, "pipeline_interleave: True", "pipeline_interleave: 1", 4),
+        (STATIC, "recompute: False", "recomputes: False", 14),
+        (STATIC, "recompute: False", "parallel_optimizer_comm_recompute: 1", 14),
+        (STATIC, "swap_config: {}", "swap_config: {swaps: True}", 15),
+        (STATIC, "swap_config: {}", "swap_config: 1", 15),
+    ],
+)
+def test_what_is_told_with_its_line(text: str, old: str, new: str, line: int) -> None:
+    refused, _ = with_line(text, old, new)
+    with pytest.raises(ConfigError) as caught:
+        plan_of(refused)
+    assert caught.value.line == line
+    assert all(render(caught.value.message, language) for language in Language)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "layers"),
+    [
+        (STATIC, "num_layers: 8", "num_layers: 10000", 10000),
+        (STATIC, "pipeline_stage: 2", "pipeline_stage: null", 8),  # null is the default
+        (STATIC, "micro_batch_num: 4", "micro_batch_num: 1", 8),
+        (STATIC, "pp_interleave_num: 2", "pp_interleave_num: 1", 8),
+        (STATIC, "nothing: 0", "num_hidden_layers: 8", 8),  # twice the same
+        (DYNAMIC, "num_layers: 8", "num_layers: 10000", 10000),
+        (DYNAMIC, "pipeline_parallel: 2", "pipeline_parallel: 1", 8),
+        (DYNAMIC, "num_nextn_predict_layers: 0", "num_hidden_layers: 8", 8),
+        (DYNAMIC, "predict_layers: 0", "predict_layers: 1", 9),
+        (MINDSPEED, "num_layers: 8", "num_layers: 10000", 10000),
+        (MINDSPEED, "num_layers: 8", "num_layers: 2", 2),
+    ],
+)
+def test_up_to_the_bounds_there_is_a_plan(text: str, old: str, new: str, layers: int) -> None:
+    assert len(plan_of(text).layers) == 8
+    plan = plan_of(with_line(text, old, new)[0])
+    assert plan.failure is None
+    assert len(plan.layers) == layers
