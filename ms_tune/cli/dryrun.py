@@ -86,6 +86,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("dryrun_help.html"))
     parser.add_argument("--force", action="store_true", help=parser.tr("dryrun_help.force"))
     parser.add_argument("--real", action="store_true", help=parser.tr("dryrun_help.real"))
+    parser.add_argument("--python", metavar="PATH", help=parser.tr("dryrun_help.python"))
     parser.add_argument("--compare-real", type=Path, metavar="RUN", help=parser.tr("dryrun_help.compare-real"))
     parser.add_argument("--check", action="store_true", help=parser.tr("dryrun_help.check"))
     parser.add_common_arguments()
@@ -107,6 +108,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     check_page(arguments)
     if arguments.command:
         return dryrun_command.run(arguments, console)
+    refuse(arguments, {"python": None}, "launch.python.config")
     if arguments.real:
         refuse(arguments, _SIMULATION_ONLY, "stages.real.simulation-only")
     if arguments.compare_real:

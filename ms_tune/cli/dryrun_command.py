@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
@@ -79,7 +81,16 @@ def _request(arguments: Namespace) -> CommandRequest:
         real=arguments.real,
         stages=_stages(arguments),
         settings=tuple(map(_setting, arguments.set)),
+        python=_python(arguments.python),
     )
+
+
+def _python(name: str | None) -> str | None:
+    """The interpreter, by its path from the root: the command may run elsewhere."""
+    found = shutil.which(name) if name is not None else None
+    if name is not None and found is None:
+        raise UsageError(msg("stages.command.absent", program=name))
+    return None if found is None else str(Path(found).absolute())
 
 
 def _setting(text: str) -> tuple[str, str | None]:

@@ -123,7 +123,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
 def _cann(request: CommandRequest, observer: Observer) -> Cann:
     if request.real:
         return real_cann()
-    cann = prepare_cann(find_mindspore(), observer.say)
+    cann = prepare_cann(find_mindspore(request.python), observer.say)
     check_level(request.level, cann)
     return cann
 
@@ -146,6 +146,7 @@ def _task(request: CommandRequest, rank: int, size: int) -> Task:
         ranks=(rank,) if request.ranks else (),
         devices=request.devices,
         jobs=at_once,
+        python=request.python,
         settings=request.settings,
     )
     return Task(

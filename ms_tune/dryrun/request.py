@@ -135,6 +135,7 @@ class CommandRequest:
         real: Run on the device, without simulation.
         stages: Of jobs that the command launches only these pipeline stages; None for all.
         settings: Options for the programs that it launches, with their words; None takes one out.
+        python: The interpreter that ``python`` in the command means, with its own MindSpore; None for the command's.
     """
 
     command: tuple[str, ...]
@@ -151,6 +152,7 @@ class CommandRequest:
     real: bool = False
     stages: tuple[int, ...] | None = None
     settings: tuple[tuple[str, str | None], ...] = ()
+    python: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,14 +275,13 @@ class TestBuild:
         assert stand_ins_built(mindspore) == first.home.parent
 
     def test_another_build_of_mindspore_gets_stand_ins_of_its_own(
-        self, mindspore: MindSpore, home: Path, monkeypatch: pytest.MonkeyPatch
+        self, mindspore: MindSpore, home: Path, tmp_path: Path
     ) -> None:
-        class Other:
-            def read_text(self, _: str) -> str:
-                return "mindspore/lib/plugin/libmindspore_ascend.so.2,sha256=other,1\n"
-
-        monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Other())
-        assert prepare_cann(mindspore, lambda _: None).home != home
+        (tmp_path / "mindspore").symlink_to(mindspore.folder)
+        record = tmp_path / "mindspore-2.9.0.dist-info" / "RECORD"
+        record.parent.mkdir()
+        record.write_text("mindspore/lib/plugin/libmindspore_ascend.so.2,sha256=other,1\n", encoding="utf-8")
+        assert prepare_cann(MindSpore("2.9.0", tmp_path / "mindspore"), lambda _: None).home != home
 
     def test_the_version_is_that_of_the_wheels_own_operators(self, tmp_path: Path) -> None:
         info = tmp_path / "lib" / "plugin" / "ascend" / "custom_ascendc_910b" / "version.info"

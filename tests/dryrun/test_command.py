@@ -43,7 +43,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr(room, "find_mindspore", lambda: MindSpore("2.9.0", tmp_path))
+    monkeypatch.setattr(room, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
     monkeypatch.setattr(room, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
 
 
@@ -286,7 +286,7 @@ class TestRay:
     def engine(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(ray, "connect", lambda: None)
         monkeypatch.setattr(ray, "RayEngine", RunsHere)
-        monkeypatch.setattr(ray, "find_mindspore", lambda: MindSpore("2.9.0", tmp_path))
+        monkeypatch.setattr(ray, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
         monkeypatch.setattr(ray, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
 
     def test_it_runs_in_the_users_folder_and_its_trace_comes_back(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.inventory import take_inventory
 from ms_tune.dryrun.cann_sim.source import SOC_NAME, header_text, source_text
-from ms_tune.errors import StandInBuildError, UnsupportedError
+from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError
 from ms_tune.extras import install_line, refuse
 from ms_tune.native import compiler as native_compiler
 from ms_tune.native.cache import cache_root, cached_folder, is_complete
@@ -78,13 +80,19 @@ class Cann:
         return {**base, **homes, **paths}
 
 
-def find_mindspore() -> MindSpore:
-    """The MindSpore of this interpreter, found without importing it.
+def find_mindspore(python: str | None = None) -> MindSpore:
+    """The MindSpore of an interpreter, found without importing it.
+
+    Args:
+        python: The interpreter; None for this one.
 
     Raises:
         MissingExtraError: MindSpore is not installed.
         UnsupportedError: It is not, and it has no wheel for this Python.
+        UsageError: The other interpreter is none, or has no MindSpore.
     """
+    if python is not None:
+        return _of_python(python)
     spec = importlib.util.find_spec("mindspore")
     if spec is None or not spec.submodule_search_locations:
         refuse("ms-tune dryrun", "dryrun", "mindspore")
@@ -93,6 +101,29 @@ def find_mindspore() -> MindSpore:
     except importlib.metadata.PackageNotFoundError:  # a folder of that name, perhaps a checkout, and no installation
         refuse("ms-tune dryrun", "dryrun", "mindspore")
     return MindSpore(version, Path(next(iter(spec.submodule_search_locations))))
+
+
+_ASKS = """
+import importlib.metadata, importlib.util, json
+spec = importlib.util.find_spec("mindspore")
+print(json.dumps([importlib.metadata.version("mindspore"), list(spec.submodule_search_locations)[0]]))
+"""
+_ANSWER_SECONDS = 60
+
+
+def _of_python(python: str) -> MindSpore:
+    """The MindSpore of another interpreter, which is asked where it lies."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASKS], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False
+        )
+        version, folder = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(msg("launch.python.none", python=python, detail=str(error))) from error
+    except (ValueError, IndexError, TypeError) as error:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise UsageError(msg("launch.python.no-mindspore", python=python, detail=last)) from error
+    return MindSpore(str(version), Path(str(folder)))
 
 
 def find_real_cann() -> Cann | None:
@@ -158,7 +189,8 @@ def _stand_in_folder(mindspore: MindSpore) -> Path:
     A wheel's RECORD lists the SHA-256 of every installed file, so hashing RECORD hashes the content without reading
     hundreds of megabytes again.
     """
-    record = importlib.metadata.distribution("mindspore").read_text("RECORD") or mindspore.version
+    records = sorted(mindspore.folder.parent.glob(f"mindspore-{mindspore.version}*.dist-info/RECORD"))
+    record = records[0].read_text("utf-8") if records else mindspore.version
     ours = [*Path(__file__).parent.glob("*.py"), *Path(native_compiler.__file__).parent.glob("*.py")]
     sources = header_text() + "".join(path.read_text("utf-8") for path in sorted(ours))
     digest = hashlib.sha256((record + sources).encode()).hexdigest()[:16]

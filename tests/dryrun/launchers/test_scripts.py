@@ -45,7 +45,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr(room, "find_mindspore", lambda: MindSpore("2.9.0", tmp_path))
+    monkeypatch.setattr(room, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
     monkeypatch.setattr(room, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
     Path("train.py").write_text(TRAINING, encoding="utf-8")
 
@@ -242,7 +242,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         "from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore\n"
         "from ms_tune.cli.main import main\nfrom pathlib import Path\n"
         f"place = Path({str(tmp_path)!r})\n"
-        "command.find_mindspore = lambda: MindSpore('2.9.0', place)\n"
+        "command.find_mindspore = lambda *_: MindSpore('2.9.0', place)\n"
         "command.prepare_cann = lambda *_: Cann(Backend.STAND_IN, place / 'cann')\n"
         "raise SystemExit(main(['dryrun', 'pretrain.sh']))\n"
     )
