@@ -112,7 +112,6 @@ def value_of(thing: Any) -> Any:  # noqa: ANN401 - a tensor, or anything
 def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types
     """Follow what is known through the methods of tensors and through primitives."""
     tensor = mindspore.Tensor
-    _follow_copies(tensor)
     _follow_methods(tensor)
     _follow_primitives(mindspore)
     _answer(tensor, "_item", lambda value, read: type(read)(value))
@@ -125,6 +124,7 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
         return _with(finite(inputs), value=True)
 
     mindspore.amp.all_finite = all_finite
+    _follow_copies(tensor)  # the last: a class of classes that cannot be changed is left as it is
 
 
 def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
