@@ -14,11 +14,12 @@ from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.launched import launches
 from ms_tune.dryrun.request import CommandRequest, StageChoice
-from ms_tune.errors import ExitCode, UsageError
+from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
     from ms_tune.render.console import Console
 
@@ -40,6 +41,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if not launches(arguments.command):
         refuse(arguments, {"stages": None, "stage": None, "set": []}, "stages.command.options")
+    _check_script(arguments.command)
     if arguments.real:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
     from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415 - imported late: start-up time
@@ -62,6 +64,16 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     if result.code:
         return result.code
     return exit_code([result.verdict], arguments)
+
+
+def _check_script(command: Sequence[str]) -> None:
+    """A shell's script has to be there before anything is started.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if len(command) > 1 and command[0] == "bash" and command[1].endswith(".sh") and not Path(command[1]).is_file():
+        raise ConfigError(msg("config.not-found"), path=Path(command[1]))
 
 
 def _request(arguments: Namespace) -> CommandRequest:

@@ -281,7 +281,7 @@ class CommandResult:
 
     @property
     def warnings(self) -> tuple[Message, ...]:
-        """What makes the figures less certain than they look, each thing once."""
+        """What makes the figures less certain than they look, each thing once, and no problem again."""
         found = [warning for rank in self.ranks for warning in rank.reading.warnings]
         found += [
             msg("launch.refused", launcher=job.launcher, problem=job.problem)
@@ -290,7 +290,8 @@ class CommandResult:
         ]
         if self.level is not None and any(rank.process is None for rank in self.ranks):
             found.append(msg("stages.command.unseen"))
-        return tuple({str(warning): warning for warning in found}.values())
+        told = {str(problem) for problem, _ in self.problems}
+        return tuple({text: warning for warning in found if (text := str(warning)) not in told}.values())
 
     @property
     def worst(self) -> RankResult | None:
