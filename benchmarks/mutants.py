@@ -63,7 +63,6 @@ MORE_TESTS = {
         "tests/config/test_edits.py",
         "tests/lint/test_checks_legacy.py",
         "tests/lint/test_checks_relations.py",
-        "tests/test_api.py",
     ),
     "normalize/against.py": ("tests/oracle/test_against.py",),
     "normalize/mindformers.py": ("tests/lint/test_checks_mindformers.py", "tests/oracle/test_layer_setting.py"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -24,8 +25,10 @@ from ms_tune.allocator.whatif import WhatIf, used_pages, what_if
 from ms_tune.allocator.workload import Request, workload
 from ms_tune.units import GIB, MIB
 from tests.allocator.recorded import recorded
+from tests.allocator.strategies import as_recorded
 
 QWEN_8B = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
+NEWER_POOL = "DefaultEnhancedAscendMemoryPool"
 LLAMA = "llama4L_pynative_launch_blocking"
 
 
@@ -82,6 +85,32 @@ def test_what_does_not_fit_is_told_and_never_the_best() -> None:
     assert roomy.best.fits
     narrow = result_of("packed/graph_set_memory", 3 * GIB)
     assert not any(outcome.fits for outcome in narrow.outcomes)
+
+
+def test_each_setting_is_changed_alone_within_the_limit() -> None:
+    result = result_of("packed/graph_set_memory", 3 * GIB)
+    run = result.inferred.settings
+    assert (run.init, run.increase) == (2 * GIB, 5 * GIB)
+    tried = {outcome.name: outcome.settings for outcome in result.outcomes}
+    expected = {
+        "recorded": run,
+        **dict.fromkeys(("vmm", "vmm floor"), replace(run, vmm=Vmm.ON, init=None, increase=None)),
+        **{f"increase_size={size}GB": replace(run, increase=size * GIB) for size in (1, 2, 4, 8, 16, 32)},
+        **{f"init_size={size}GB": replace(run, init=size * GIB) for size in (4, 8, 16, 32)},
+        "small_pool": replace(run, small_pool=True),
+    }
+    limited = {name: replace(settings, total=3 * GIB, simulated=False) for name, settings in expected.items()}
+    assert tried == {**limited, "recorded": run}
+    assert [outcome.recorded for outcome in result.outcomes] == [True, *[False] * (len(tried) - 1)]
+    assert {outcome.name for outcome in result.outcomes if not outcome.advisable} == {"vmm floor"}
+
+
+def test_waste_is_what_is_reserved_and_never_in_use() -> None:
+    full = infer(as_recorded(workload([Request(GIB, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL)
+    half = infer(as_recorded(workload([Request(GIB // 2, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL)
+    for inferred, waste in ((full, 0.0), (half, 0.5)):
+        result = what_if(NEWER_POOL, inferred)
+        assert (result.recorded.waste, result.wasteful) == (waste, waste > 0)
 
 
 def test_pages_at_the_peak_are_counted_once() -> None:
