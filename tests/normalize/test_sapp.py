@@ -285,6 +285,18 @@ def test_what_the_base_says_already_is_not_written_again(tmp_path: Path) -> None
     assert yaml.safe_load(merged.text)["recompute_config"] == {"recompute": FULL, "select_recompute": SELECT}
 
 
+def test_lists_without_an_offset_leave_the_configs_own() -> None:
+    own = "offset: [[0, 0, 0, 0, 1], [0, 0, 0, 0, -1]]"
+    start, end = STATIC.index("offset"), STATIC.index("recompute_config") - 1
+    config = f"{STATIC[:start]}{own}{STATIC[end:]}".replace("num_layers: 48", "num_layers: 40")
+    nothing = [[0] * 5] * 2
+    merged = api.merge_sapp(f"recompute: {nothing}", source(config))
+    assert merged.plan.placement == ((4, 4, 4, 4, 5), (4, 4, 4, 4, 3))
+    assert own in merged.text
+    with pytest.raises(UsageError, match="would not mean the same"):  # SAPP counted in other cells
+        api.merge_sapp(f"recompute: {FULL}", source(config))
+
+
 def test_without_a_config_the_operators_are_those_of_a_model_that_is_named() -> None:
     converted = api.convert_sapp(PLAN, "mindformers-pynative", **SIZES)
     problem = next(problem for problem in converted.problems if problem.id == "convert-stand-in")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
+from ms_tune.trace import folder
 from ms_tune.trace.folder import find_trace
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def test_one_rank(tmp_path: Path) -> None:
         touch(tmp_path / name)
     for place in (tmp_path, tmp_path / "memory_block.csv"):
         (files,) = find_trace(place).ranks
+        assert not find_trace(place).stale
         assert (files.rank, files.tasks, files.graph) == (None, tmp_path / "task.csv", None)
         assert files.log == tmp_path / "log"
 
@@ -50,6 +52,21 @@ def test_stale_ranks(tmp_path: Path) -> None:
     old = touch(tmp_path / "rank_1" / "memory_block.csv")
     os.utime(old, (1, 1))
     assert find_trace(tmp_path).stale
+
+
+def test_traces_are_looked_for_five_folders_deep(tmp_path: Path) -> None:
+    deepest = tmp_path / "script" / "job_1" / "rank_0" / "process_0" / "rank_0"
+    at = touch(deepest / "memory_block.csv")
+    touch(deepest / "more" / "memory_block.csv")
+    touch(tmp_path / ".hidden" / "memory_block.csv")
+    assert [files.blocks for files in find_trace(tmp_path).ranks] == [at]
+
+
+def test_no_more_folders_are_looked_into_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(5):
+        touch(tmp_path / f"rank_{rank}" / "memory_block.csv")
+    monkeypatch.setattr(folder, "_MOST_FOLDERS", 3)
+    assert [files.rank for files in find_trace(tmp_path).ranks] == [0, 1, 2]
 
 
 def test_nothing_there(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""A file that the system does not let us read: every reader says which, and why in the system's own words, once."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.errors import TraceError
+from ms_tune.trace.block_table import read_block_table
+from ms_tune.trace.comm_order import read_communication_order
+from ms_tune.trace.folder import find_trace
+from ms_tune.trace.memlog import read_memlog
+from ms_tune.trace.placement_csv import read_placement_csv
+from ms_tune.trace.recompute_log import read_recompute_log
+from ms_tune.trace.runtime_log import read_runtime_log
+from ms_tune.trace.task import read_tasks
+from ms_tune.trace.tensor_list import read_tensor_list
+from ms_tune.trace.tracker_graph import read_tracker_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+READERS = (
+    read_block_table,
+    read_communication_order,
+    read_memlog,
+    read_placement_csv,
+    read_recompute_log,
+    read_runtime_log,
+    read_tasks,
+    read_tensor_list,
+    read_tracker_graph,
+)
+DENIED = OSError(errno.EACCES, os.strerror(errno.EACCES), "/the/name/of/the/file")
+
+
+def failing(error: OSError) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(("error", "detail"), [(DENIED, "Permission denied"), (OSError("damaged"), "damaged")])
+def test_a_file(
+    reader: Callable[[Path], object], error: OSError, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    monkeypatch.setattr(Path, "open", failing(error))
+    with pytest.raises(TraceError) as caught:
+        reader(path)
+    assert (caught.value.path, caught.value.message.params["detail"]) == (path, detail)
+
+
+@pytest.mark.parametrize(("error", "detail"), [(DENIED, "Permission denied"), (OSError("damaged"), "damaged")])
+def test_a_folder(error: OSError, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "iterdir", failing(error))
+    with pytest.raises(TraceError) as caught:
+        find_trace(tmp_path)
+    assert (caught.value.path, caught.value.message.params["detail"]) == (tmp_path, detail)
