@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
+from ms_tune.trace import memlog
 from ms_tune.trace.memlog import HEAD, read_memlog
 from tests.trace.memlogs import training
 
@@ -80,6 +81,19 @@ def test_broken_lines_are_named(tmp_path: Path, text: str, line: int | None, tex
     with pytest.raises(TraceError) as caught:
         read(tmp_path, text)
     assert (caught.value.message.id, caught.value.line) == (text_id, line)
+
+
+def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memlog, "_MOST_EVENTS", 3)
+    within = "1 0x10 600 0\n0 0x10 600 0\n1 0x10 600 0\n"
+    assert read(tmp_path, within).events == 3
+    with pytest.raises(TraceError) as caught:
+        read(tmp_path, within + "0 0x10 600 0\n")
+    assert (caught.value.message.id, caught.value.line) == ("placement.too-large", 4)
+    with pytest.raises(TraceError) as caught:
+        read(tmp_path, "z" * 100 + "\n")
+    assert caught.value.message.params["text"] == "z" * 60
+    assert read(tmp_path, "1 0x10 600 0" + " " * (2**16 - 14) + "\n").events == 1
 
 
 def test_null_pointers_are_nothing(tmp_path: Path) -> None:

@@ -187,6 +187,19 @@ def test_endless_lines_and_messages_are_bounded(tmp_path: Path) -> None:
     assert len(error) < 1000
 
 
+def test_of_a_message_the_first_twelve_lines_stay_with_500_characters_each(tmp_path: Path) -> None:
+    lines = [f"{number}: {'x' * 600}" for number in range(20)]
+    head = "Traceback (most recent call last):\n  File 'a'\n"
+    error = read(tmp_path, head + "\n".join(lines) + "\n").last_error
+    assert error == "\n".join(line[:500] for line in lines[:12])
+    short = "\n".join(str(number) for number in range(12))
+    assert read(tmp_path, head + short + "\n").last_error == short
+    for crash in ("Segmentation fault", "2026-11-20 - mindformers[a.py:1] - ERROR - "):
+        found = read(tmp_path, crash + "y" * 600 + "\n").last_error
+        assert found is not None
+        assert len(found) == 500
+
+
 def test_unreadable(tmp_path: Path) -> None:
     with pytest.raises(TraceError):
         read_runtime_log(tmp_path / "absent")
