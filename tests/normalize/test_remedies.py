@@ -79,6 +79,37 @@ def test_remedies(text: str, hint: str) -> None:
     assert render(told, Language.EN).count(";") == 0  # one change is enough for each
 
 
+@pytest.mark.parametrize("stages", [2, 3, 4, 6])
+@pytest.mark.parametrize("base", [1, 3])
+def test_layers_that_are_left_over_go_to_the_ends_last(stages: int, base: int) -> None:
+    """The first stage has the embedding, the last one the head."""
+    order = [*range(1, stages - 1), stages - 1, 0]
+    for over in range(1, stages):
+        config = STATIC.replace("stage: 4", f"stage: {stages}")
+        offset = [int(stage in order[:over]) for stage in range(stages)]
+        hint = f"model.model_config.offset: {offset}"
+        assert_hint(config.replace("num_layers: 8", f"num_layers: {base * stages + over}"), hint)
+
+
+@pytest.mark.parametrize(
+    ("layers", "written", "hint"),
+    [
+        (8, [1, 0, 0, 0], "offset: 0"),
+        (8, [3, 0, 0, 0], "offset: 0"),
+        (8, [0, 0, 0, -3], "offset: 0"),
+        (8, [-1, 0, 0, 0], "offset: 0"),
+        (9, [0, 0, 2, 0], "offset[2]: 1"),
+        (9, [2, 0, 0, 0], "offset[0]: 1"),
+        (9, [2, 0, 0, -2], "offset[3]: -1"),  # no stage without a layer
+        (10, [1, 0], "offset: [1, 0, 1, 0]"),  # as if written for each half
+        (8, [1, 1, 1], "offset: 0"),
+    ],
+)
+def test_an_offset_is_changed_as_little_as_can_be(layers: int, written: list[int], hint: str) -> None:
+    config = STATIC.replace("num_layers: 8", f"num_layers: {layers}").replace("offset: 0", f"offset: {written}")
+    assert_hint(config, f"model.model_config.{hint}")
+
+
 ZERO_BUBBLE = (
     "use_legacy: False\nparallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: zero_bubble_v}}\n"
     "parallel_config: {pipeline_stage: 2, micro_batch_num: 4}\n"
