@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.cli.parser import Parser
 from ms_tune.config.write import write_atomically
 from ms_tune.errors import ExitCode, UsageError, closest
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.render.console import usage_hint
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language, msg
@@ -38,7 +38,7 @@ class Template:
 def templates() -> tuple[Template, ...]:
     """The configs that ms-tune brings along."""
     found = []
-    for dialect in Dialect:
+    for dialect in YAML_DIALECTS:
         for file in sorted((data_folder(_FOLDER) / dialect.value.replace("-", "_")).glob("*.yaml")):
             with file.open(encoding="utf-8") as lines:
                 english, chinese = (next(lines).lstrip("# ").rstrip() for _ in range(2))

@@ -15,7 +15,7 @@ from ms_tune.config.source import load_source, parse_source
 from ms_tune.config.spans import same_data
 from ms_tune.config.write import write_atomically, write_back
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.releases import release_of
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
@@ -41,7 +41,7 @@ def build_parser(language: Language) -> Parser:
         prog=_PROGRAM, language=language, description=msg("schema.description"), epilog=msg("schema.examples")
     )
     parser.add_argument(
-        "--dialect", choices=[dialect.value for dialect in Dialect], help=parser.tr("schema.help.dialect")
+        "--dialect", choices=[dialect.value for dialect in YAML_DIALECTS], help=parser.tr("schema.help.dialect")
     )
     parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("schema.help.version"))
     parser.add_argument("--install", metavar="FILE", type=Path, help=parser.tr("schema.help.install"))
@@ -65,7 +65,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     source = load_source(arguments.install)
     dialect = Dialect(arguments.dialect) if arguments.dialect else recognise(source.data).dialect
     if dialect is None:
-        hint = msg("lint.dialect-hint", dialects="|".join(one.value for one in Dialect))
+        hint = msg("lint.dialect-hint", dialects="|".join(one.value for one in YAML_DIALECTS))
         raise ConfigError(msg("lint.not-a-config"), hint, path=source.path)
     file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
     write_atomically(file, _encoded(_schema(dialect, arguments.framework_version)), parents=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.releases import own_keys
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ class Recognition:
 
 def recognise(data: object) -> Recognition:
     """The dialect of a config's values."""
-    strong, weak = ({one: _present(data, own_keys(one, kind)) for one in Dialect} for kind in ("alone", "also"))
-    score = {dialect: (len(strong[dialect]), len(weak[dialect])) for dialect in Dialect}
-    ranked = sorted(Dialect, key=lambda dialect: score[dialect], reverse=True)
+    strong, weak = ({one: _present(data, own_keys(one, kind)) for one in YAML_DIALECTS} for kind in ("alone", "also"))
+    score = {dialect: (len(strong[dialect]), len(weak[dialect])) for dialect in YAML_DIALECTS}
+    ranked = sorted(YAML_DIALECTS, key=lambda dialect: score[dialect], reverse=True)
     best, second = ranked[0], ranked[1]
     if score[best] == score[second]:
-        everything = tuple(path for dialect in Dialect for path in strong[dialect] + weak[dialect])
+        everything = tuple(path for dialect in YAML_DIALECTS for path in strong[dialect] + weak[dialect])
         return Recognition(None, confident=False, evidence=everything)
     confident = bool(strong[best]) and not strong[second]
     return Recognition(best, confident, strong[best] + weak[best])

@@ -11,3 +11,7 @@ class Dialect(str, Enum):
     MINDFORMERS = "mindformers"
     MINDFORMERS_PYNATIVE = "mindformers-pynative"
     MINDSPEED_MS = "mindspeed-ms"
+    MEGATRON = "megatron"  # arguments in launch scripts, and no YAML
+
+
+YAML_DIALECTS = tuple(one for one in Dialect if one is not Dialect.MEGATRON)

@@ -102,6 +102,8 @@ class WordReader:
             return
         behind = self.text[start + 1 : start + 2]
         self.at = min(start + 2, len(self.text))
+        if not behind and not quoted:
+            return  # at the very end of a script it goes away
         if not behind or (quoted and behind not in _ESCAPED_IN_QUOTES and behind not in stop):
             found.append(Text(self.text[start : self.at], start, self.at, quoted=True))
         else:

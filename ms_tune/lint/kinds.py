@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.dialect import Dialect
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -52,7 +54,7 @@ def read(path: Path, kind: str, *, named: bool) -> SourceFile | Message:
     from ms_tune.lint.environment import read_env_file, read_shell  # noqa: PLC0415 - as above
 
     environment = read_env_file(path) if _ENV_FILE in (path.suffix, path.name) else read_shell(path)
-    return environment.source() if named or _is_ours(environment) or _starts_mindspore(path) else none_of_ours
+    return environment.source() if named or _is_ours(environment) or _starts_training(path) else none_of_ours
 
 
 def process_environment() -> SourceFile:
@@ -71,8 +73,22 @@ def _is_ours(environment: Environment) -> bool:
     return any(one.name in KNOWN for one in environment.assignments)
 
 
-def _starts_mindspore(path: Path) -> bool:
-    """Whether a file is a script that starts something with MindSpore's launcher."""
+def _starts_training(path: Path) -> bool:
+    """Whether a file is a script that starts something with MindSpore's launcher, or a program of MindSpeed-LLM."""
+    if _ENV_FILE in (path.suffix, path.name):
+        return False
+    from ms_tune.frameworks.releases import default_release  # noqa: PLC0415 - as above
+    from ms_tune.launch.options import command_of  # noqa: PLC0415 - as above
     from ms_tune.launch.read import read_launches  # noqa: PLC0415 - as above
 
-    return path.suffix != _ENV_FILE and any(one.launcher.name == "msrun" for one in read_launches(path).launches)
+    release = default_release(Dialect.MEGATRON)
+    return any(one.launcher.name == "msrun" or command_of(one, release) for one in read_launches(path).launches)
+
+
+def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
+    """The programs of MindSpeed-LLM that a script starts, in the form that checks look at; nothing for other files."""
+    if source.path.suffix not in (".sh", ".bash"):
+        return ()
+    from ms_tune.lint.launched import commands_in  # noqa: PLC0415 - as above
+
+    return commands_in(source.path, source.text, release)

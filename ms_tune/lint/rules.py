@@ -79,7 +79,8 @@ def all_rules(checklists: Iterable[Path] = ()) -> tuple[Rule, ...]:
     rules = [*map(_own, OWN_RULES)]
     opposites = _opposites(checks)
     rules += [
-        _rule(check, code[check.id][1] if check.id in code else "yaml", opposites.get(check.id)) for check in checks
+        _rule(check, code[check.id][1] if check.id in code else _language(check), opposites.get(check.id))
+        for check in checks
     ]
     return tuple(sorted(rules, key=lambda rule: (not rule.id.startswith("MST"), rule.id)))
 
@@ -99,6 +100,10 @@ def _opposites(checks: Iterable[Check]) -> dict[str, str]:
 def unfolded(text: Text) -> Text:
     """A text without the blanks that folding its Chinese lines has left."""
     return Text(text.en, _FOLDED.sub("", text.zh))
+
+
+def _language(check: Check) -> str:
+    return "sh" if check.dialects == {Dialect.MEGATRON} else "yaml"
 
 
 def _rule(check: Check, language: str, opposite: str | None) -> Rule:

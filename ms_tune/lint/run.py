@@ -15,7 +15,7 @@ from ms_tune.config.recognise import recognise
 from ms_tune.config.source import decode, load_source, parse_source
 from ms_tune.config.yaml_nodes import LOADER, offsets
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.releases import Release, release_for
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
@@ -29,7 +29,7 @@ from ms_tune.lint.settings import Settings, load_settings, settings_for
 from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.lint.baseline import Baseline
@@ -202,8 +202,22 @@ def check_file(target: Target, job: Job) -> Outcome:
 def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcome:
     # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
     checks = built_in_code().get(kind, ())
+    settings = job.settings_in(folder)
     release = Release(kinds.FRAMEWORK, kinds.VERSION)
-    return _outcome(_File(source, Dialect.MINDFORMERS, release, job, job.settings_in(folder), folder, checks))
+    commands: tuple[SourceFile, ...] = ()
+    if kind == kinds.ENVIRONMENT:
+        about = _release_of_scripts(job.request.framework_version or settings.version)
+        commands = kinds.commands_of(source, about.version)
+        release = about if commands else release
+    return _outcome(_File(source, Dialect.MINDFORMERS, release, job, settings, folder, checks, commands))
+
+
+def _release_of_scripts(version: str | None) -> Release:
+    """The release that launch scripts are read for; a version of another framework is about other files."""
+    try:
+        return release_for(Dialect.MEGATRON, version)
+    except UnsupportedError:
+        return release_for(Dialect.MEGATRON)
 
 
 def _check(target: Target, job: Job) -> Outcome:
@@ -269,7 +283,7 @@ def _not_recognised(target: Target, *, ambiguous: bool) -> Outcome:
     message = msg("lint.ambiguous" if ambiguous else "lint.not-a-config")
     if not target.named:
         return Outcome(skipped=Skipped(target.path, message))
-    hint = msg("lint.dialect-hint", dialects="|".join(dialect.value for dialect in Dialect))
+    hint = msg("lint.dialect-hint", dialects="|".join(dialect.value for dialect in YAML_DIALECTS))
     return Outcome(error=ConfigError(message, hint, path=target.path))
 
 
@@ -277,7 +291,7 @@ def _not_recognised(target: Target, *, ambiguous: bool) -> Outcome:
 class _File:
     """One config (or what is read like one) in front of the checks that are selected for it.
 
-    ``code`` are the built-in checks of a file that is no config.
+    ``code`` are the built-in checks of a file that is no config, ``commands`` what a launch script starts.
     """
 
     source: SourceFile
@@ -287,6 +301,7 @@ class _File:
     settings: Settings
     folder: Path
     code: tuple[Check, ...] | None = None
+    commands: tuple[SourceFile, ...] = ()
 
     def selection(self) -> Selection:
         relative = Path(os.path.relpath(self.folder / self.source.path.name, self.settings.folder))
@@ -307,6 +322,12 @@ class _File:
             baselined=baselined,
         )
 
+    def _concerned(self, check: Check, version: str, profile: str) -> bool:
+        """Whether a check is made: for the file itself, or for what it starts."""
+        if concerns(check, self.dialect, version, profile):
+            return True
+        return bool(self.commands) and concerns(check, Dialect.MEGATRON, self.release.version, profile)
+
     def findings(self, source: SourceFile) -> tuple[Finding, ...]:
         """What is wrong and not old or ignored: what may be fixed."""
         findings, _ = self._found(source)
@@ -325,20 +346,34 @@ class _File:
             _check_names(tuple(names), lists, origin)
         chosen = [check for check in checks if selection.takes(check)]
         profile = selection.profile or PROFILES[0]
-        found = lint(source, self.dialect, chosen, self.release.version, profile)
+        version = self.release.version if self.code is None else kinds.VERSION
+        found = lint(source, self.dialect, chosen, version, profile)
+        if self.commands:
+            made = [check for check in _checks(lists, Dialect.MEGATRON) if selection.takes(check)]
+            chosen += made
+            commands = self.commands if source is self.source else kinds.commands_of(source, self.release.version)
+            found = _together(
+                found, (lint(one, Dialect.MEGATRON, made, self.release.version, profile) for one in commands)
+            )
         ignored = 0
         if _MARK in source.text:
             from ms_tune.lint.suppress import Surroundings, suppress  # noqa: PLC0415 - most files have no such comment
 
             surroundings = Surroundings(
                 names=known_names(_checks(lists, None)),
-                made={check.id for check in chosen if concerns(check, self.dialect, self.release.version, profile)},
+                made={check.id for check in chosen if self._concerned(check, version, profile)},
                 region=lambda path: _region(source, path),
                 quoted=source.quoted() if isinstance(source, CodeSource) else _quoted(source.text),
             )
             done = suppress(source.text, found, surroundings)
             found, ignored = done.findings, done.ignored
         return tuple(_rated(finding, selection) for finding in found if selection.takes(finding)), ignored
+
+
+def _together(found: tuple[Finding, ...], further: Iterable[tuple[Finding, ...]]) -> tuple[Finding, ...]:
+    """All findings in the order of the text; what two commands of a script share is told once."""
+    every = {(one.id, one.span, str(one.message)): one for one in (*found, *(one for more in further for one in more))}
+    return tuple(sorted(every.values(), key=lambda finding: (finding.span.start, finding.id)))
 
 
 def _rated(finding: Finding, selection: Selection) -> Finding:

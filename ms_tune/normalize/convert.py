@@ -13,7 +13,7 @@ import yaml
 from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.names import counterpart, family_of, models
 from ms_tune.frameworks.releases import release_for, served
@@ -46,8 +46,8 @@ def target_of(text: str) -> Target:
         UnsupportedError: The release is not served.
     """
     name, at, version = text.partition("@")
-    if name not in {dialect.value for dialect in Dialect}:
-        choices = ", ".join(dialect.value for dialect in Dialect)
+    if name not in {dialect.value for dialect in YAML_DIALECTS}:
+        choices = ", ".join(dialect.value for dialect in YAML_DIALECTS)
         raise UsageError(msg("normalize.no-such-dialect", value=name, choices=choices))
     dialect = Dialect(name)
     return Target(dialect, release_of(dialect, version if at else None))

@@ -12,7 +12,7 @@ from ms_tune.config import schema as module
 from ms_tune.config.recognise import recognise
 from ms_tune.config.schema import schema
 from ms_tune.frameworks.data import REQUIRED
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.keys import Key, tables
 from ms_tune.resources import data_folder
 from ms_tune.texts import Text
@@ -21,7 +21,7 @@ from tests.config.corpus import wheel_configs
 CONFIGS = wheel_configs()
 
 
-@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("dialect", YAML_DIALECTS)
 def test_every_key_is_described_in_both_languages(dialect: Dialect) -> None:
     made = schema(dialect)
     for key in tables(dialect):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.models import UNKNOWN, Field, Model, Origin, model_of
 
 STATIC, DYNAMIC = Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE
@@ -122,7 +122,7 @@ def test_mindspeed() -> None:
 
 
 @pytest.mark.parametrize("data", [{}, {"model": None}, {"model": []}, {"model": {"model_config": 3}}, {"model": 3}])
-@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("dialect", YAML_DIALECTS)
 def test_nothing_is_expected_of_a_config(data: dict[Any, Any], dialect: Dialect) -> None:
     for legacy in (True, False):
         model = model_of(Config({"use_legacy": legacy, **data}), dialect, "2.1")

@@ -8,11 +8,12 @@ from string import Formatter
 
 import pytest
 
-from ms_tune.config.source import parse_source
+from ms_tune.config.source import SourceFile, parse_source
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Check, built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
+from ms_tune.lint.launched import commands_in
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.lint.few import profile_for
@@ -25,10 +26,19 @@ CASES = [
 ]
 
 
+def sources(config: str, dialect: Dialect) -> tuple[SourceFile, ...]:
+    if dialect is Dialect.MEGATRON:
+        return commands_in(Path("pretrain.sh"), config, default_release(dialect))
+    return (parse_source(config, Path("config.yaml")),)
+
+
 def ids(config: str, check: Check, dialect: Dialect) -> list[str]:
     versions = (default_release(dialect), "1.9", "1.8", "1.6")
     version = next(version for version in versions if matches(version, check.versions))
-    findings = lint(parse_source(config, Path("config.yaml")), dialect, built_in(dialect), version, profile_for(check))
+    found = [
+        lint(source, dialect, built_in(dialect), version, profile_for(check)) for source in sources(config, dialect)
+    ]
+    findings = [finding for one in found for finding in one]
     for finding in findings:
         for language in Language:
             for wording in (finding.message, finding.help, *(related.message for related in finding.related)):

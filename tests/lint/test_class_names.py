@@ -8,12 +8,12 @@ import pytest
 
 from ms_tune.config.source import parse_source
 from ms_tune.frameworks.data import load
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.registries import registered
 from ms_tune.lint.checks.class_names import unregistered
 from ms_tune.lint.context import Context
 
-STATIC, DYNAMIC, _ = Dialect
+STATIC, DYNAMIC, _ = YAML_DIALECTS
 
 
 def found(

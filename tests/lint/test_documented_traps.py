@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.environment import lint_environment, parse_shell
@@ -91,6 +91,6 @@ def test_every_documented_trap_is_told(trap: Trap) -> None:
 
 
 def test_the_list_covers_every_kind_and_repeats_nothing() -> None:
-    assert {trap.dialect for trap in TRAPS} == {*(dialect.value for dialect in Dialect), "shell", "python"}
+    assert {trap.dialect for trap in TRAPS} == {*(dialect.value for dialect in YAML_DIALECTS), "shell", "python"}
     texts = [(trap.dialect, trap.version, trap.profile, trap.text, str(trap.outcome)) for trap in TRAPS]
     assert len(set(texts)) == len(texts)

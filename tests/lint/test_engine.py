@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source, parse_source
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.lint.checklist import Function, built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.finding import Severity, dotted
@@ -202,7 +202,7 @@ SECTIONS = VALUES | st.dictionaries(
 )
 
 
-@given(config=st.dictionaries(st.sampled_from(KEYS), SECTIONS, max_size=5), dialect=st.sampled_from(Dialect))
+@given(config=st.dictionaries(st.sampled_from(KEYS), SECTIONS, max_size=5), dialect=st.sampled_from(YAML_DIALECTS))
 def test_no_config_makes_a_check_crash(config: dict[str, object], dialect: Dialect) -> None:
     import yaml  # noqa: PLC0415 - only here
 

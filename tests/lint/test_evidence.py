@@ -18,7 +18,7 @@ import pytest
 
 from ms_tune.lint.checklist import Check, Evidence, built_in, built_in_code
 from tests.config.corpus import SITE_PACKAGES
-from tests.oracle import wheels
+from tests.oracle import make_megatron, wheels
 
 CHECKS = (*built_in(), *chain.from_iterable(built_in_code().values()))
 EVIDENCE = sorted({item for check in CHECKS for item in check.evidence}, key=str)
@@ -55,6 +55,8 @@ def source(evidence: Evidence) -> str | None:
     if evidence.framework == "MindSpeed-Core-MS":
         (start,) = (start for start in _EARLIER_FORM if evidence.file.startswith(start))
         return in_wheel("1.6.0", evidence.file.replace(start, _EARLIER_FORM[start]), needed=False)
+    if evidence.framework in ("Megatron-LM", "MindSpeed", "MindSpeed-LLM"):
+        return make_megatron.text_of(evidence.framework, evidence.version, evidence.file)
     folder = SITE_PACKAGES if evidence.framework == "MindSpore" else Path(sys.modules["yaml"].__file__ or "").parents[1]
     if evidence.framework == "MindSpore" and not list(SITE_PACKAGES.glob(f"mindspore-{evidence.version}.dist-info")):
         return None

@@ -1,0 +1,91 @@
+"""The arguments of MindSpeed-LLM's training programs (``data/megatron.json``), as the parsers of its releases define them.
+
+Megatron-LM, MindSpeed and MindSpeed-LLM add to one parser; where several of them define an argument, which definition is in
+force depends on the features that are switched on, so there may be several. The file is made by ``tests/oracle/make_megatron.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ms_tune.frameworks.data import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNREAD = "**unread**"  # a default that is no literal
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One ``add_argument``.
+
+    Args:
+        part: The repository: ``Megatron-LM``, ``MindSpeed``, ``MindSpeed-LLM``.
+        dest: Where the value goes: ``tensor_model_parallel_size``.
+        action: ``store_true`` or ``store_false``; None for an argument that takes values.
+        type: ``int``, ``float``, ``str``, ``bool``, or ``other`` for a function.
+        nargs: ``*`` or ``+``; None for one value.
+        choices: The values that it takes; None if any.
+        default: What holds where the argument is left out.
+        required: Whether it must not be left out.
+    """
+
+    part: str
+    dest: str
+    action: str | None
+    type: str
+    nargs: str | None
+    choices: tuple[object, ...] | None
+    default: object
+    required: bool
+
+
+def programs() -> tuple[str, ...]:
+    """The programs with this parser, by the names of their files."""
+    return tuple(load("megatron")["programs"])
+
+
+@cache
+def definitions(name: str, release: str) -> tuple[Definition, ...]:
+    """What a release knows of an argument; nothing if it does not know it."""
+    rows = load("megatron")["arguments"].get(name, ())
+    return tuple(
+        Definition(
+            row["part"],
+            row["dest"],
+            row.get("action"),
+            row.get("type", "str"),
+            row.get("nargs"),
+            tuple(row["choices"]) if "choices" in row else None,
+            row.get("default", {"store_true": False, "store_false": True}.get(row.get("action", ""))),
+            row.get("required", False),
+        )
+        for row in rows
+        if release in row["releases"]
+    )
+
+
+@cache
+def names(release: str) -> frozenset[str]:
+    """The arguments that a release knows."""
+    rows = load("megatron")["arguments"].items()
+    return frozenset(name for name, found in rows if any(release in row["releases"] for row in found))
+
+
+def releases_of(name: str) -> tuple[str, ...]:
+    """The releases that know an argument, the oldest first."""
+    rows = load("megatron")["arguments"].get(name, ())
+    return tuple(one for one in load("megatron")["releases"] if any(one in row["releases"] for row in rows))
+
+
+@cache
+def names_by_dest(release: str) -> Mapping[str, tuple[str, ...]]:
+    """The arguments that write to each destination."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names(release)):
+        for dest in {one.dest for one in definitions(name, release)}:
+            found.setdefault(dest, []).append(name)
+    return {dest: tuple(given) for dest, given in found.items()}

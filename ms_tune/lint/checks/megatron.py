@@ -1,0 +1,134 @@
+"""Checks of what the parser of MindSpeed-LLM's programs refuses, or takes for something else than it looks like."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from ms_tune.frameworks.megatron import names, releases_of
+from ms_tune.launch.options import UNKNOWN, read
+from ms_tune.lint.context import Violation
+from ms_tune.lint.launched import LaunchSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.launch.options import Command, Given
+    from ms_tune.launch.values import Argument
+    from ms_tune.lint.context import Context
+
+_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
+
+
+def command_in(context: Context) -> tuple[LaunchSource, Command]:
+    """The command that is checked."""
+    if not isinstance(context.source, LaunchSource):
+        raise TypeError(context.source)
+    return context.source, context.source.command
+
+
+def unknown(context: Context) -> Iterator[Violation]:
+    """Arguments that the release's parser does not know."""
+    source, command = command_in(context)
+    known = names(command.release)
+    for one in command.given:
+        if one.definitions or one.name in known or not one.name.startswith("--"):
+            continue
+        span, path = source.span_of(one.word), (one.name,)
+        elsewhere = releases_of(one.name)
+        similar = get_close_matches(one.name, sorted(known), 1, _SIMILAR)
+        if elsewhere:
+            params = {"release": command.release, "known": ", ".join(elsewhere)}
+            yield Violation(path, "other-release", params, span=span)
+        elif similar:
+            yield Violation(path, "similar", {"release": command.release, "similar": similar[0]}, span=span)
+        else:
+            yield Violation(path, "default", {"release": command.release}, span=span)
+
+
+def values(context: Context) -> Iterator[Violation]:
+    """Arguments without the value that they need, and values behind switches."""
+    source, command = command_in(context)
+    for one in command.given:
+        takes = one.takes
+        if takes is None or any(value.open for value in one.values):
+            continue
+        if takes and not one.values:
+            yield Violation((one.name,), span=source.span_of(one.word))
+        elif len(one.values) > takes and not _placeholder(one):
+            extra = one.values[takes]
+            yield Violation((one.name,), "extra", {"word": extra.text or ""}, span=source.span_of(extra))
+
+
+def types(context: Context) -> Iterator[Violation]:
+    """Values that are no number where one is needed."""
+    source, command = command_in(context)
+    for one, value in _known_values(command):
+        kinds = {definition.type for definition in one.definitions}
+        if kinds <= {"int", "float"} and all(read(value.text or "", kind) is UNKNOWN for kind in kinds):
+            message = "whole" if kinds == {"int"} else "default"
+            yield Violation((one.name,), message, {"text": value.text or ""}, span=source.span_of(value))
+
+
+def choices(context: Context) -> Iterator[Violation]:
+    """Values that are none of the choices."""
+    source, command = command_in(context)
+    for one, value in _known_values(command):
+        allowed = [choice for definition in one.definitions for choice in definition.choices or ()]
+        if any(definition.choices is None for definition in one.definitions):
+            continue
+        if value.text not in [str(choice) for choice in allowed] and not _read_among(one, value, allowed):
+            shown = ", ".join(dict.fromkeys(map(str, allowed)))
+            params = {"text": value.text or "", "choices": shown}
+            yield Violation((one.name,), "default", params, span=source.span_of(value))
+
+
+def repeated(context: Context) -> Iterator[Violation]:
+    """Arguments that stand twice with different values: the last one wins."""
+    source, command = command_in(context)
+    before: dict[str, Given] = {}
+    for one in command.given:
+        first = before.get(one.name)
+        before[one.name] = one
+        if first is None or not one.values or not one.definitions:
+            continue
+        old, new = ([value.text for value in given.values] for given in (first, one))
+        if old != new and None not in (*old, *new):
+            params = {"old": " ".join(map(str, old)), "new": " ".join(map(str, new))}
+            span = source.span_of(first.values[0] if first.values else first.word)
+            related = ((source.span_of(one.values[0]), "again"),)
+            yield Violation((one.name,), "default", params, span=span, related_spans=related)
+
+
+def truth(context: Context) -> Iterator[Violation]:
+    """Words such as ``False`` for a type that takes every word for true."""
+    source, command = command_in(context)
+    for one, value in _known_values(command):
+        if {definition.type for definition in one.definitions} == {"bool"} and (value.text or "").lower() in _NO:
+            yield Violation((one.name,), "default", {"text": value.text or ""}, span=source.span_of(value))
+
+
+_NO = ("false", "0", "no", "off", "none")
+
+
+def _known_values(command: Command) -> Iterator[tuple[Given, Argument]]:
+    """Every value that is read, of arguments that the release knows."""
+    for one in command.given:
+        if not one.definitions or one.takes == 0:
+            continue
+        for value in one.values[: one.takes]:
+            if value.text is not None:
+                yield one, value
+
+
+def _read_among(one: Given, value: Argument, allowed: list[object]) -> bool:
+    return any(read(value.text or "", definition.type) in allowed for definition in one.definitions)
+
+
+def _placeholder(one: Given) -> bool:
+    """Whether a value is a sentence that is to be replaced by a path: it came in several words through one variable."""
+    if len(one.values) < 2 or one.values[0].via == one.word.via:  # noqa: PLR2004 - one word is no sentence
+        return False
+    first, second = one.values[:2]
+    same_line = first.place.file is second.place.file and first.place.span.line == second.place.span.line
+    return first.via == second.via and same_line

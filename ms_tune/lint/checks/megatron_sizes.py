@@ -1,0 +1,225 @@
+"""Checks of the arithmetic of parallel sizes, and of options that do not go together, as ``validate_args`` has them.
+
+Megatron-LM core_r0.8.0 and core_v0.12.1, ``megatron/training/arguments.py`` and ``megatron/core/transformer/transformer_config.py``;
+MindSpeed-LLM 2.0 to 26.1, ``mindspeed_llm/training/arguments.py``. A check is made where every value in it is known for sure.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ms_tune.launch.values import text_of
+from ms_tune.lint.checks.megatron import command_in
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ms_tune.launch.options import Command
+    from ms_tune.lint.context import Context
+
+_TENSOR, _PIPELINE, _CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
+_EXPERT, _LAYERS, _HEADS = "expert_model_parallel_size", "num_layers", "num_attention_heads"
+# What places layers otherwise than in equal shares.
+_UNEVEN = (
+    *("num_layer_list", "noop_layers", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),
+    *("pipeline_num_transformer_layers", "account_for_embedding_in_pipeline_split", "encoder_num_layers"),
+    *(
+        "account_for_loss_in_pipeline_split",
+        "unaligned_pipeline",
+        "standalone_embedding_stage",
+        "schedules_method",
+        "mtp_num_layers",
+    ),
+)
+
+
+def world(context: Context) -> Iterator[Violation]:
+    """The number of processes has to be a multiple of TP x PP x CP."""
+    _, command = command_in(context)
+    processes, sizes = command.launch.processes, _sizes(command)
+    if processes and sizes and processes % prod(sizes):
+        yield _at(
+            command,
+            _LAST_OF_MODEL,
+            {"processes": processes, "product": prod(sizes), "sizes": " x ".join(map(str, sizes))},
+        )
+
+
+def heads(context: Context) -> Iterator[Violation]:
+    """Attention heads, and groups of queries, are split over TP."""
+    _, command = command_in(context)
+    tensor, found = command.integer(_TENSOR), command.integer(_HEADS)
+    if not tensor or not command.surely_not("unaligned_linear") or not command.surely_not("tp_2d"):
+        return
+    if found and found % tensor:
+        yield _at(command, (_HEADS,), {"number": found, "tensor": tensor})
+    groups = command.integer("num_query_groups")
+    latent = command.surely_not("multi_latent_attention") and command.surely_not("multi_head_latent_attention")
+    if groups and command.surely("group_query_attention") and latent and groups % tensor:
+        yield _at(command, ("num_query_groups",), {"number": groups, "tensor": tensor})
+
+
+def batch(context: Context) -> Iterator[Violation]:
+    """The global batch is a multiple of the micro batch times DP."""
+    _, command = command_in(context)
+    processes, sizes = command.launch.processes, _sizes(command)
+    total, micro = command.integer("global_batch_size"), command.integer("micro_batch_size")
+    if not processes or not sizes or processes % prod(sizes) or not total or not micro:
+        return
+    data = processes // prod(sizes)
+    if command.surely_not("rampup_batch_size") and total % (micro * data):
+        yield _at(
+            command, ("global_batch_size",), {"total": total, "micro": micro, "data": data, "product": micro * data}
+        )
+
+
+def layers(context: Context) -> Iterator[Violation]:
+    """Layers are shared out evenly over stages, and over virtual stages."""
+    _, command = command_in(context)
+    number, stages = command.integer(_LAYERS), command.integer(_PIPELINE)
+    if not number or not stages or not all(map(command.surely_not, _UNEVEN)):
+        return
+    chunk = command.integer("num_layers_per_virtual_pipeline_stage")
+    if number % stages:
+        yield _at(command, (_LAYERS,), {"number": number, "stages": stages})
+    elif chunk and (number // stages) % chunk:
+        params = {"number": number // stages, "chunk": chunk}
+        yield _at(command, ("num_layers_per_virtual_pipeline_stage",), params, "chunks")
+
+
+def sequence(context: Context) -> Iterator[Violation]:
+    """The sequence is split over CP: in halves of it for the ring."""
+    _, command = command_in(context)
+    length, size, algorithm = (
+        command.integer("seq_length"),
+        command.integer(_CONTEXT),
+        command.value("context_parallel_algo"),
+    )
+    halves = {"megatron_cp_algo": 2, "hybrid_cp_algo": 2, "ulysses_cp_algo": 1}.get(str(algorithm))
+    if length and size and size > 1 and halves and length % (halves * size):
+        yield _at(command, ("seq_length",), {"length": length, "parts": halves * size, "algorithm": algorithm})
+
+
+def experts(context: Context) -> Iterator[Violation]:
+    """Experts are shared out evenly over EP."""
+    _, command = command_in(context)
+    number, size = command.integer("num_experts"), command.integer(_EXPERT)
+    if number and size and number % size:
+        yield _at(command, ("num_experts",), {"number": number, "size": size})
+    elif size and size > 1 and command.surely_not("num_experts"):
+        yield _at(command, (_EXPERT,), {"size": size}, "none")
+
+
+def positions(context: Context) -> Iterator[Violation]:
+    """There are at least as many position embeddings as the sequence is long."""
+    _, command = command_in(context)
+    length, most = command.integer("seq_length"), command.integer("max_position_embeddings")
+    if length and most and most < length:
+        yield _at(command, ("max_position_embeddings",), {"length": length, "most": most})
+
+
+def rates(context: Context) -> Iterator[Violation]:
+    """The smallest learning rate is not above the largest."""
+    _, command = command_in(context)
+    low, high = command.value("min_lr"), command.value("lr")
+    if isinstance(low, float) and isinstance(high, float) and low > high:
+        yield _at(command, ("min_lr",), {"low": low, "high": high})
+
+
+def recompute(context: Context) -> Iterator[Violation]:
+    """Full recomputation needs a method and a number; selective recomputation takes none; neither works without granularity."""
+    _, command = command_in(context)
+    granularity = command.value("recompute_granularity")
+    method, number = "recompute_method", "recompute_num_layers"
+    written = [name for name in (method, number) if command.last(name)]
+    if granularity == "full" and all(map(command.surely_not, _FILLING)):
+        missing = [name for name in (method, number) if command.surely_not(name)]
+        yield from (_at(command, ("recompute_granularity",), {"missing": _argument(name)}) for name in missing)
+    elif granularity == "selective" and command.last(method):
+        yield _at(command, (method,), {}, "selective")
+    elif granularity is None and written and all(map(command.surely_not, _OTHER_RECOMPUTATION)):
+        yield _at(command, (written[0],), {}, "nothing")
+
+
+# What sets the method and the number of layers itself.
+_FILLING = ("recompute_in_bubble", "adaptive_memory_optimization", "adaptive_recompute_device_swap")
+# What takes the method or the number of layers for itself.
+_OTHER_RECOMPUTATION = (
+    *(
+        "recompute_activation_function",
+        "recompute_norm",
+        "swap_attention",
+        "recompute_activations",
+        "adaptive_memory_optimization",
+    ),
+    *("recompute_in_advance", "recompute_in_bubble", "enable_recompute_layers_per_pp_rank", "checkpoint_activations"),
+)
+
+
+def activation(context: Context) -> Iterator[Violation]:
+    """Recomputing the activation function does not go with uniform or selective recomputation."""
+    _, command = command_in(context)
+    if command.surely("recompute_activation_function"):
+        if command.value("recompute_granularity") == "selective":
+            yield _at(command, ("recompute_activation_function",), {"other": "--recompute-granularity selective"})
+        elif command.value("recompute_method") == "uniform" and command.value("recompute_granularity") == "full":
+            yield _at(command, ("recompute_activation_function",), {"other": "--recompute-method uniform"})
+
+
+def sequence_parallel(context: Context) -> Iterator[Violation]:
+    """Without TP there is no sequence parallelism: the option is switched off."""
+    _, command = command_in(context)
+    if command.surely("sequence_parallel") and command.value(_TENSOR) == 1 and command.surely_not("tp_2d"):
+        yield _at(command, ("sequence_parallel",), {})
+
+
+def precision(context: Context) -> Iterator[Violation]:
+    """One precision, not two."""
+    _, command = command_in(context)
+    if command.surely("fp16") and command.surely("bf16"):
+        yield _at(command, ("fp16",), {})
+
+
+def reused(context: Context) -> Iterator[Violation]:
+    """``--reuse-fp32-param`` works with bf16 alone."""
+    _, command = command_in(context)
+    if command.surely("reuse_fp32_param") and command.surely_not("bf16"):
+        yield _at(command, ("reuse_fp32_param",), {})
+
+
+def connections(context: Context) -> Iterator[Violation]:
+    """``CUDA_DEVICE_MAX_CONNECTIONS`` is 1 where sequence parallelism is on; Megatron asks for it on an NPU, too."""
+    _, command = command_in(context)
+    given = command.launch.environment.get("CUDA_DEVICE_MAX_CONNECTIONS")
+    text = text_of(given) if given else None
+    tensor = command.integer(_TENSOR)
+    if text is not None and text != "1" and command.surely("sequence_parallel") and tensor and tensor > 1:
+        yield _at(command, ("sequence_parallel",), {"text": text})
+
+
+def _sizes(command: Command) -> tuple[int, ...] | None:
+    """TP, PP and CP; None if one of them is unknown or not positive, or if something else takes part."""
+    found = [command.integer(name) for name in (_TENSOR, _PIPELINE, _CONTEXT)]
+    others = ("encoder_pipeline_model_parallel_size", "pipeline_model_parallel_split_rank", "tp_2d")
+    sizes = tuple(one for one in found if one is not None and one > 0)
+    return (
+        sizes
+        if len(sizes) == len(found)
+        and all(command.value(name) in (0, None, False) or command.surely_not(name) for name in others)
+        else None
+    )
+
+
+_LAST_OF_MODEL = (_CONTEXT, _PIPELINE, _TENSOR)
+
+
+def _argument(dest: str) -> str:
+    return f"--{dest.replace('_', '-')}"
+
+
+def _at(command: Command, dests: tuple[str, ...], params: Mapping[str, object], message: str = "default") -> Violation:
+    """A violation at the first of some arguments that is written."""
+    given = next((one for one in map(command.last, dests) if one), None)
+    return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)

@@ -1,0 +1,206 @@
+"""Launch scripts in front of the linter: a sound one is clean, each of many faults is found, what is unknown is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.megatron import definitions, names
+from ms_tune.launch.options import UNKNOWN, command_of
+from ms_tune.launch.read import read_launches
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.discover import Target
+from ms_tune.lint.engine import lint
+from ms_tune.lint.launched import commands_in
+from ms_tune.lint.run import Job, LintRequest, check_file
+from ms_tune.lint.settings import Settings
+from ms_tune.texts import Language
+
+RELEASE = "2.3"
+SOUND = """\
+#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+NPUS=8
+NNODES=4
+TP=2
+PP=4
+CP=2
+CKPT="your model ckpt path"
+DISTRIBUTED_ARGS="--worker_num $((NPUS*NNODES)) --local_worker_num $NPUS --join=True"
+GPT_ARGS="
+    --use-mcore-models \\
+    --tensor-model-parallel-size ${TP} \\
+    --pipeline-model-parallel-size ${PP} \\
+    --context-parallel-size ${CP} \\
+    --context-parallel-algo megatron_cp_algo \\
+    --sequence-parallel \\
+    --num-layers 32 \\
+    --num-layers-per-virtual-pipeline-stage 2 \\
+    --hidden-size 4096 \\
+    --num-attention-heads 32 \\
+    --group-query-attention \\
+    --num-query-groups 8 \\
+    --num-experts 8 \\
+    --expert-model-parallel-size 1 \\
+    --seq-length 8192 \\
+    --max-position-embeddings 8192 \\
+    --micro-batch-size 1 \\
+    --global-batch-size 64 \\
+    --lr 1.25e-6 \\
+    --min-lr 1.25e-7 \\
+    --position-embedding-type rope \\
+    --recompute-granularity full \\
+    --recompute-method block \\
+    --recompute-num-layers 2 \\
+    --reuse-fp32-param \\
+    --bf16
+"
+msrun $DISTRIBUTED_ARGS pretrain_gpt.py $GPT_ARGS --load $CKPT --ai-framework mindspore | tee logs/a.log
+"""
+# What is written instead of what, and the check that has to see it.
+FAULTS = [
+    ("--num-layers 32", "--num-layer 32", "MST150"),
+    ("--hidden-size", "--hiden-size", "MST150"),
+    ("--swiglu-not-there", "--swiglu-not-there", ""),
+    ("--micro-batch-size 1 ", "--micro_batch_size 1 ", "MST150"),
+    ("--global-batch-size 64", "--global-batchsize 64", "MST150"),
+    ("--recompute-num-layers", "--recompute-num-layer", "MST150"),
+    ("--sequence-parallel", "--sequence-paralel", "MST150"),
+    ("--position-embedding-type", "--position-embeding-type", "MST150"),
+    ("--bf16", "--bf61", "MST150"),
+    ("--hidden-size 4096", "--hidden-size", "MST151"),
+    ("--sequence-parallel ", "--sequence-parallel True ", "MST151"),
+    ("--use-mcore-models", "--use-mcore-models yes", "MST151"),
+    ("--num-layers 32", "--num-layers 32 64", "MST151"),
+    ("--lr 1.25e-6", "--lr", "MST151"),
+    ("--num-layers 32", "--num-layers 32.0", "MST152"),
+    ("--hidden-size 4096", "--hidden-size 4k", "MST152"),
+    ("--lr 1.25e-6", "--lr 1.25e-6f", "MST152"),
+    ("--micro-batch-size 1", "--micro-batch-size one", "MST152"),
+    ("TP=2", "TP=two", "MST152"),
+    ("--min-lr 1.25e-7", "--min-lr l.25e-7", "MST152"),
+    ("type rope", "type ropes", "MST153"),
+    ("method block", "method blocks", "MST153"),
+    ("granularity full", "granularity ful", "MST153"),
+    ("megatron_cp_algo", "megatron_cp_alg", "MST153"),
+    ("--lr 1.25e-6", "--lr 1.25e-6 --lr 1e-5", "MST154"),
+    ("--bf16", "--bf16 --global-batch-size 32", "MST154"),
+    ("NNODES=4", "NNODES=1", "MST156"),
+    ("NPUS=8", "NPUS=7", "MST156"),
+    ("PP=4", "PP=3", "MST156"),
+    ("TP=2", "TP=5", "MST156"),
+    ("--num-attention-heads 32", "--num-attention-heads 33", "MST157"),
+    ("--num-query-groups 8", "--num-query-groups 7", "MST157"),
+    ("--global-batch-size 64", "--global-batch-size 63", "MST158"),
+    ("--micro-batch-size 1 ", "--micro-batch-size 3 ", "MST158"),
+    ("--num-layers 32", "--num-layers 30", "MST159"),
+    ("--num-layers-per-virtual-pipeline-stage 2", "--num-layers-per-virtual-pipeline-stage 3", "MST159"),
+    ("--seq-length 8192", "--seq-length 8190", "MST160"),
+    ("--expert-model-parallel-size 1", "--expert-model-parallel-size 3", "MST161"),
+    ("--max-position-embeddings 8192", "--max-position-embeddings 4096", "MST162"),
+    ("--min-lr 1.25e-7", "--min-lr 1.25e-5", "MST163"),
+    ("--recompute-num-layers 2", "", "MST164"),
+    ("--recompute-granularity full", "--recompute-granularity selective", "MST164"),
+    ("--recompute-granularity full", "", "MST164"),
+    ("method block", "method uniform --recompute-activation-function", "MST165"),
+    ("--bf16", "--fp16 --bf16", "MST167"),
+    ("--bf16", "", "MST168"),
+    ("CONNECTIONS=1", "CONNECTIONS=8", "MST169"),
+]
+
+
+def ids(text: str, release: str = RELEASE) -> list[str]:
+    found = []
+    for source in commands_in(Path("pretrain.sh"), text, release):
+        for finding in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), release):
+            for language in Language:
+                assert finding.message.say(language)
+            assert text[finding.span.start : finding.span.end]
+            found.append(finding.id)
+    return found
+
+
+@pytest.mark.parametrize("release", ["2.0", "2.1", "2.2", "2.3", "26.0", "26.1"])
+def test_a_sound_script_is_clean(release: str) -> None:
+    text = SOUND if release >= "2.2" else SOUND.replace(" --ai-framework mindspore", "")
+    assert len(commands_in(Path("pretrain.sh"), text, release)) == 1
+    assert ids(text, release) == []
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), FAULTS, ids=lambda one: str(one)[:24])
+def test_a_fault_is_found(old: str, new: str, expected: str) -> None:
+    assert (old in SOUND) == bool(expected)
+    assert (expected in ids(SOUND.replace(old, new, 1))) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TP=2", "TP=$1"),
+        ("PP=4", "PP=$(cat pp)"),
+        ("NNODES=4", "NNODES=$WORKERS"),
+        ("--num-layers 32", "--num-layers $LAYERS"),
+        ("--global-batch-size 64", "$BATCH"),
+        ("--recompute-num-layers 2", "$FURTHER"),
+        ("TP=2", "if [ -d /x ]; then TP=2; else TP=4; fi"),
+        ("--load $CKPT", "--load ${CKPT} $@"),
+    ],
+)
+def test_what_is_unknown_is_left_alone(old: str, new: str) -> None:
+    assert old in SOUND
+    assert ids(SOUND.replace(old, new, 1)) == []
+
+
+def test_the_place_is_where_the_value_is_written() -> None:
+    text = SOUND.replace("PP=4", "PP=four")
+    (source,) = commands_in(Path("pretrain.sh"), text, RELEASE)
+    (finding,) = lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE)
+    assert (finding.span.line, finding.span.column) == (6, 4)
+    assert finding.path == ("--pipeline-model-parallel-size",)
+
+
+def test_an_argument_of_another_release_names_those_that_have_it() -> None:
+    name = next(
+        one for one in sorted(names("2.1")) if not definitions(one, RELEASE) and definitions(one, "2.1")[0].action
+    )
+    (source,) = commands_in(Path("pretrain.sh"), f"msrun pretrain_gpt.py {name}", RELEASE)
+    found = lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE)
+    assert any("2.1" in str(finding.message) for finding in found if finding.id == "MST150")
+
+
+def test_a_script_has_findings_about_its_environment_too(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    text = SOUND.replace("export", "export MS_ALLOC_CONF=enable_vmm=True\nexport").replace("--bf16", "--bf61")
+    script.write_text(text, encoding="utf-8")
+    job = Job(LintRequest(), Settings(None, tmp_path))
+    report = check_file(Target(script, named=True), job).report
+    assert report is not None
+    assert {finding.id for finding in report.findings} >= {"MST801", "MST150"}
+    assert (report.release.framework, report.release.version) == ("MindSpeed-LLM", RELEASE)
+
+
+def test_values_hold_as_argparse_takes_them() -> None:
+    (launch,) = read_launches(
+        Path("a.sh"),
+        "msrun pretrain_gpt.py --lr=1e-5 --num-layers 3 --num-layers 4 --no-masked-softmax-fusion --data-path a b --seed -3",
+    ).launches
+    command = command_of(launch, RELEASE)
+    assert command is not None
+    assert command.value("lr") == 1e-5
+    assert command.integer("num_layers") == 4
+    assert command.value("masked_softmax_fusion") is False
+    assert command.value("data_path") == ["a", "b"]
+    assert command.integer("seed") == -3
+    assert command.integer("tensor_model_parallel_size") == 1
+    assert command.value("nothing_like_it") is UNKNOWN
+
+
+@given(
+    st.lists(st.sampled_from([*sorted(names(RELEASE))[::7], "8", "-1", "x", "$A", "1e-5", "''", "--x=1"]), max_size=12)
+)
+def test_no_arguments_make_a_check_crash(words: list[str]) -> None:
+    assert "MST001" not in ids(f"msrun --worker_num 8 pretrain_gpt.py {' '.join(words)}")

@@ -1,0 +1,169 @@
+"""Writes ``ms_tune/frameworks/data/megatron.json``: the arguments of MindSpeed-LLM's parsers, release by release.
+
+Run by hand, with ``MS_TUNE_MEGATRON_SOURCES`` naming a folder that has ``RELEASE/Megatron-LM``, ``RELEASE/MindSpeed`` and
+``RELEASE/MindSpeed-LLM`` for every release of :data:`RELEASES`: ``python -m tests.oracle.make_megatron``.
+
+The sources are parsed, not run: every ``add_argument`` of what may build the parser of a training program. Which of two
+definitions of one argument is in force depends on the features that are switched on, so all are kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.frameworks import data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# MindSpeed-LLM's releases, each with the tags of what it is documented to run with.
+RELEASES = {
+    "2.0": {"MindSpeed-LLM": "v2.0.0", "MindSpeed": "v2.0.0_core_r0.8.0", "Megatron-LM": "core_r0.8.0"},
+    "2.1": {"MindSpeed-LLM": "v2.1.0", "MindSpeed": "v2.1.0_core_r0.8.0", "Megatron-LM": "core_r0.8.0"},
+    "2.2": {"MindSpeed-LLM": "v2.2.0", "MindSpeed": "v2.2.0_core_r0.12.1", "Megatron-LM": "core_v0.12.1"},
+    "2.3": {"MindSpeed-LLM": "v2.3.0", "MindSpeed": "v2.3.0_core_r0.12.1", "Megatron-LM": "core_v0.12.1"},
+    "26.0": {"MindSpeed-LLM": "v26.0.0", "MindSpeed": "v26.0.0_core_r0.12.1", "Megatron-LM": "core_v0.12.1"},
+    "26.1": {"MindSpeed-LLM": "v26.1.0", "MindSpeed": "26.1.0_core_r0.12.1", "Megatron-LM": "core_v0.12.1"},
+}
+# Its programs whose parser this is.
+PROGRAMS = ["pretrain_gpt.py", "posttrain_gpt.py", "inference.py", "evaluation.py", "pretrain_mamba.py"]
+SOURCES = "MS_TUNE_MEGATRON_SOURCES"
+# What builds the parser, by repository; programs with parsers of their own are left out.
+_PLACES = {
+    "Megatron-LM": ("megatron/training/arguments.py",),
+    "MindSpeed": ("mindspeed/arguments.py", "mindspeed/features_manager", "mindspeed/mindspore"),
+    "MindSpeed-LLM": ("mindspeed_llm", *PROGRAMS),
+}
+_OWN_PARSERS = (
+    "checkpoint",
+    "convert_ckpt",
+    "rejection_sampling",
+    "preprocess",
+    "fsdp2",
+    "data_handler",
+    "scripts",
+    "tools",
+)
+_UNREAD = object()
+
+
+def made(sources: Path) -> dict[str, Any]:
+    """The content of the data file."""
+    arguments: dict[str, list[dict[str, Any]]] = {}
+    for release in RELEASES:
+        for name, row in _definitions(sources / release):
+            rows = arguments.setdefault(name, [])
+            same = next((one for one in rows if {**one, "releases": []} == {**row, "releases": []}), None)
+            if same is None:
+                rows.append({**row, "releases": [release]})
+            elif release not in same["releases"]:
+                same["releases"].append(release)
+    return {
+        "programs": PROGRAMS,
+        "releases": RELEASES,
+        "arguments": {name: arguments[name] for name in sorted(arguments)},
+    }
+
+
+def text_of(part: str, version: str, file: str) -> str | None:
+    """A file of a repository at a version such as ``0.12.1``; None if the sources are not at hand."""
+    if SOURCES not in os.environ:
+        return None
+    for release, tags in RELEASES.items():
+        path = Path(os.environ[SOURCES], release, part, file)
+        if version in tags[part].replace("_", " v").replace("r0", "0") and path.is_file():
+            return path.read_text("utf-8")
+    return None
+
+
+def _definitions(tree: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    further: dict[str, list[Any]] = {}
+    found = []
+    for part, places in _PLACES.items():
+        for file in _files(tree / part, places):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # their backslashes
+                module = ast.parse(file.read_text("utf-8"))
+            for call in (node for node in ast.walk(module) if isinstance(node, ast.Call)):
+                called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+                if called == "add_argument":
+                    found += [(name, row) for name, row in _rows(call, part)]
+                elif called == "add_parser_argument_choices_value":
+                    *_, name, value = map(_value, [*call.args, *(word.value for word in call.keywords)])
+                    further.setdefault(str(name), []).append(value)
+    for name, row in found:
+        if "choices" in row:
+            more = [one for one in further.get(name, ()) if one not in row["choices"]]
+            row["choices"] = [*row["choices"], *dict.fromkeys(more)]
+        yield name, row
+
+
+def _files(tree: Path, places: tuple[str, ...]) -> Iterator[Path]:
+    for place in places:
+        path = tree / place
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+        for file in files:
+            name = str(file.relative_to(tree))
+            if "features_manager" in name or not any(word in name for word in _OWN_PARSERS):
+                yield file
+
+
+def _rows(call: ast.Call, part: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = [str(_value(one)) for one in call.args if _value(one) is not _UNREAD]
+    names = [name for name in names if name.startswith("--")]
+    given = {word.arg: word.value for word in call.keywords if word.arg}
+    row: dict[str, Any] = {"part": part}
+    if "action" in given:
+        row["action"] = _value(given["action"])
+    if "type" in given:
+        kind = given["type"]
+        row["type"] = kind.id if isinstance(kind, ast.Name) and kind.id in ("int", "float", "str", "bool") else "other"
+    if "nargs" in given:
+        row["nargs"] = _value(given["nargs"])
+    if "choices" in given:
+        choices = _value(given["choices"])
+        if isinstance(choices, list | tuple) and all(isinstance(one, str | int | float) for one in choices):
+            row["choices"] = list(choices)
+        else:
+            row["unread_choices"] = True
+    if "default" in given:
+        default = _value(given["default"])
+        row["default"] = (
+            "**unread**" if default is _UNREAD else list(default) if isinstance(default, tuple) else default
+        )
+    if "required" in given and _value(given["required"]) is True:
+        row["required"] = True
+    dest = _value(given["dest"]) if "dest" in given else names[0][2:].replace("-", "_") if names else ""
+    for name in names:
+        yield name, {**row, "dest": dest}
+
+
+def _value(node: ast.expr) -> Any:  # noqa: ANN401 - whatever the source says
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return _UNREAD
+    try:
+        json.dumps(value)
+    except TypeError:
+        return _UNREAD
+    return value
+
+
+def written(content: dict[str, Any]) -> str:
+    """The data file's text: an argument a line."""
+    head = json.dumps(content["releases"], indent=1).replace("\n", "\n ")
+    rows = ",\n".join(
+        f"  {json.dumps(name)}: {json.dumps(rows, ensure_ascii=False)}" for name, rows in content["arguments"].items()
+    )
+    programs = json.dumps(content["programs"])
+    return f'{{\n "programs": {programs},\n "releases": {head},\n "arguments": {{\n{rows}\n }}\n}}\n'
+
+
+if __name__ == "__main__":
+    Path(data.__file__).with_name("megatron.json").write_text(written(made(Path(os.environ[SOURCES]))), "utf-8")

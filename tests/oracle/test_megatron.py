@@ -1,0 +1,31 @@
+"""The arguments that stand in the data are those of the sources, where these are at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ms_tune.frameworks import data
+from ms_tune.frameworks.data import load
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import served
+from tests.oracle.make_megatron import PROGRAMS, RELEASES, SOURCES, made, written
+
+needs_sources = pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no sources of MindSpeed-LLM")
+
+
+@needs_sources
+@pytest.mark.slow
+def test_the_arguments_are_those_of_the_sources() -> None:
+    assert json.loads(written(made(Path(os.environ[SOURCES])))) == load("megatron")
+
+
+def test_the_file_is_as_it_was_made() -> None:
+    content = load("megatron")
+    assert content["programs"] == PROGRAMS
+    assert content["releases"] == RELEASES
+    assert tuple(RELEASES) == served(Dialect.MEGATRON)
+    assert Path(data.__file__).with_name("megatron.json").read_text("utf-8") == written(content)
