@@ -70,7 +70,7 @@ class RealRun:
     @property
     def log(self) -> str:
         """All that the simulated process printed."""
-        (path,) = self.folder.glob("rank_*/log.txt")
+        (path,) = (*self.folder.glob("rank_*/log.txt"), *self.folder.glob("script/log.txt"))
         return path.read_text("utf-8", errors="replace")
 
 

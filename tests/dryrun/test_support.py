@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dryrun.child.hook import startup
+from ms_tune.dryrun.child.hook import bounds, known, startup
 from ms_tune.dryrun.child.hook.process import Process
-from ms_tune.dryrun.child.hook.support import megatron, mindspore, msadapter
+from ms_tune.dryrun.child.hook.support import experts, megatron, mindspore, msadapter
 from ms_tune.texts import Message
 
 if TYPE_CHECKING:
@@ -148,3 +148,58 @@ def test_it_is_done_in_simulation_only(imported: Callable[..., str], tmp_path: P
     assert imported(MS_TUNE_TRACES=str(tmp_path), MS_SIMULATION_LEVEL="1") == "True"
     assert imported(MS_TUNE_TRACES=str(tmp_path)) == "no"
     assert imported(MS_SIMULATION_LEVEL="1") == "no"
+
+
+class _Tensor:
+    """A tensor that knows its shape, and perhaps the value of all its elements."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+    def sum(self, *, dim: int) -> _Tensor:
+        return _Tensor(*(size for place, size in enumerate(self.shape) if place != dim))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "pads", "share"), [(1024, False, 256), (1023, False, None), (1024, True, None)], ids=str
+)
+def test_tokens_are_spread_over_the_experts_evenly(
+    process: Process, tokens: int, *, pads: bool, share: int | None
+) -> None:
+    seen: list[object] = []
+
+    class Dispatcher:
+        num_experts, drop_and_pad = 8, pads
+        config = SimpleNamespace(moe_router_topk=2)
+
+        def preprocess(self, routing_map: _Tensor) -> _Tensor:
+            counts = routing_map.sum(dim=0)
+            gathered = module.gather_from_sequence_parallel_region(counts, group="tp")
+            seen.append((routing_map.shape, known.value_of(counts), known.value_of(gathered)))
+            return counts
+
+    module = SimpleNamespace(
+        MoEAlltoAllTokenDispatcher=Dispatcher,
+        permute=lambda *_, **named: (bounds.limit(), named.get("num_out_tokens")),
+        gather_from_sequence_parallel_region=lambda tensor, group: _Tensor(*tensor.shape, len(group)),
+    )
+    gather = module.gather_from_sequence_parallel_region
+    experts.dispatcher(module, process)
+    for _ in range(2):
+        counts = Dispatcher().preprocess(_Tensor(tokens, 8))
+    assert counts.shape == (8,)
+    assert seen == [((tokens, 8), share, share)] * 2
+    assert module.gather_from_sequence_parallel_region is gather
+    assert told(process) == (["support.even-experts"] if share else [])
+    assert module.permute(1, num_out_tokens=2048) == (2048, 2048)
+    assert module.permute(1) == (None, None)
+    assert bounds.limit() is None
+
+
+def test_the_grouped_product_gets_the_ends_of_what_is_known(process: Process) -> None:
+    module: Any = SimpleNamespace(torch=SimpleNamespace(cumsum=lambda tensor, dim: (tensor, dim), float32="float32"))
+    experts.grouped_product(module, process)
+    counts = _Tensor(4)
+    assert module.torch.cumsum(counts, dim=0) == (counts, 0)
+    assert module.torch.float32 == "float32"
+    assert module.torch.cumsum(known.with_value(counts, 512), dim=0).tolist() == [512, 1024, 1536, 2048]

@@ -6,6 +6,7 @@ give the largest result, made of operators that have gradients, and the line tha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
@@ -15,12 +16,31 @@ from typing import TYPE_CHECKING, Any
 from . import reads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .process import Process
 
 _MOST = 50  # places that are told
 _UNIQUE = ("sorted", "return_inverse", "return_counts", "dim")  # arguments behind the tensor
+
+
+class _State:
+    most: int | None = None
+
+
+@contextlib.contextmanager
+def at_most(elements: int) -> Iterator[None]:
+    """Within, ``masked_select`` gives so many elements and no more."""
+    before, _State.most = _State.most, elements
+    try:
+        yield
+    finally:
+        _State.most = before
+
+
+def limit() -> int | None:
+    """How many elements a result has, where something else than its values tells."""
+    return _State.most
 
 
 class _Bounds:
@@ -55,8 +75,8 @@ class _Bounds:
         """No element is zero."""
         self.tell("nonzero")
         if as_tuple:
-            return tuple(self.numbers((tensor.size,)) for _ in range(max(tensor.ndim, 1)))
-        return self.numbers((tensor.size, tensor.ndim))
+            return tuple(self.numbers((_elements(tensor),)) for _ in range(max(tensor.ndim, 1)))
+        return self.numbers((_elements(tensor), tensor.ndim))
 
     def nonzero_tuple(self, tensor: Any) -> Any:  # noqa: ANN401 - as above
         """No element is zero; an array for each dimension."""
@@ -66,7 +86,9 @@ class _Bounds:
         """The mask leaves nothing out."""
         self.tell("masked_select")
         shape = tuple(map(max, zip(*self._same_rank(tensor.shape, mask.shape), strict=True)))
-        return self.flat(self.mint.broadcast_to(tensor, shape))
+        found = self.flat(self.mint.broadcast_to(tensor, shape))
+        most = limit()
+        return found if most is None else found[:most].clone()
 
     def _same_rank(self, *shapes: Sequence[int]) -> list[tuple[int, ...]]:
         rank = max(map(len, shapes))
@@ -83,7 +105,7 @@ class _Bounds:
         asked = dict(zip(_UNIQUE, arguments, strict=False)) | named
         dim = asked.get("dim")
         found = [self.flat(tensor) if dim is None else tensor.clone()]
-        length = tensor.size if dim is None else tensor.shape[dim]
+        length = _elements(tensor) if dim is None else tensor.shape[dim]
         if asked.get("return_inverse"):
             found.append(self.numbers(tensor.shape if dim is None else (length,)))
         if asked.get("return_counts"):
@@ -102,6 +124,10 @@ class _Bounds:
     def unique_all(self, tensor: Any, *_: object) -> Any:  # noqa: ANN401 - as above
         """What the operator behind ``mint.unique`` gives: elements, places, counts."""
         return self.unique(tensor, return_inverse=True, return_counts=True)
+
+
+def _elements(tensor: Any) -> int:  # noqa: ANN401 - a tensor, whose `size` MSAdapter makes a method
+    return math.prod(tensor.shape)
 
 
 def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - a module of a framework without types

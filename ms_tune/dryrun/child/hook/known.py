@@ -8,6 +8,7 @@ known tensors and plain numbers alone. Only what a tensor answers on the host is
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,7 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
 
     @functools.wraps(finite)
     def all_finite(inputs: Any) -> Any:  # noqa: ANN401 - as the function takes it
-        return _with(finite(inputs), value=True)
+        return with_value(finite(inputs), value=True)
 
     mindspore.amp.all_finite = all_finite
     _follow_copies(tensor)  # the last: a class of classes that cannot be changed is left as it is
@@ -136,7 +137,7 @@ def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framewor
         made = make(cls, *arguments, **named)
         given = arguments[0] if arguments else named.get("input_data")
         value = value_of(given) if isinstance(given, tensor) else None
-        return made if value is None else _with(made, value)
+        return made if value is None else with_value(made, value)
 
     kind.__call__ = making
 
@@ -201,12 +202,13 @@ def _following(method: Any, rule: Callable[[tuple[Any, ...], Any], Any]) -> Any:
     def following(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         result = method(*arguments, **named)
         value = rule(arguments, result)
-        return result if value is None else _with(result, value)
+        return result if value is None else with_value(result, value)
 
     return following
 
 
-def _with(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
+def with_value(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
+    """A tensor whose elements are known to have this value; None forgets it."""
     made = result[0] if isinstance(result, tuple) and result else result  # a collective gives a handle as well
     if hasattr(made, "__dict__"):
         made.__dict__[NAME] = value
@@ -243,9 +245,10 @@ def _opposite(value: Any) -> bool | None:  # noqa: ANN401 - as above
 
 def _summed(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 - a tensor; a number or None
     value = value_of(arguments[0])
-    if value is None or not hasattr(arguments[0], "size") or not result.size:
+    if value is None or not hasattr(arguments[0], "shape"):
         return None
-    return value * (arguments[0].size // result.size)
+    before, after = math.prod(arguments[0].shape), math.prod(result.shape)  # MSAdapter makes a method of `size`
+    return value * (before // after) if after else None
 
 
 def _binary(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
@@ -284,7 +287,9 @@ def _answer(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None: 
 
 
 def _full(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
-    full = read.copy()
+    # Not a copy of what was read: it may lie at an address of the device that simulation only made up.
+    array: Any = type(read)
+    full = array(read.shape, read.dtype)
     full[...] = value
     return full
 

@@ -24,6 +24,8 @@ _BY_MODULE = {
     "msadapter": ("msadapter", "generator"),
     "msadapter.distributed.distributed_c10d": ("msadapter", "role"),
     "megatron.core.datasets.blended_megatron_dataset_builder": ("megatron", "datasets"),
+    "megatron.core.transformer.moe.token_dispatcher": ("experts", "dispatcher"),
+    "mindspeed.mindspore.core.transformer.moe.grouped_gemm_util": ("experts", "grouped_product"),
     "megatron.training.training": ("megatron", "training"),
 }
 _SUPPORT = "support"  # in the process's record

@@ -1,0 +1,109 @@
+"""Megatron-LM core 0.12's token dispatcher: tokens are spread over the experts evenly, since simulation has no scores.
+
+How many tokens go to an expert follows from the router's values. Every expert is given as many, tokens x top-k / experts,
+and what Megatron computes of that number (``preprocess``: splits for each rank, counts for each local expert) follows from it
+by :mod:`known`. Nothing else of the dispatcher is changed.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from .. import bounds, known  # noqa: TID252 - the hook's package has another name in a program
+from . import tell
+
+if TYPE_CHECKING:
+    from ms_tune.dryrun.child.hook.process import Process
+
+_DISPATCHER = "MoEAlltoAllTokenDispatcher"
+
+
+def dispatcher(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+    """Spread the tokens of ``megatron.core.transformer.moe.token_dispatcher``."""
+    owner = getattr(module, _DISPATCHER)
+    preprocess, permute = owner.preprocess, module.permute
+
+    @functools.wraps(preprocess)
+    def spread(self: Any, routing_map: Any) -> Any:  # noqa: ANN401 - tensors
+        share, rest = divmod(routing_map.shape[0] * self.config.moe_router_topk, self.num_experts)
+        if rest or self.drop_and_pad:
+            return preprocess(self, routing_map)
+        tell_once(process, share)
+        gather = module.gather_from_sequence_parallel_region
+
+        @functools.wraps(gather)
+        def gather_known(tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+            return known.with_value(gather(tensor, *arguments, **named), known.value_of(tensor))
+
+        module.gather_from_sequence_parallel_region = gather_known
+        try:
+            return preprocess(self, _Counted(routing_map, share))
+        finally:
+            module.gather_from_sequence_parallel_region = gather
+
+    @functools.wraps(permute)
+    def permute_evenly(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        tokens = named.get("num_out_tokens")
+        if not isinstance(tokens, int):
+            return permute(*arguments, **named)
+        with bounds.at_most(tokens):
+            return permute(*arguments, **named)
+
+    owner.preprocess = spread
+    module.permute = permute_evenly
+    told: set[int] = set()
+
+    def tell_once(process: Process | None, share: int) -> None:
+        if share not in told:
+            told.add(share)
+            tell(process, "even-experts", tokens=share)
+
+
+class _Counted:
+    """A routing map whose sum over the tokens is known: so many for each expert."""
+
+    def __init__(self, routing_map: Any, share: int) -> None:  # noqa: ANN401 - a tensor
+        self._map, self._share = routing_map, share
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the tensor has
+        return getattr(self._map, name)
+
+    def sum(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as a tensor's
+        """The number of each expert's tokens."""
+        return known.with_value(self._map.sum(*arguments, **named), self._share)
+
+
+def grouped_product(module: Any, _process: Process | None) -> None:  # noqa: ANN401 - a module without types
+    """Hand the grouped product its list of ends: sums of what is known of each expert's tokens.
+
+    MindSpeed v2.2.0's ``mindspeed/mindspore/core/transformer/moe/grouped_gemm_util.py`` adds them up on the device and reads
+    the list back.
+    """
+    module.torch = _Torch(module.torch)
+
+
+class _Torch:
+    """``torch`` as one module of MindSpeed's sees it."""
+
+    def __init__(self, torch: Any) -> None:  # noqa: ANN401 - a module without types
+        self._torch = torch
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
+        return getattr(self._torch, name)
+
+    def cumsum(self, tensor: Any, dim: int) -> Any:  # noqa: ANN401 - as the function takes it
+        """As ``torch.cumsum``, but for a tensor whose elements are known: its reader wants no more than a list."""
+        value = known.value_of(tensor)
+        return self._torch.cumsum(tensor, dim=dim) if value is None else _Sums(value, tensor.shape[0])
+
+
+class _Sums:
+    """The sums of so many equal numbers, one after the other."""
+
+    def __init__(self, value: int, count: int) -> None:
+        self._sums = [value * number for number in range(1, count + 1)]
+
+    def tolist(self) -> list[int]:
+        """The sums."""
+        return self._sums
