@@ -245,6 +245,22 @@ def assert_hint(text: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("layers", "stages", "chunks", "hint"),
+    [
+        (2, 2, 2, "-parallel_config.virtual_pipeline_model_parallel_size"),  # enough for the stages
+        (3, 2, 2, "-parallel_config.virtual_pipeline_model_parallel_size"),
+        (1, 2, 2, "model_config.num_layers: 4"),
+        (1, 2, None, "model_config.num_layers: 2"),
+        (2, 3, None, "model_config.num_layers: 3"),
+    ],
+)
+def test_fewer_layers_than_places_for_them(layers: int, stages: int, chunks: int | None, hint: str) -> None:
+    text = MINDSPEED.replace("num_layers: 8", f"num_layers: {layers}").replace("size: 2", f"size: {stages}")
+    more = f"  virtual_pipeline_model_parallel_size: {chunks}\n" if chunks else ""
+    assert_hint(text + more, hint)
+
+
+@pytest.mark.parametrize(
     ("lists", "hint"),
     [
         ("{full_recompute_list: [1, 1]}", "recompute: [1, 1]"),
