@@ -99,6 +99,15 @@ def test_without_further_layers_it_is_the_larger_run() -> None:
     assert lives(made) == lives(large)
 
 
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("told", [3, 50])  # layers at most: there are three
+def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *, recomputed: bool) -> None:
+    (small, called), (large, called_too), (whole, _) = (trained(layers, recomputed=recomputed) for layers in (3, 4, 8))
+    made = stretched(small, large, (called, called_too), told, 4)
+    assert made is not None
+    assert lives(made) == lives(whole)
+
+
 def test_runs_that_are_no_part_of_each_other_make_nothing() -> None:
     (small, called), (large, called_too) = trained(2), trained(3)
     assert stretched(large, small, (called_too, called), 3, 1) is None

@@ -156,6 +156,11 @@ BLOCK = "num_layers: 8, recompute_granularity: full, recompute_method: block, re
         ("swap: {enable: 'off'}", "swap.enable: False"),
         ("swap: {enabled: True}", "swap: {}"),
         ("swap: {enable: False, enabled: True}", "-swap.enabled"),
+        (
+            "swap: {enable: True, op_swap: [{op_name: mlp, layers: ['0']}, {op_name: '(', layers: ['1']}]}",
+            "swap.op_swap: [{op_name: mlp, layers: ['0']}]",
+        ),
+        ("swap: {enable: True, op_swap: [{op_name: mlp, layers: ['5-9']}]}", 'swap.op_swap[0].layers[0]: "5-6"'),
         ("parallelism: {pipeline_parallel: '2'}", "parallelism.pipeline_parallel: 2"),
         ("parallelism: {pipeline_parallel: 2.0}", "parallelism.pipeline_parallel: 2"),
         ("parallelism: {pipeline_parallel: 2.5}", "parallelism.pipeline_parallel: 1"),
