@@ -133,3 +133,18 @@ def test_up_to_the_bounds_there_is_a_plan(text: str, old: str, new: str, layers:
     plan = plan_of(with_line(text, old, new)[0])
     assert plan.failure is None
     assert len(plan.layers) == layers
+
+
+def test_layers_are_set_before_the_network_is_wrapped() -> None:
+    text = """\
+use_legacy: False
+run_mode: train
+parallel_config: {pipeline_stage: 2, seq_split_num: 2}
+model: {model_config: {model_type: qwen3, num_hidden_layers: 4, swap: True, op_swap: {OP}}}
+"""
+    swap = r"{op_name: 'mlp\.mul', layers: [1], backward_prefetch: PREFETCH}"
+    for prefetch, layer, words in (("null", 1, "must be int, but got 'NoneType'"), ("1", None, "seq_split_num > 1")):
+        source = parse_source(text.replace("OP", swap.replace("PREFETCH", prefetch)[1:-1]), Path("a.yaml"))
+        failure = normalize_source(source, "1.9").failure
+        assert failure is not None
+        assert (failure.layer, words in failure.text) == (layer, True)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.layers.mindformers.effect import strongest
-from ms_tune.layers.mindformers.plan import failure_problem
+from ms_tune.layers.mindformers.plan import failure_problem, normalize
 from ms_tune.layers.mindformers.recompute import default_patterns, is_patterns
 from ms_tune.layers.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.layers.patterns import full_match, split_pattern, stop_at
@@ -108,7 +108,10 @@ def seen_in(
         shared: The plan in the common form.
         model: The model, if there are layers of it that are known.
     """
-    stopped = find_failure(inputs, plan, model) if model is not None else None
+    # The network is wrapped, which sequence pipelines may not survive, only when its layers are set.
+    wrapped = plan.failure is not None and inputs.sequence_splits > 1
+    before = normalize(replace(inputs, sequence_splits=1)) if wrapped else plan
+    stopped = find_failure(inputs, before, model) if model is not None else None
     if stopped is not None:
         return from_recompute_plan(stopped, inputs.version)
     problems = list(find_unmatched(inputs, plan, model)) if model is not None else []
