@@ -72,7 +72,7 @@ def _change(change: Change, job: Job) -> Message:
     if change.after is None:
         return Message("launch.out", params)
     if change.before is None:
-        return Message("launch.new", {**params, "after": change.after})
+        return Message("launch.new", {**params, "key": f"{change.key} {change.after}".rstrip()})
     return Message("launch.change", {**params, "after": change.after or flag})
 
 

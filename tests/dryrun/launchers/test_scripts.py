@@ -259,3 +259,28 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "what was run so far is kept in" in err
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_what_is_run_otherwise_is_listed(
+    script: Callable[..., tuple[int, dict[str, Any], str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = (
+        f"msrun --worker_num 4 train.py {ARGUMENTS} --num-layers 2 --micro-batch-size 1 --train-iters 9 --load my model"
+    )
+    _, result, _ = script(line, "--set", "seq-length=8")
+    changes = {change["key"]: (change["before"], change["after"]) for change in result["jobs"][0]["changes"]}
+    assert changes == {
+        "--seq-length": (None, "8"),
+        "--load": ("my model", None),
+        "--train-iters": ("9", "2"),
+        "--eval-iters": (None, "0"),
+        "--no-initialization": (None, ""),
+    }
+    assert main(["dryrun", "pretrain.sh"]) == 0
+    out = capsys.readouterr().out
+    for text in (
+        "--train-iters: 9 → 2 (job 1)",
+        "--load: left out, it was my model (job 1)",
+        "--no-initialization: added",
+    ):
+        assert text in out
