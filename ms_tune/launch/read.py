@@ -161,6 +161,7 @@ def _launch(launcher: Launcher, words: Sequence[Argument], one: Started) -> Laun
         inner = launcher_of_module(words[at].text or "")
         if inner is not None:
             return _launch(inner, words[at + 1 :], one)
+    at = at if module else _behind_placeholder(words, at)
     program = words[at] if at < len(words) else None
     return Launch(launcher, options, program, tuple(words[at + 1 :]), one.environment, one.conditional, one.place)
 
@@ -192,6 +193,19 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
             found[name] = words[at]
             at += 1
     return found, at
+
+
+def _behind_placeholder(words: Sequence[Argument], at: int) -> int:
+    """Where the program stands: behind what is left of ``"your master node ip"``, which is to be replaced by one word.
+
+    As it stands the launcher would take its second word for the program; who started the script has filled it in.
+    """
+    if at >= len(words) or _is_program(words[at]) or not words[at].via:
+        return at
+    sentence = words[at].via
+    ahead = next((number for number in range(at, len(words)) if words[number].via[: len(sentence)] != sentence), at)
+    later = (number for number in range(ahead, len(words)) if _is_program(words[number]))
+    return next(later, at)
 
 
 def _is_program(word: Argument) -> bool:
