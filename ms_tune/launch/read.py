@@ -161,7 +161,9 @@ def _launch(launcher: Launcher, words: Sequence[Argument], one: Started) -> Laun
         inner = launcher_of_module(words[at].text or "")
         if inner is not None:
             return _launch(inner, words[at + 1 :], one)
-    at = at if module else _behind_placeholder(words, at)
+    behind = at if module else _behind_placeholder(words, at)
+    if behind != at:  # what the launcher is told behind the sentence was not read
+        options, at = {**dict.fromkeys(launcher.values), **options}, behind
     program = words[at] if at < len(words) else None
     return Launch(launcher, options, program, tuple(words[at + 1 :]), one.environment, one.conditional, one.place)
 

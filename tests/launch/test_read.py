@@ -102,7 +102,7 @@ def test_arguments_know_where_they_stand_and_through_what_they_came() -> None:
         ("msrun --worker_num $N p.py --a", "msrun", "p.py", None),
         ("msrun $ARGS $BASE/p.py --a", "msrun", None, None),
         ("env A=1 msrun --worker_num=2 p.py --a", "msrun", "p.py", 2),
-        ("IP='your master node ip'; ARGS=\"--master_addr $IP\"; torchrun $ARGS p.py --a", "torchrun", "p.py", 1),
+        ("IP='your master node ip'; ARGS=\"--master_addr $IP\"; torchrun $ARGS p.py --a", "torchrun", "p.py", None),
         ("mpirun -n 8 python p.py --a", "mpirun", "p.py", None),
         ("deepspeed --num_gpus 8 p.py --a", "deepspeed", "p.py", None),
     ],
