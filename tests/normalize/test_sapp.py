@@ -285,6 +285,13 @@ def test_what_the_base_says_already_is_not_written_again(tmp_path: Path) -> None
     assert yaml.safe_load(merged.text)["recompute_config"] == {"recompute": FULL, "select_recompute": SELECT}
 
 
+@pytest.mark.parametrize(("count", "value"), [(1, [[1] * 5] * 2), (0, False)])
+def test_a_list_of_zeros_asks_for_nothing(count: int, value: object) -> None:
+    converted = api.convert_sapp(f"select_recompute: {[[count] * 5] * 2}", "mindformers", layers=50, stages=5, chunks=2)
+    assert converted.values["recompute_config.select_recompute"] == value
+    assert converted.values["recompute_config.select_comm_recompute"] is False
+
+
 def test_lists_without_an_offset_leave_the_configs_own() -> None:
     own = "offset: [[0, 0, 0, 0, 1], [0, 0, 0, 0, -1]]"
     start, end = STATIC.index("offset"), STATIC.index("recompute_config") - 1
