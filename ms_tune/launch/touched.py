@@ -99,7 +99,7 @@ class Touched:
             self.everything |= pieced and first not in ("printf", "wait")
             named = {name for text in behind if text for name in re.findall(r"[A-Za-z_]\w*", text)}
             self.names |= named
-            self.arrays |= named if first in ("read", "mapfile", "readarray") else set()
+            self.arrays |= named if first in ("read", "mapfile", "readarray", "unset") else set()
         elif first is not None and first not in self._seen:
             self._seen.add(first)
             found = self._known.get(first)
