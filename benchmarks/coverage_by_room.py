@@ -23,7 +23,16 @@ ROOMS = (
     *("estimate", "render", "reference_model", "cli", "native"),
 )
 # Tests of the commands: they read what renderers write, and run what memory does for a command.
-FURTHER = {"render": ("cli",), "memory": ("cli/test_memory_plan.py", "cli/test_what_if.py")}
+FURTHER = {
+    "render": (
+        "cli",
+        "dryrun/test_command.py",
+        "dryrun/test_compare.py",
+        "dryrun/launchers",
+        "normalize/test_against.py",
+    ),
+    "memory": ("cli/test_memory_plan.py", "cli/test_what_if.py"),
+}
 IN_CHILDREN = (
     *(
         "ms_tune/dryrun/child/*",
