@@ -12,7 +12,6 @@ from ms_tune.cli.device import exit_code
 from ms_tune.cli.dryrun_html import write_page
 from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.dryrun.launched import launches
 from ms_tune.dryrun.request import CommandRequest, StageChoice
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.texts import msg
@@ -39,7 +38,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         The command's exit code if it is not 0, else whether what it allocated fits.
     """
     refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
-    if not launches(arguments.command):
+    if not CommandRequest(arguments.command).launches:
         refuse(arguments, {"stages": None, "stage": None, "set": []}, "stages.command.options")
     _check_script(arguments.command)
     if arguments.real:

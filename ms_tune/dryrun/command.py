@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.engines.choice import engine_for, reach
-from ms_tune.dryrun.launched import Part, in_job, is_launcher, launches, parts_of, without_ranks
+from ms_tune.dryrun.launched import Part, in_job, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG, Ended
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.launchers.programs import Wanted, programs
@@ -55,10 +55,10 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         MsTuneError: The command cannot be started, or this machine cannot simulate.
     """
     size = request.devices or _from_environment("RANK_SIZE") or 1
-    if shutil.which(request.command[0]) is None and (request.real or not is_launcher(request.command[0])):
+    if shutil.which(request.command[0]) is None and (request.real or not request.starts_launcher):
         raise UsageError(msg("stages.command.absent", program=request.command[0]))
     outside = [rank for rank in request.ranks if rank >= size]
-    if outside and not launches(request.command):
+    if outside and not request.launches:
         raise UsageError(msg("dryrun.ranks", rank=outside[0], size=size))
     reach(request.engine, observer)
     cann = _cann(request, observer)
@@ -150,7 +150,7 @@ def _task(request: CommandRequest, rank: int, size: int) -> Task:
         settings=request.settings,
     )
     return Task(
-        folder="script" if launches(request.command) and not request.ranks else f"rank_{rank}",
+        folder="script" if request.launches and not request.ranks else f"rank_{rank}",
         files={},
         arguments=(),
         rank=rank,

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import LOG, Ended
-from ms_tune.dryrun.launchers.options import LAUNCHERS
-from ms_tune.frameworks.data import load
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from ms_tune.dryrun.launchers.job import Job, JobRank
     from ms_tune.texts import Message
 
-_SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
-_SCRIPT = ".sh"
 _LOST = -9  # the exit code of a rank that was ended with its launcher
 
 
@@ -51,17 +47,6 @@ class Part:
             return problem
         kind = "launch.rank" if self.stage is None else "launch.stage"
         return msg(kind, job=self.job, rank=self.rank.rank, stage=self.stage, problem=problem)
-
-
-def is_launcher(program: str) -> bool:
-    """Whether a program is one that a stand-in is there for, so that it need not be installed."""
-    return program in {*LAUNCHERS, *load("launchers")["others"]}
-
-
-def launches(command: Sequence[str]) -> bool:
-    """Whether a command is a script or a launcher, which says by itself how many ranks there are."""
-    name = Path(command[0]).name
-    return name in _SHELLS or name.endswith(_SCRIPT) or is_launcher(name)
 
 
 def parts_of(jobs: Iterable[Job], command: Ended | None) -> Iterator[Part]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import yaml
 
 from ms_tune.errors import UsageError
+from ms_tune.frameworks.launchers import is_launcher
 from ms_tune.texts import msg
 from ms_tune.verdict.limit import Cap
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"
 ENGINES = ("local", "ray")  # where processes run
 STEPS = 2  # the second one starts with optimizer state in place, as every later one does
+
+_SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
+_SCRIPT = ".sh"
 
 
 class StageChoice(Enum):
@@ -153,6 +158,17 @@ class CommandRequest:
     stages: tuple[int, ...] | None = None
     settings: tuple[tuple[str, str | None], ...] = ()
     python: str | None = None
+
+    @property
+    def starts_launcher(self) -> bool:
+        """Whether the program is a launcher that a stand-in is there for, so that it need not be installed."""
+        return is_launcher(self.command[0])
+
+    @property
+    def launches(self) -> bool:
+        """Whether the command is a script or a launcher, which says by itself how many ranks there are."""
+        name = PurePath(self.command[0]).name
+        return name in _SHELLS or name.endswith(_SCRIPT) or is_launcher(name)
 
 
 @dataclass(frozen=True, slots=True)

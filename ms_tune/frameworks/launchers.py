@@ -44,7 +44,13 @@ def launcher_named(command: str) -> Launcher | None:
     name = command.rpartition("/")[2]
     if _PYTHON.fullmatch(name):
         return _python()
-    return launcher(name) if name in load("launchers")["launchers"] or name in load("launchers")["others"] else None
+    return launcher(name) if is_launcher(name) else None
+
+
+def is_launcher(command: str) -> bool:
+    """Whether a command is a launcher by its name alone, with its stand-in or without; ``python`` is none."""
+    facts = load("launchers")
+    return command in facts["launchers"] or command in facts["others"]
 
 
 def launcher_of_module(module: str) -> Launcher | None:
