@@ -6,8 +6,6 @@ loop sets is unknown in it and behind it. So a value that is told is the one tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +23,7 @@ from ms_tune.launch.builtins import (
 )
 from ms_tune.launch.conditions import both, holds
 from ms_tune.launch.expand import Expander
+from ms_tune.launch.outcome import DONE, UNCLEAR, Flow, Outcome, Started, place_of
 from ms_tune.launch.parse import DECLARING, parse
 from ms_tune.launch.state import Array, State, merged, unknown_piece
 from ms_tune.launch.syntax import (
@@ -40,54 +39,23 @@ from ms_tune.launch.syntax import (
     Pipeline,
     Sequence,
     Simple,
-    Substitution,
     Word,
+    substitutes,
+    unquoted,
 )
 from ms_tune.launch.touched import Touched
 from ms_tune.launch.values import Place, Reason, Unknown, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from ms_tune.launch.syntax import Command
-    from ms_tune.launch.values import Argument, File, Pieces
+    from ms_tune.launch.values import Argument, File
 
 MAX_STEPS = 20_000  # commands that are followed
 MAX_CALLS = 16  # functions and files inside of each other
 MAX_DEPTH = 80  # commands inside of each other
 _PATTERN = frozenset("*?[\\+@!(")
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A command that is no part of the shell: a program that the script starts.
-
-    Args:
-        words: The command and its arguments.
-        environment: The variables that it sees of those that the script sets.
-        conditional: Whether it depends on what is unknown that it is started at all, or how often.
-        place: Where the command stands.
-    """
-
-    words: tuple[Argument, ...]
-    environment: Mapping[str, Pieces]
-    conditional: bool
-    place: Place
-
-
-class Flow(Enum):
-    """How things go on behind a command."""
-
-    NEXT = auto()
-    STOP = auto()  # not here: the loop or the function is left
-    EXIT = auto()  # nowhere: the script ends
-
-
-class Outcome(NamedTuple):
-    """How a command ended: how things go on, and whether it succeeded (None if that cannot be told)."""
-
-    flow: Flow = Flow.NEXT
-    success: bool | None = None
 
 
 class _Locals(NamedTuple):
@@ -102,10 +70,6 @@ class _Locals(NamedTuple):
     values: dict[str, object]
     perhaps: set[str]
     conditions: int
-
-
-_DONE = Outcome(Flow.NEXT, success=True)
-_UNCLEAR = Outcome()
 
 
 class Follower:
@@ -143,7 +107,7 @@ class Follower:
             if self._steps <= MAX_STEPS + 1:
                 self.unknown.append(unknown)
             state.forget(unknown)
-            return _UNCLEAR if self._steps <= MAX_STEPS else Outcome(Flow.EXIT)
+            return UNCLEAR if self._steps <= MAX_STEPS else Outcome(Flow.EXIT)
         self._depth += 1
         outcome = self._one(command, state, file)
         self._depth -= 1
@@ -170,7 +134,7 @@ class Follower:
         if isinstance(command, Function):
             state.functions[command.name] = (command.body, file)
             self._defined.setdefault(command.name, []).append((command.body, file))
-            return _DONE
+            return DONE
         if isinstance(command, Group):
             return self._apart(command.body, state, file) if command.subshell else self.run(command.body, state, file)
         if isinstance(command, Calculation):
@@ -182,11 +146,11 @@ class Follower:
     # one after another
 
     def _sequence(self, command: Sequence, state: State, file: File) -> Outcome:
-        outcome = _DONE
+        outcome = DONE
         for one, background in command.commands:
             outcome = self._apart(one, state, file) if background else self.run(one, state, file)
             if background:
-                outcome = _DONE
+                outcome = DONE
             if outcome.flow is not Flow.NEXT:
                 return outcome
         return outcome
@@ -232,7 +196,7 @@ class Follower:
                 continue
             ways = [state.copy()]
             other = self._maybe(one, state, file, ways)
-            state.take(merged(ways, _place(one, file)))
+            state.take(merged(ways, place_of(one, file)))
             outcome = Outcome(Flow.NEXT, both(operator, None, other.success))
         return outcome
 
@@ -258,7 +222,7 @@ class Follower:
         if pattern.literal == "*":
             return True
         text = text_of(self._expander.value(pattern, state, file))
-        if subject is None or text is None or (_unquoted(pattern) and set(text) & _PATTERN):
+        if subject is None or text is None or (unquoted(pattern) and set(text) & _PATTERN):
             return None
         return subject == text
 
@@ -289,17 +253,17 @@ class Follower:
         if not ways:
             stops = any(one.flow is Flow.STOP for one in flows)
             return Outcome(Flow.STOP if stops else Flow.EXIT)
-        state.take(merged(ways, _place(chosen, file)))
-        return _UNCLEAR
+        state.take(merged(ways, place_of(chosen, file)))
+        return UNCLEAR
 
     def _loop(self, command: Loop, state: State, file: File) -> Outcome:
         touched = Touched(state.functions).add(command)
-        place = _place(command.body, file)
+        place = place_of(command.body, file)
         touched.forget(state, place)
         conditions = self._conditions
         self._maybe(Sequence(((command.condition, False), (command.body, False))), state, file, [])
         self._conditions = conditions + bool(self._returned and touched.returns)
-        return _UNCLEAR
+        return UNCLEAR
 
     def _condition(self, command: Condition, state: State, file: File) -> bool | None:
         texts = [text_of(self._expander.value(word, state, file)) for word in command.words]
@@ -312,7 +276,7 @@ class Follower:
             if literal in ("&&", "||"):
                 if "||" in literals and "&&" in literals:
                     return None  # which binds tighter is not followed
-                patterns = [_unquoted(word) for word in command.words[start:number]]
+                patterns = [unquoted(word) for word in command.words[start:number]]
                 found = holds(texts[start:number], patterns=patterns)
                 answer_ = both(operator, answer_, found) if operator else found
                 operator, start = literal or "", number + 1
@@ -328,7 +292,7 @@ class Follower:
         if not words:
             for one in command.assigns:
                 store(one, given_to(one, self._expander, state, file), self._expander, state, file)
-            return _UNCLEAR if any(_substitutes(one) for one in command.assigns) or command.words else _DONE
+            return UNCLEAR if any(substitutes(one) for one in command.assigns) or command.words else DONE
         outer = {one.name: state.variables.get(one.name) for one in command.assigns}
         exported = state.exported
         for one in command.assigns:
@@ -354,13 +318,13 @@ class Follower:
                 return self._control(name, arguments, state, file, place)
             if name in DECLARING:
                 self._declare(words, state, file)
-                return _DONE
+                return DONE
             if name in ANSWERING:
                 return Outcome(Flow.NEXT, answer(name, arguments))
             if change(name, arguments, state, place) or name in QUIET:
-                return _UNCLEAR
+                return UNCLEAR
         self._start(arguments, state, place)
-        return _UNCLEAR
+        return UNCLEAR
 
     def _declare(self, words: list[Argument | Assign], state: State, file: File) -> None:
         own = self._locals[-1] if self._locals else None
@@ -389,14 +353,14 @@ class Follower:
         if name == "exec":
             behind = arguments[1:]
             if not behind:
-                return _UNCLEAR  # only where its output goes
+                return UNCLEAR  # only where its output goes
             self._start(behind, state, place)
             return Outcome(Flow.EXIT)
         if name == "eval":
             unknown = Unknown(Reason.COMMAND, "eval", place)
             self.unknown.append(unknown)
             state.forget(unknown)
-            return _UNCLEAR
+            return UNCLEAR
         return self._sourced(arguments, state, file, place)
 
     def _sourced(self, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
@@ -404,12 +368,12 @@ class Follower:
         unknown = Unknown(Reason.FILE, path or "", place)
         if path and loads_environment(path):
             environment_loaded(state, unknown)
-            return _UNCLEAR
+            return UNCLEAR
         found = self._source(path, file) if path and self._calls < MAX_CALLS else None
         if found is None:
             self.unknown.append(unknown)
             state.forget(unknown)
-            return _UNCLEAR
+            return UNCLEAR
         positional = state.positional
         if arguments[2:]:
             state.positional = tuple(arguments[2:])
@@ -438,14 +402,14 @@ class Follower:
         found = state.functions[name]
         if self._calls >= MAX_CALLS:
             state.forget(Unknown(Reason.BOUND, name, place))
-            return _UNCLEAR
+            return UNCLEAR
         if found is None:
             self._conditions += 1
             for body, file in self._defined.get(name, ()):
                 self._call(body, arguments, state.copy(), file, place)
             self._conditions -= 1
             state.forget(Unknown(Reason.CONDITION, name, place))
-            return _UNCLEAR
+            return UNCLEAR
         return self._call(found[0], arguments, state, found[1], place)
 
     def _call(self, body: Command, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
@@ -472,34 +436,3 @@ def _put_back(state: State, name: str, value: object) -> None:
         state.variables.pop(name, None)
     else:
         state.variables[name] = value  # type: ignore[assignment]  # what is left is Unset
-
-
-def _substitutes(one: Assign) -> bool:
-    words = (one.value,) if isinstance(one.value, Word) else one.value
-    return any(isinstance(part, Substitution) for word in words for part in word.parts)
-
-
-def _unquoted(word: Word) -> bool:
-    return any(not part.quoted for part in word.parts)
-
-
-def _place(command: Command, file: File) -> Place:
-    """Roughly where a command stands: its first simple command."""
-    todo: list[Command] = [command]
-    while todo:
-        one = todo.pop(0)
-        if isinstance(one, Simple | Calculation):
-            return Place(file, one.start, one.end)
-        if isinstance(one, Sequence):
-            todo += [inner for inner, _ in one.commands]
-        elif isinstance(one, AndOr):
-            todo.append(one.first)
-        elif isinstance(one, Pipeline):
-            todo += one.commands
-        elif isinstance(one, Group | Loop):
-            todo.append(one.body)
-        elif isinstance(one, If):
-            todo += [part for branch in one.branches for part in branch]
-        elif isinstance(one, Condition) and one.words:
-            return Place(file, one.words[0].start, one.words[-1].end)
-    return Place(file, 0, 0)

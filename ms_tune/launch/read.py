@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.frameworks.launchers import Launcher
-    from ms_tune.launch.evaluate import Started
+    from ms_tune.launch.outcome import Started
     from ms_tune.launch.syntax import Problem
     from ms_tune.launch.values import Pieces, Place, Unknown
 

@@ -238,3 +238,14 @@ def children(command: Command) -> Iterator[tuple[Command, bool]]:
         yield from ((body, True) for _, body in command.arms)
     elif isinstance(command, Function | Group):
         yield command.body, isinstance(command, Group)
+
+
+def substitutes(one: Assign) -> bool:
+    """Whether what is assigned is what a command prints."""
+    words = (one.value,) if isinstance(one.value, Word) else one.value
+    return any(isinstance(part, Substitution) for word in words for part in word.parts)
+
+
+def unquoted(word: Word) -> bool:
+    """Whether some of a word stands outside of quotes."""
+    return any(not part.quoted for part in word.parts)

@@ -19,7 +19,7 @@ from ms_tune.launch.values import File
 from tests.launch.scripts import Scripts
 
 if TYPE_CHECKING:
-    from ms_tune.launch.evaluate import Started
+    from ms_tune.launch.outcome import Started
     from ms_tune.launch.values import Argument
 
 BASH = shutil.which("bash")

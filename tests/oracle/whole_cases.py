@@ -206,6 +206,7 @@ def in_model_folder(random: Random, config: dict[str, Any], version: str, folder
         return config
     told = {key: value for key, value in section.items() if random.random() < 0.6}
     other = model_section(random, STATIC[version], random.choice((2, 4, 8)), 0)
+    other = {key: other[key] for key in other if key not in ("model_type", "architectures")}  # one model's own
     told |= {key: value for key, value in other.items() if random.random() < 0.05}
     kept = {key: value for key, value in section.items() if key not in told or random.random() < 0.4}
     (folder / "config.json").write_text(json.dumps(told), "utf-8")
