@@ -167,11 +167,29 @@ def spell(value: object, old: str = "") -> str:
         return _spell_text(value, old)
     if isinstance(value, (int, float)):
         return yaml.safe_dump(value, default_flow_style=True).splitlines()[0]
-    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False).rstrip()
+    text = _dumped(value, allow_unicode=True)
     if _same(value, text):
         return text
     # PyYAML takes some control characters for printable and then reads them as a line break: escape all but ASCII.
-    return yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False).rstrip()
+    return _dumped(value, allow_unicode=False)
+
+
+class _EachForItself(yaml.SafeDumper):
+    """Writes what stands in several places out in each: nobody asked for anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
+
+
+def _dumped(value: object, *, allow_unicode: bool) -> str:
+    return yaml.dump(
+        value,
+        Dumper=_EachForItself,
+        default_flow_style=True,
+        width=math.inf,
+        allow_unicode=allow_unicode,
+        sort_keys=False,
+    ).rstrip()
 
 
 def _same(value: object, text: str) -> bool:

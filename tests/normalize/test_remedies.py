@@ -110,6 +110,30 @@ def test_an_offset_is_changed_as_little_as_can_be(layers: int, written: list[int
     assert_hint(config, f"model.model_config.{hint}")
 
 
+def test_a_layer_for_each_stage_leaves_one_chunk() -> None:
+    assert_hint(INTERLEAVED.replace("num_layers: 8", "num_layers: 2"), "model.model_config.pp_interleave_num: 1")
+
+
+def test_a_layer_for_each_place_is_enough() -> None:
+    config = STATIC.replace("num_layers: 8", "num_layers: 4").replace("offset: 0", "offset: [1, 1, 0, 0]")
+    assert_hint(config, "model.model_config.offset: 0")
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        (
+            "['mlp', '(', 'self_attention', 3, ' ']",
+            "recompute.select_module: {mlp: [0-7], self_attention: [0-7]}",  # and no anchor for what is alike
+        ),
+        ("'mlp'", "recompute.select_module: {mlp: [0-7]}"),
+        ("['(']", "recompute.mode: None"),
+    ],
+)
+def test_of_a_list_of_modules_the_patterns_stay(written: str, hint: str) -> None:
+    assert_hint(DYNAMIC + f"recompute: {{mode: select, select_module: {written}}}\n", hint)
+
+
 ZERO_BUBBLE = (
     "use_legacy: False\nparallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: zero_bubble_v}}\n"
     "parallel_config: {pipeline_stage: 2, micro_batch_num: 4}\n"

@@ -45,6 +45,18 @@ def test_the_largest_view_of_a_block_counts(tmp_path: Path) -> None:
     assert str(graph.tensors[7]) == "Float32[64, 512]"
 
 
+@pytest.mark.parametrize("types", ["Odd:[4], Bool:[1]", "Bool:[1], Odd:[4]"])
+def test_a_size_that_is_known_wins_over_one_that_is_not(types: str, tmp_path: Path) -> None:
+    text = f"(%9) = Op(%7, %7), task_info: 8, attrs {{stream_id=0}} \n    (Float32:[8]) <- ({types})\n    # \n"
+    assert str(read(tmp_path, text).tensors[7]) == "Bool[1]"
+
+
+def test_types_without_blocks_are_no_damage(tmp_path: Path) -> None:
+    text = "() = MatMul(), task_info: 1, attrs {stream_id=0} \n    (Float32:[8]) <- (Float32:[8])\n    # File:a|\n"
+    graph = read(tmp_path, text)
+    assert (graph.operators, graph.tensors, graph.dropped_count) == (1, {}, 0)
+
+
 def test_operators_of_the_cpu_have_no_blocks(tmp_path: Path) -> None:
     graph = read(tmp_path, "() = MatMul(), task_info: 1, attrs {stream_id=0} \n    () <- ()\n    # File:a|\n")
     assert (graph.operators, graph.tensors, graph.dropped_count) == (1, {}, 0)
