@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+MOST_PASSES = 100_000  # of a training step that are followed one by one; no real job has as many
+
+
 def most_held(passes: Iterable[tuple[bool, int]], chunks: int) -> tuple[int, ...]:
     """Micro-batches held by each chunk when the stage holds most, counted over its chunks; the first such moment.
 
@@ -44,9 +47,9 @@ def held_by_static_graph(stage: int, stages: int, chunks: int, micro_batches: in
         micro_batches: Micro-batches of a step.
 
     Returns:
-        None where MindSpore refuses the job: it has fewer micro-batches than stages.
+        None where MindSpore refuses the job, which has fewer micro-batches than stages, and beyond :data:`MOST_PASSES`.
     """
-    if micro_batches < stages:
+    if micro_batches < stages or chunks * micro_batches > MOST_PASSES:
         return None
     left_over = micro_batches % stages
     rounds = [stages + left_over] + [stages] * (micro_batches // stages - 1)

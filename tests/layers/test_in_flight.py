@@ -37,3 +37,8 @@ def test_interleaved_it_is_the_warm_up_and_one(stages: int, chunks: int, more: i
 
 def test_fewer_micro_batches_than_stages_are_refused() -> None:
     assert held_by_static_graph(0, 4, 2, 3) is None
+
+
+def test_more_passes_than_anybody_follows_are_not_followed() -> None:
+    assert held_by_static_graph(0, 2, 2, 10**18) is None
+    assert held_by_1f1b(1, 4, 10**18) == (3,)

@@ -24,7 +24,7 @@ from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, 
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.in_flight import held_by_1f1b, held_by_static_graph
+from ms_tune.layers.in_flight import MOST_PASSES, held_by_1f1b, held_by_static_graph
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
@@ -104,7 +104,7 @@ def _in_flight(config: ConfigCopy, stage: int, stages: int) -> tuple[int, ...] |
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1)
     scheduler = config.get(pipeline + "pipeline_scheduler") or "1f1b"
     if scheduler == "gpipe":
-        return (micro_batches,) * chunks
+        return (micro_batches,) * chunks if chunks <= MOST_PASSES else None
     return held_by_static_graph(stage, stages, chunks, micro_batches) if scheduler == "1f1b" else None
 
 
