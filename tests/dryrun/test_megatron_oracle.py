@@ -1,6 +1,6 @@
 """The pair of published figures, by the real Megatron-LM, MindSpeed and MindSpeed-LLM on MSAdapter.
 
-On request: ``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore 2.9 and what these import; their sources are on PYTHONPATH.
+On request: ``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore 2.7.1 or 2.9 and what these import; their sources are on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ _RECOMPUTED = ("recompute-granularity=full", "recompute-method=uniform", "recomp
 
 @pytest.mark.skipif(PYTHON is None, reason="MS_TUNE_TEST_MEGATRON names no Python")
 @pytest.mark.parametrize(
-    ("settings", "peak", "footprint"), [((), 55389, 57289), (_RECOMPUTED, 34946, 35707)], ids=["nothing", "everything"]
+    ("settings", "peak", "footprints"),
+    [((), 55389, (57289, 57279)), (_RECOMPUTED, 34946, (35707, 35707))],  # of MindSpore 2.9.0 and of 2.7.1
+    ids=["nothing", "everything"],
 )
-def test_the_published_pair(tmp_path: Path, settings: tuple[str, ...], peak: int, footprint: int) -> None:
+def test_the_published_pair(tmp_path: Path, settings: tuple[str, ...], peak: int, footprints: tuple[int, int]) -> None:
     sources = os.environ["PYTHONPATH"].split(os.pathsep)
     home = next(Path(folder) for folder in sources if (Path(folder) / _PROGRAM).is_file())
     script = tmp_path / "pretrain.sh"
@@ -62,7 +64,8 @@ def test_the_published_pair(tmp_path: Path, settings: tuple[str, ...], peak: int
         check=False,
     )
     result = json.loads(done.stdout)
-    assert (done.returncode, result["peak_bytes"] // MIB, result["footprint_bytes"] // MIB) == (0, peak, footprint)
+    assert (done.returncode, result["peak_bytes"] // MIB) == (0, peak)
+    assert result["footprint_bytes"] // MIB in footprints
     held = result["categories_at_peak"]
     assert held["gradients"] / held["weights"] == pytest.approx(2, rel=1e-3)
     assert held["optimizer_state"] / held["weights"] == pytest.approx(6, rel=1e-3)
