@@ -20,7 +20,7 @@ from typing import Any
 CHECKOUT = Path(__file__).parents[1]
 ROOMS = (
     *("config", "frameworks", "normalize", "layers", "lint", "dryrun", "trace", "memory", "allocator", "packing"),
-    *("estimate", "render", "reference_model", "cli", "native"),
+    *("estimate", "verdict", "launch", "render", "reference_model", "cli", "native"),
 )
 # Tests of the commands: they read what renderers write, and run what memory does for a command.
 FURTHER = {
