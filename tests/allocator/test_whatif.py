@@ -177,6 +177,10 @@ class TestLines:
         assert lines.config is None
         assert lines.script == 'ms.runtime.set_memory(init_size="4GB", increase_size="2GB")'
 
+    def test_one_size_that_is_set_is_enough_for_a_line(self) -> None:
+        for settings in (MindSporeSettings(init=4 * GIB), MindSporeSettings(increase=4 * GIB)):
+            assert '="4GB"' in (lines_for(settings).script or "")
+
     def test_the_environment(self) -> None:
         assert lines_for(MindSporeSettings()).script is None
         both = MindSporeSettings(vmm=Vmm.ON, small_pool=True)

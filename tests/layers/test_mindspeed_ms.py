@@ -244,6 +244,8 @@ def test_lists_beside_the_settings_of_the_model() -> None:
     assert "model-recompute-ignored" in ids(plan)
     plan = parallel(lists, model="select_recompute: True")
     assert plan.layers[0].overridden == ("attention.core_attention",)
+    assert not any(layer.overridden for layer in plan.layers if layer.recompute is not Effect.FULL)
+    assert any(layer.recompute is not Effect.FULL for layer in plan.layers)
     assert "flag-beside-lists" in ids(plan)
 
 

@@ -138,3 +138,10 @@ def test_texts_without_lists_and_texts_too_long() -> None:
     assert parse_refusal(longest)[0] == "nothing"
     assert parse_refusal(longest + "x") == ("too-long", {"limit": sapp._LONGEST})
     assert parse_refusal("recompute: [1]\nrecompute: [1]\n") == ("twice", {"key": "recompute"})
+
+
+def test_a_place_may_hold_no_layer() -> None:
+    plan = plan_of(parse_sapp("offset: [[2, -2]]\nrecompute: [[1, 0]]"), layers=4, stages=2)
+    assert plan.placement == ((4, 0),)
+    with pytest.raises(UsageError):
+        plan_of(parse_sapp("offset: [[3, -3]]"), layers=4, stages=2)
