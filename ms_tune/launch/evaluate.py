@@ -7,28 +7,14 @@ loop sets is unknown in it and behind it. So a value that is told is the one tha
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ms_tune.launch.builtins import (
-    ANSWERING,
-    QUIET,
-    answer,
-    change,
-    declare,
-    environment_loaded,
-    given_to,
-    loads_environment,
-    set_to,
-    store,
-)
+from ms_tune.launch.commands import CommandFollower
 from ms_tune.launch.conditions import both, holds
-from ms_tune.launch.expand import Expander
-from ms_tune.launch.outcome import DONE, UNCLEAR, Flow, Outcome, Started, place_of
-from ms_tune.launch.parse import DECLARING, parse
-from ms_tune.launch.state import Array, State, merged, unknown_piece
+from ms_tune.launch.outcome import DONE, UNCLEAR, Flow, Outcome, place_of
+from ms_tune.launch.state import State, merged
 from ms_tune.launch.syntax import (
     AndOr,
-    Assign,
     Calculation,
     Case,
     Condition,
@@ -40,7 +26,6 @@ from ms_tune.launch.syntax import (
     Sequence,
     Simple,
     Word,
-    substitutes,
     unquoted,
 )
 from ms_tune.launch.touched import Touched
@@ -50,48 +35,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ms_tune.launch.syntax import Command
-    from ms_tune.launch.values import Argument, File
+    from ms_tune.launch.values import File
 
 MAX_STEPS = 20_000  # commands that are followed
-MAX_CALLS = 16  # functions and files inside of each other
 MAX_DEPTH = 80  # commands inside of each other
 _PATTERN = frozenset("*?[\\+@!(")
 
 
-class _Locals(NamedTuple):
-    """What a function has declared as its own.
-
-    Args:
-        values: What was there before, by the variable.
-        perhaps: Those that it has only declared perhaps.
-        conditions: How many unknown conditions lay around the call.
-    """
-
-    values: dict[str, object]
-    perhaps: set[str]
-    conditions: int
-
-
-class Follower:
+class Follower(CommandFollower):
     """Follows the commands of a script and of the files that it sources.
 
     Args:
         source: Reads a file that is named in a file; None if it cannot be read.
     """
-
-    def __init__(self, source: Callable[[str, File], File | None]) -> None:
-        self.started: list[Started] = []
-        self.unknown: list[Unknown] = []
-        self._source = source
-        self._expander = Expander()
-        self._steps = 0
-        self._calls = 0
-        self._conditions = 0
-        self._exits = 0
-        self._depth = 0
-        self._locals: list[_Locals] = []
-        self._returned: list[list[State]] = []
-        self._defined: dict[str, list[tuple[Command, File]]] = {}
 
     def follow(self, script: Command, file: File) -> None:
         """Follow a script from its beginning."""
@@ -281,158 +237,3 @@ class Follower:
                 answer_ = both(operator, answer_, found) if operator else found
                 operator, start = literal or "", number + 1
         return answer_
-
-    # simple commands
-
-    def _simple(self, command: Simple, state: State, file: File) -> Outcome:
-        place = Place(file, command.start, command.end)
-        words: list[Argument | Assign] = []
-        for word in command.words:
-            words += [word] if isinstance(word, Assign) else self._expander.fields([word], state, file)
-        if not words:
-            for one in command.assigns:
-                store(one, given_to(one, self._expander, state, file), self._expander, state, file)
-            return UNCLEAR if any(substitutes(one) for one in command.assigns) or command.words else DONE
-        outer = {one.name: state.variables.get(one.name) for one in command.assigns}
-        exported = state.exported
-        for one in command.assigns:
-            store(one, given_to(one, self._expander, state, file), self._expander, state, file)
-            state.exported |= {one.name}
-        outcome = self._command(words, state, file, place)
-        for name, value in outer.items():
-            _put_back(state, name, value)
-        if outer:
-            state.exported = exported
-        return outcome
-
-    def _command(self, words: list[Argument | Assign], state: State, file: File, place: Place) -> Outcome:
-        arguments = [word for word in words if not isinstance(word, Assign)]
-        name = arguments[0].text if arguments and not isinstance(words[0], Assign) else None
-        while name in ("command", "builtin") and len(arguments) > 1 and not (arguments[1].text or "-").startswith("-"):
-            arguments, words = arguments[1:], words[1:]
-            name = arguments[0].text
-        if name is not None and not arguments[0].open:
-            if name in state.functions:
-                return self._function(name, arguments, state, place)
-            if name in _CONTROL:
-                return self._control(name, arguments, state, file, place)
-            if name in DECLARING:
-                self._declare(words, state, file)
-                return DONE
-            if name in ANSWERING:
-                return Outcome(Flow.NEXT, answer(name, arguments))
-            if change(name, arguments, state, place) or name in QUIET:
-                return UNCLEAR
-        self._start(arguments, state, place)
-        return UNCLEAR
-
-    def _declare(self, words: list[Argument | Assign], state: State, file: File) -> None:
-        own = self._locals[-1] if self._locals else None
-        before = set(own.values) if own else set()
-        declare(words, self._expander, state, file, own.values if own else None)
-        if own and self._conditions > own.conditions:
-            own.perhaps.update(set(own.values) - before)
-
-    def _start(self, arguments: list[Argument], state: State, place: Place) -> None:
-        environment = {}
-        for name in state.exported:
-            value = state.variables.get(name)
-            if isinstance(value, tuple):
-                environment[name] = value
-        self.started.append(Started(tuple(arguments), environment, self._conditions + self._exits > 0, place))
-
-    def _control(self, name: str, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:  # noqa: PLR0911 - a command a line
-        if name in ("break", "continue"):
-            return Outcome(Flow.STOP)
-        if name == "return":
-            if self._returned:
-                self._returned[-1].append(state.copy())
-            return Outcome(Flow.STOP if self._returned else Flow.EXIT)
-        if name == "exit":
-            return Outcome(Flow.EXIT)
-        if name == "exec":
-            behind = arguments[1:]
-            if not behind:
-                return UNCLEAR  # only where its output goes
-            self._start(behind, state, place)
-            return Outcome(Flow.EXIT)
-        if name == "eval":
-            unknown = Unknown(Reason.COMMAND, "eval", place)
-            self.unknown.append(unknown)
-            state.forget(unknown)
-            return UNCLEAR
-        return self._sourced(arguments, state, file, place)
-
-    def _sourced(self, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
-        path = arguments[1].text if len(arguments) > 1 else None
-        unknown = Unknown(Reason.FILE, path or "", place)
-        if path and loads_environment(path):
-            environment_loaded(state, unknown)
-            return UNCLEAR
-        found = self._source(path, file) if path and self._calls < MAX_CALLS else None
-        if found is None:
-            self.unknown.append(unknown)
-            state.forget(unknown)
-            return UNCLEAR
-        positional = state.positional
-        if arguments[2:]:
-            state.positional = tuple(arguments[2:])
-        outcome = self._called(parse(found.text).body, state, found, place)
-        if arguments[2:]:
-            state.positional = positional
-        return outcome
-
-    def _called(self, body: Command, state: State, file: File, place: Place) -> Outcome:
-        """Follow a body that `return` leaves."""
-        self._calls += 1
-        self._returned.append([])
-        conditions = self._conditions
-        outcome = self.run(body, state, file)
-        self._conditions = conditions
-        self._calls -= 1
-        ways = self._returned.pop()
-        if outcome.flow is Flow.NEXT:
-            ways.append(state.copy())
-        if not ways:
-            return Outcome(Flow.EXIT)
-        state.take(merged(ways, place))
-        return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 and outcome.flow is Flow.NEXT else None)
-
-    def _function(self, name: str, arguments: list[Argument], state: State, place: Place) -> Outcome:
-        found = state.functions[name]
-        if self._calls >= MAX_CALLS:
-            state.forget(Unknown(Reason.BOUND, name, place))
-            return UNCLEAR
-        if found is None:
-            self._conditions += 1
-            for body, file in self._defined.get(name, ()):
-                self._call(body, arguments, state.copy(), file, place)
-            self._conditions -= 1
-            state.forget(Unknown(Reason.CONDITION, name, place))
-            return UNCLEAR
-        return self._call(found[0], arguments, state, found[1], place)
-
-    def _call(self, body: Command, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
-        positional, state.positional = state.positional, tuple(arguments[1:])
-        self._locals.append(_Locals({}, set(), self._conditions))
-        outcome = self._called(body, state, file, place)
-        own = self._locals.pop()
-        for one, value in own.values.items():
-            _put_back(state, one, value)
-        for one in own.perhaps:
-            set_to(state, one, (unknown_piece(Reason.CONDITION, one, place),))
-        state.positional = positional
-        return outcome
-
-
-_CONTROL = frozenset(("break", "continue", "return", "exit", "exec", "eval", "source", "."))
-
-
-def _put_back(state: State, name: str, value: object) -> None:
-    """The value that a variable had before, or none."""
-    if isinstance(value, tuple | Array):
-        set_to(state, name, value)
-    elif value is None:
-        state.variables.pop(name, None)
-    else:
-        state.variables[name] = value  # type: ignore[assignment]  # what is left is Unset

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.launch.pieces import ASSIGN, PieceReader
 from ms_tune.launch.syntax import (
     AndOr,
     Assign,
@@ -29,14 +30,11 @@ from ms_tune.launch.syntax import (
     Text,
     Word,
 )
-from ms_tune.launch.words import MAX_DEPTH, METACHARACTERS, NAME, NotReadError, WordReader
+from ms_tune.launch.words import MAX_DEPTH, METACHARACTERS, NAME, NotReadError
 
 if TYPE_CHECKING:
     from ms_tune.launch.syntax import Command
 
-DECLARING = frozenset(("export", "declare", "typeset", "local", "readonly"))
-_ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
-_REDIRECTION = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})?(?:&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)")
 _RESERVED = frozenset(
     (
         "if",
@@ -56,6 +54,7 @@ _RESERVED = frozenset(
         "function",
     )
 )
+DECLARING = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))
 _IN_CONDITION = re.compile(r"&&|\|\||[()<>]")
 
@@ -65,12 +64,11 @@ def parse(text: str) -> Script:
     return _Parser(text).script()
 
 
-class _Parser(WordReader):
+class _Parser(PieceReader):
     """Recursive descent over the grammar of bash's manual; each method reads one kind of command."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._here: list[tuple[str, bool]] = []
         self._problems: list[Problem] = []
         self._nesting = 0
 
@@ -88,46 +86,6 @@ class _Parser(WordReader):
                 self._depth = self._nesting = 0
                 self._here.clear()
                 self.at = self._find("\n", max(self.at, before))
-
-    # blanks, comments, ends of lines
-
-    def _blanks(self, *, newlines: bool = False) -> None:
-        while self.at < len(self.text):
-            here = self.text[self.at]
-            if here in " \t" or (here == "\r" and self.startswith("\r\n")):
-                self.at += 1
-            elif self.startswith(("\\\n", "\\\r\n")):
-                self.at += 2 if self.text[self.at + 1] == "\n" else 3
-            elif here == "#":
-                self.at = self._find("\n", self.at)
-            elif here == "\n" and newlines:
-                self._newline()
-            else:
-                return
-
-    def _newline(self) -> None:
-        self.at += 1
-        for word, indented in self._here:
-            blanks = r"\t*" if indented else ""
-            match = re.compile(rf"^{blanks}{re.escape(word)}\r?$", re.MULTILINE).search(self.text, self.at)
-            self.at = match.end() if match else len(self.text)
-        self._here.clear()
-
-    def _peek(self) -> str:
-        """The plain word that comes next, if it could be a reserved one."""
-        at = self.at
-        while at < len(self.text) and self.text[at] not in METACHARACTERS and self.text[at] not in "\\'\"`$":
-            at += 1
-        ended = at >= len(self.text) or self.text[at] in METACHARACTERS
-        return self.text[self.at : at] if ended else ""
-
-    def _take(self, word: str) -> None:
-        self._blanks(newlines=True)
-        if self._peek() != word:
-            raise NotReadError(self.at, word)
-        self.at += len(word)
-
-    # commands
 
     def _sequence(self) -> Sequence:
         found: list[tuple[Command, bool]] = []
@@ -283,21 +241,6 @@ class _Parser(WordReader):
             return Loop(name, Sequence(), body)
         return Loop(name, Sequence(), self._done())
 
-    def _list(self) -> list[Word]:
-        found: list[Word] = []
-        while True:
-            self._blanks()
-            if self.at >= len(self.text) or self.text[self.at] in "\n;&|()":
-                return found
-            found.append(self._one_word())
-
-    def _one_word(self) -> Word:
-        before = self.at
-        word = self.word()
-        if self.at == before:
-            raise NotReadError(self.at, "unexpected")
-        return word
-
     def _case(self) -> Case:
         self._blanks()
         word = self._one_word()
@@ -387,7 +330,7 @@ class _Parser(WordReader):
                     words.append(self._one_word())
                     continue
                 break
-            match = _ASSIGN.match(self.text, self.at)
+            match = ASSIGN.match(self.text, self.at)
             if match and (not words or _declares(words)):
                 one = self._assign(match)
                 if words:
@@ -412,43 +355,6 @@ class _Parser(WordReader):
         self.at += 1
         self._blanks(newlines=True)
         return Function(literal, self._command())
-
-    def _assign(self, match: re.Match[str]) -> Assign:
-        start, self.at = self.at, match.end()
-        name, index, plus = match.groups()
-        if not self.startswith("("):
-            value: Word | tuple[Word, ...] = self.word()
-            return Assign(name, start, value, match.end(), self.at, bool(plus), index)
-        self.at += 1
-        found: list[Word] = []
-        while True:
-            self._blanks(newlines=True)
-            if self.at >= len(self.text):
-                raise NotReadError(start, ")")
-            if self.startswith(")"):
-                self.at += 1
-                return Assign(name, start, tuple(found), match.end(), self.at, bool(plus), index)
-            found.append(self._one_word())
-
-    def _redirections(self) -> None:
-        self._blanks()
-        while self._redirection():
-            self._blanks()
-
-    def _redirection(self) -> bool:
-        match = _REDIRECTION.match(self.text, self.at)
-        if not match or (match[0] in ("<", ">") and self.text[match.end() : match.end() + 1] == "("):
-            return False  # <(...) is a word
-        self.at = match.end()
-        self._blanks()
-        operator = match[0].lstrip("0123456789")
-        if operator in ("<<", "<<-"):
-            word = self.word()
-            plain = "".join(part.text for part in word.parts if isinstance(part, Text))
-            self._here.append((plain, operator == "<<-"))
-        elif self.startswith(("<(", ">(")) or (self.at < len(self.text) and self.text[self.at] not in METACHARACTERS):
-            self.word()
-        return True
 
 
 def _declares(words: list[Word | Assign]) -> bool:

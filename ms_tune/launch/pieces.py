@@ -1,0 +1,107 @@
+"""The pieces that commands are made of: blanks and comments, words, assignments, redirections with their documents."""
+
+from __future__ import annotations
+
+import re
+
+from ms_tune.launch.syntax import Assign, Text, Word
+from ms_tune.launch.words import METACHARACTERS, NotReadError, WordReader
+
+ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
+_REDIRECTION = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})?(?:&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)")
+
+
+class PieceReader(WordReader):
+    """Reads what stands between the words that make a command: :mod:`ms_tune.launch.parse` puts them together."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._here: list[tuple[str, bool]] = []
+
+    def _blanks(self, *, newlines: bool = False) -> None:
+        while self.at < len(self.text):
+            here = self.text[self.at]
+            if here in " \t" or (here == "\r" and self.startswith("\r\n")):
+                self.at += 1
+            elif self.startswith(("\\\n", "\\\r\n")):
+                self.at += 2 if self.text[self.at + 1] == "\n" else 3
+            elif here == "#":
+                self.at = self._find("\n", self.at)
+            elif here == "\n" and newlines:
+                self._newline()
+            else:
+                return
+
+    def _newline(self) -> None:
+        self.at += 1
+        for word, indented in self._here:
+            blanks = r"\t*" if indented else ""
+            match = re.compile(rf"^{blanks}{re.escape(word)}\r?$", re.MULTILINE).search(self.text, self.at)
+            self.at = match.end() if match else len(self.text)
+        self._here.clear()
+
+    def _peek(self) -> str:
+        """The plain word that comes next, if it could be a reserved one."""
+        at = self.at
+        while at < len(self.text) and self.text[at] not in METACHARACTERS and self.text[at] not in "\\'\"`$":
+            at += 1
+        ended = at >= len(self.text) or self.text[at] in METACHARACTERS
+        return self.text[self.at : at] if ended else ""
+
+    def _take(self, word: str) -> None:
+        self._blanks(newlines=True)
+        if self._peek() != word:
+            raise NotReadError(self.at, word)
+        self.at += len(word)
+
+    def _list(self) -> list[Word]:
+        found: list[Word] = []
+        while True:
+            self._blanks()
+            if self.at >= len(self.text) or self.text[self.at] in "\n;&|()":
+                return found
+            found.append(self._one_word())
+
+    def _one_word(self) -> Word:
+        before = self.at
+        word = self.word()
+        if self.at == before:
+            raise NotReadError(self.at, "unexpected")
+        return word
+
+    def _assign(self, match: re.Match[str]) -> Assign:
+        start, self.at = self.at, match.end()
+        name, index, plus = match.groups()
+        if not self.startswith("("):
+            value: Word | tuple[Word, ...] = self.word()
+            return Assign(name, start, value, match.end(), self.at, bool(plus), index)
+        self.at += 1
+        found: list[Word] = []
+        while True:
+            self._blanks(newlines=True)
+            if self.at >= len(self.text):
+                raise NotReadError(start, ")")
+            if self.startswith(")"):
+                self.at += 1
+                return Assign(name, start, tuple(found), match.end(), self.at, bool(plus), index)
+            found.append(self._one_word())
+
+    def _redirections(self) -> None:
+        self._blanks()
+        while self._redirection():
+            self._blanks()
+
+    def _redirection(self) -> bool:
+        match = _REDIRECTION.match(self.text, self.at)
+        if not match or (match[0] in ("<", ">") and self.text[match.end() : match.end() + 1] == "("):
+            return False  # <(...) is a word
+        self.at = match.end()
+        self._blanks()
+        operator = match[0].lstrip("0123456789")
+        if operator in ("<<", "<<-"):
+            word = self.word()
+            plain = "".join(part.text for part in word.parts if isinstance(part, Text))
+            self._here.append((plain, operator == "<<-"))
+        elif self.startswith(("<(", ">(")) or (self.at < len(self.text) and self.text[self.at] not in METACHARACTERS):
+            self.word()
+        return True
