@@ -72,7 +72,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     write_manifest(folder, manifest(list(request.command), child.environment, facts))
     from ms_tune.dryrun.judge import outside_of  # noqa: PLC0415 - it needs numpy
 
-    kept = Kept(request.chip, request.device_bytes, outside_of(request, None))
+    kept = Kept(request.chip, request.device_bytes, outside_of(request))
     write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
 
     def end(task: Task, ended: Ended) -> None:

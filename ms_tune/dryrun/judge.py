@@ -72,7 +72,8 @@ def judged(
     run, report = plan.run, reading.report
     if request.real:  # its own log tells what the device gave
         return KeptRank(), report.verdict
-    outside = outside_of(request, communicators_in(report.collectives))
+    groups = communicators_in(report.collectives, report.log, run.rank)
+    outside = outside_of(request).with_groups(groups)
     if not outside.communicators and run.world_size > 1:
         outside = replace(outside, communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
@@ -88,13 +89,12 @@ def judged(
     return kept, judge(need, limit, outside, doubts)
 
 
-def outside_of(request: DryrunRequest | CommandRequest, communicators: int | None) -> Outside:
+def outside_of(request: DryrunRequest | CommandRequest) -> Outside:
     """What no trace of a simulated run shows."""
     size = os.environ.get("HCCL_BUFFSIZE", "")
     return Outside(
         simulated=not request.real,
         workspaces_traced=request.level > 1,
-        communicators=communicators,
         buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
         reserve_bytes=request.reserve_bytes,
     )

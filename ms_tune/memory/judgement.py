@@ -11,6 +11,7 @@ from ms_tune.frameworks.devices import pool_of
 from ms_tune.memory.places import operator_at
 from ms_tune.memory.request import Asked
 from ms_tune.texts import msg
+from ms_tune.trace.communicators import WORLD
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.judge import Need, Outside, Verdict, judge
 from ms_tune.verdict.kept import FILE, Kept, KeptRank, from_json
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.curve import Curve
     from ms_tune.texts import Message
     from ms_tune.trace.comm_order import CommunicationOrder
+    from ms_tune.trace.folder import RankFiles
     from ms_tune.trace.runtime_log import MemoryStatistics, RuntimeLog
     from ms_tune.trace.table import Table
 
@@ -88,23 +90,33 @@ def cap_in(statistics: MemoryStatistics) -> int | None:
     return None if statistics.used_mib == default else statistics.used_mib * MIB
 
 
-def communicators_in(order: CommunicationOrder | None) -> int | None:
-    """How many communicators a rank uses, its world group included; None where no file tells.
+def communicators_in(
+    order: CommunicationOrder | None, log: RuntimeLog | None, rank: int | None
+) -> dict[str, int] | None:
+    """The communicators that a rank creates, its world's included, with how many ranks each has; None where no file tells.
 
-    HCCL makes one for each name: the group that a pipeline stage sends by has another one than the group of the same
-    ranks that it receives by. A group of one rank has nobody to exchange with.
+    HCCL makes one for each name, whether or not something runs through it: the group that a pipeline stage sends by has
+    another one than the group of the same ranks that it receives by. A group of one rank has nobody to exchange with.
+
+    Args:
+        order: What is run through them; all that tells where the log does not have MindSpore's warnings.
+        log: What tells which are made.
+        rank: The rank; None for whichever writes to the log.
     """
-    if order is None:
-        return None
-    groups = {one.group for one in order.collectives if len(one.ranks) > 1}
-    return len(groups | {"hccl_world_group"}) if groups else 0
+    used = {one.group: len(one.ranks) for one in order.collectives if len(one.ranks) > 1} if order is not None else {}
+    processes = log.processes if log is not None else ()
+    made = [one.own for one in processes if one.rank == rank] or [one.own for one in processes]
+    if not made:
+        return None if order is None else {WORLD: used.get(WORLD, 0), **used} if used else {}
+    most = max(made, key=len)
+    return {**most, **used}
 
 
-def terms_of(trace: Path, log: RuntimeLog | None, order: CommunicationOrder | None, asked: Asked) -> Terms:
+def terms_of(files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder | None, asked: Asked) -> Terms:
     """What a trace is judged by: the command line first, then what its run kept, then its log.
 
     Args:
-        trace: The tracker's ``memory_block.csv``.
+        files: The rank's.
         log: MindSpore's log.
         order: The collective operations.
         asked: What the user says.
@@ -112,10 +124,10 @@ def terms_of(trace: Path, log: RuntimeLog | None, order: CommunicationOrder | No
     Raises:
         UsageError: There are no facts about the chip that the user names.
     """
-    run, kept, doubt = kept_beside(trace)
+    run, kept, doubt = kept_beside(files.blocks)
     statistics = log.statistics if log is not None else None
     real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
-    found = replace(run.outside, simulated=not real, communicators=communicators_in(order))
+    found = replace(run.outside, simulated=not real).with_groups(communicators_in(order, log, files.rank))
     outside = kept.outside if kept else found
     if asked.reserve_bytes is not None:
         outside = replace(outside, reserve_bytes=asked.reserve_bytes)

@@ -79,7 +79,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     parts = breakdown(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
     activations = activations_by_layer(parts)
     order = _optional(read_communication_order, files.collectives, unread)
-    terms = terms_of(files.blocks, log, order, request.asked)
+    terms = terms_of(files, log, order, request.asked)
     report = RankReport(
         files=files,
         rank=files.rank,

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.communicators import GroupLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
+
+    from ms_tune.trace.communicators import ProcessGroups
 
 _MAX_LINE = 64 * 1024  # bytes; what is beyond is left out
 _MAX_ERROR_LINES = 12
@@ -128,6 +131,8 @@ class RuntimeLog:
         out_of_memory: The first request for memory that failed; later ones are its consequences.
         pools: The last states of the memory pools that were printed.
         cut_off: The tracker began to write memory_block.csv and never came to the next file: the process was ended.
+        processes: The communication groups of each simulated process that writes to the log and has initialised
+            communication.
     """
 
     statistics: MemoryStatistics | None
@@ -136,6 +141,7 @@ class RuntimeLog:
     out_of_memory: OutOfMemory | None = None
     pools: tuple[PoolState, ...] = ()
     cut_off: bool = False
+    processes: tuple[ProcessGroups, ...] = ()
 
 
 def read_runtime_log(path: Path) -> RuntimeLog:
@@ -146,11 +152,13 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     """
     statistics, errors, tracker_errors = _Statistics(), _Errors(), 0
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
+    groups = GroupLines()
     try:
         with path.open("rb") as file:
             for line in _lines(file):
                 statistics.take(line)
                 requests.take(line)
+                groups.take(line)
                 _take_pool(line, pools)
                 if "csv path" in line:
                     writes_blocks = _WRITES_BLOCKS in line or (writes_blocks and _WRITES_TASKS not in line)
@@ -161,7 +169,13 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     except OSError as error:
         raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     return RuntimeLog(
-        statistics.last, errors.last(), tracker_errors, requests.found(), tuple(pools.values()), cut_off=writes_blocks
+        statistics=statistics.last,
+        last_error=errors.last(),
+        tracker_errors=tracker_errors,
+        out_of_memory=requests.found(),
+        pools=tuple(pools.values()),
+        cut_off=writes_blocks,
+        processes=tuple(groups.found.values()),
     )
 
 

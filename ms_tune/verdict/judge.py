@@ -6,7 +6,7 @@ in use alone are. ``tight`` is what lies between: it runs only without its fragm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ms_tune.texts import Message, msg
 from ms_tune.units import gib, mib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ms_tune.verdict.limit import Limit
 
@@ -28,6 +28,8 @@ class Fit(str, Enum):
     DOES_NOT_FIT = "does-not-fit"
 
 
+_SHOWN = 12  # communicators in a line
+_LONGEST = 24  # characters of a communicator's name
 _SEVERITY = (Fit.FITS, Fit.TIGHT, None, Fit.DOES_NOT_FIT)  # one rank that does not fit decides for all
 
 
@@ -80,6 +82,7 @@ class Outside:
         simulated: The trace is of a simulation, which asks for no workspaces and no communication buffers.
         workspaces_traced: It is of a simulation that asks for workspaces (levels 2 and 3, on a device).
         communicators: Communicators that the rank creates; None where nothing tells.
+        groups: Their names, with the number of ranks where that is known; empty where they were not counted.
         counted: They were counted in what the run left; otherwise they follow from the split of the job.
         buffer_mib: ``HCCL_BUFFSIZE``, if it is set.
         reserve_bytes: What the user sets aside.
@@ -88,9 +91,17 @@ class Outside:
     simulated: bool = True
     workspaces_traced: bool = False
     communicators: int | None = None
+    groups: tuple[str, ...] = ()
     counted: bool = True
     buffer_mib: int | None = None
     reserve_bytes: int = 0
+
+    def with_groups(self, groups: Mapping[str, int] | None) -> Outside:
+        """The same with these communicators: by name the ranks of each, 0 where they are not known; None if nothing tells."""
+        if groups is None:
+            return replace(self, communicators=None, groups=())
+        names = tuple(f"{name} ({ranks})" if ranks else name for name, ranks in groups.items())
+        return replace(self, communicators=len(groups), groups=names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +224,18 @@ def _communication(outside: Outside, limit: Limit) -> ReserveItem:
         return ReserveItem("communication", 0, msg("verdict.reserve.communication.unknown"))
     each = communicator_bytes(outside.buffer_mib)
     whole = outside.communicators * each
-    how = "counted" if outside.counted else "expected"
-    why = msg(
-        f"verdict.reserve.communication.{how}",
-        count=outside.communicators,
-        each=mib(each),
-        beside=mib(limit.beside_bytes),
-    )
+    params = {"count": outside.communicators, "each": mib(each), "beside": mib(limit.beside_bytes)}
+    if not outside.counted:
+        why = msg("verdict.reserve.communication.expected", **params)
+    elif outside.groups:
+        why = msg("verdict.reserve.communication.named", **params, groups=_listed(outside.groups))
+    else:
+        why = msg("verdict.reserve.communication.counted", **params)
     return ReserveItem("communication", max(whole - limit.beside_bytes, 0), why)
+
+
+def _listed(groups: Sequence[str]) -> str:
+    """The first of these names; of a long one, as compilers make them, both ends."""
+    short = [name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}" for name in groups]
+    more = len(short) - _SHOWN
+    return ", ".join(short if more <= 0 else [*short[:_SHOWN], f"… +{more}"])

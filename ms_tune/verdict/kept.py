@@ -123,6 +123,7 @@ def _outside_json(outside: Outside) -> dict[str, object]:
         "simulated": outside.simulated,
         "workspaces_traced": outside.workspaces_traced,
         "communicators": outside.communicators,
+        "communicator_groups": list(outside.groups),
         "communicators_counted": outside.counted,
         "hccl_buffer_mib": outside.buffer_mib,
         "reserve": outside.reserve_bytes,
@@ -179,6 +180,7 @@ def _outside(content: Mapping[str, object]) -> Outside:
         simulated=content.get("simulated") is not False,
         workspaces_traced=content.get("workspaces_traced") is True,
         communicators=_count(content.get("communicators")),
+        groups=_names(content.get("communicator_groups")),
         counted=content.get("communicators_counted") is not False,
         buffer_mib=_count(content.get("hccl_buffer_mib")),
         reserve_bytes=_count(content.get("reserve")) or 0,
@@ -200,6 +202,10 @@ def _whole(content: object) -> Whole | None:
 
 def _source(layers: int, run_layers: int) -> Message:
     return msg("verdict.footprint.kept", layers=layers, run=run_layers)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
 
 
 def _count(value: object) -> int | None:

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.memory.judgement import communicators_in
 from ms_tune.memory.report import analyse
 from ms_tune.memory.request import MemoryRequest
+from ms_tune.trace.comm_order import Collective, CommunicationOrder
+from ms_tune.trace.communicators import WORLD, ProcessGroups
+from ms_tune.trace.runtime_log import RuntimeLog
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.judge import Fit, Need, Outside
 from ms_tune.verdict.kept import FILE, Kept, KeptRank, Whole, to_json
@@ -143,3 +147,47 @@ class TestDoubts:
         file.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n", encoding="utf-8")
         reasons = str(judged(run).verdict.no_verdict_because)
         assert "MiB at the peak" in reasons or "more than the whole device" in reasons
+
+
+class TestCommunicators:
+    def order(self, *groups: tuple[str, int]) -> CommunicationOrder:
+        ops = [Collective(name, tuple(range(size)), "AllReduce", 512, 512) for name, size in groups]
+        return CommunicationOrder(tuple(ops), (), 0)
+
+    def log(self, *processes: ProcessGroups) -> RuntimeLog:
+        return RuntimeLog(None, None, 0, processes=processes)
+
+    def test_nothing_tells_and_none_are_two_answers(self) -> None:
+        assert communicators_in(None, None, 0) is None
+        assert communicators_in(None, self.log(), 0) is None
+        assert communicators_in(self.order(), None, 0) == {}
+        assert communicators_in(self.order(("alone", 1)), self.log(), 0) == {}
+        assert communicators_in(None, self.log(ProcessGroups(0)), 0) == {}
+
+    def test_what_is_used_needs_the_worlds_beside_it(self) -> None:
+        assert communicators_in(self.order(("tp", 2), ("tp", 2), ("dp", 4)), None, 0) == {WORLD: 0, "tp": 2, "dp": 4}
+
+    def test_what_was_made_counts_whether_or_not_it_is_used(self) -> None:
+        made = self.log(ProcessGroups(0, {WORLD: 8, "tp": 2}))
+        assert communicators_in(None, made, None) == {WORLD: 8, "tp": 2}
+        assert communicators_in(self.order(("tp", 2), ("pp", 4)), made, 0) == {WORLD: 8, "tp": 2, "pp": 4}
+
+    def test_of_several_processes_it_is_the_ranks_or_else_the_one_with_most(self) -> None:
+        made = self.log(
+            ProcessGroups(0, {WORLD: 2}), ProcessGroups(1, {WORLD: 2, "a": 2}), ProcessGroups(2, {WORLD: 2})
+        )
+        assert communicators_in(None, made, 0) == {WORLD: 2}
+        assert communicators_in(None, made, 7) == {WORLD: 2, "a": 2}
+
+    def test_a_simulated_trace_is_judged_by_its_log(self, run: Path) -> None:
+        (file,) = (path for path in (run / "rank_0").iterdir() if path.name.startswith("log"))
+        line = "[WARNING] ME(7,7f,python):2026-11-22-18:33:48.225.402 [a.cc:1] F] "
+        made = "".join(
+            f"{line}Create dummy communication group with group name: g{number}, group ranks: [const vector]{{0, 1}}. Real\n"
+            for number in range(10)
+        )
+        begin = f"{line}Initializing dummy collective communication with rank size: 2, rank id: 0, local rank id: 0.\n"
+        file.write_text(begin + made + file.read_text("utf-8"), encoding="utf-8")
+        item = judged(run).verdict.reserve[0]
+        assert (item.name, item.bytes) == ("communication", (11 * 400 - 3889) * MIB)
+        assert "g9 (2)" in str(item.why)

@@ -48,7 +48,9 @@ def test_real_logs_of_good_runs(run: str, expected: tuple[int, int, int, int]) -
     path = log_of(run)
     assert path is not None
     # Each has harmless errors: no CANN, NumPy 2.
-    assert read_runtime_log(path) == RuntimeLog(MemoryStatistics(*expected), None, 0)
+    log = read_runtime_log(path)
+    assert log == RuntimeLog(MemoryStatistics(*expected), None, 0, processes=log.processes)
+    assert [one.own for one in log.processes] == ([{"hccl_world_group": 8}] if "comm" in run else [])
 
 
 @pytest.mark.parametrize("run", LARGE_RUNS)

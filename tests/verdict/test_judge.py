@@ -93,6 +93,22 @@ class TestReserve:
         first = reserve_of(Outside(communicators=None), LIMIT)[0]
         assert (first.bytes, first.why.id) == (0, "verdict.reserve.communication.unknown")
 
+    def test_the_line_says_which_groups_were_counted(self) -> None:
+        few = Outside().with_groups({"world": 8, "tp-0-1": 2, "by no file": 0})
+        why = str(reserve_of(few, LIMIT)[0].why)
+        assert why.endswith("with their ranks: world (8), tp-0-1 (2), by no file")
+        assert "3 communicator(s) of the run" in why
+        many = Outside().with_groups(
+            {f"389f7fbc8e058d61efa91d591e1dc5c5ad418fec3fb2{number:02}": 2 for number in range(14)}
+        )
+        item = reserve_of(many, LIMIT)[0]
+        assert item.bytes == 14 * 400 * MIB - LIMIT.beside_bytes
+        assert str(item.why).endswith("389f7fbc8e05…ec3fb210 (2), 389f7fbc8e05…ec3fb211 (2), … +2")
+
+    def test_groups_that_nothing_tells_are_not_counted(self) -> None:
+        assert Outside(communicators=3, groups=("a", "b", "c")).with_groups(None) == Outside(communicators=None)
+        assert Outside().with_groups({}) == Outside(communicators=0)
+
     def test_the_published_gap_stands_for_workspaces_in_simulation_only(self) -> None:
         assert self.items(Outside())["workspaces"] == 454
         assert "workspaces" not in self.items(Outside(workspaces_traced=True))

@@ -23,7 +23,14 @@ FULL = Kept(
         "rank_0": KeptRank(
             27 * GIB,
             Cap.FRAMEWORK,
-            Outside(workspaces_traced=True, communicators=5, counted=False, buffer_mib=100, reserve_bytes=GIB),
+            Outside(
+                workspaces_traced=True,
+                communicators=5,
+                groups=("a (2)", "b"),
+                counted=False,
+                buffer_mib=100,
+                reserve_bytes=GIB,
+            ),
             Whole(32, 4, Need.derived(50 * GIB, [(10, 11), (20, 21)])),
         ),
         "rank_8": KeptRank(whole=Whole(32, 4, None)),
