@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ms_tune.trace.recompute_log import RecomputeLog
 
 _SECTIONS = ("parallel_config", "recompute_config", "swap_config")
-_ANY = object()  # something is logged that cannot be foretold: the model's modules are not known
+_ANY = object()  # what is logged, if anything, cannot be foretold: the model's modules are not known
 _WHOLE_LAYERS = {"full recompute", "layer swap"}
 _COMM = "select comm recompute"
 _Wanted = dict[tuple[str, int], list[object]]
@@ -38,6 +38,10 @@ class Verdict(str, Enum):
     SAME = "same"
     DIFFERS = "differs"
     UNREADABLE = "unreadable"  # what can be read agrees, but not all of it can
+    UNKNOWN = "unknown"  # the log agrees, but nobody can tell whether operators that it does not name are there
+
+
+_AGREES = (Verdict.SAME, Verdict.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +67,21 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """One layer: what was planned for it and what logs say about it; ``agrees`` is None if no log speaks of its stage."""
+    """One layer: what was planned for it and what logs say about it.
+
+    Attributes:
+        plan: Its plan.
+        planned: The lines that its plan makes.
+        logged: The lines that are there.
+        agrees: Whether they are the same; None if no log speaks of its stage, or if that is not known.
+        known: False where a line is not there that an operator would make which the model may not have.
+    """
 
     plan: LayerPlan
     planned: tuple[str, ...]
     logged: tuple[str, ...]
     agrees: bool | None
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,8 @@ class Compared:
         unreadable: Lines that are damaged, or where a log ends early: the file, and the line from 1.
         why: What explains the first difference, as far as that can be told.
         layers: Every layer of the plan.
+        unknown: Lines that are not there, by name and layer, and need not be: the model's modules are not known, and an operator
+            that it does not have is logged nowhere.
     """
 
     plan: NormalizedPlan
@@ -92,6 +107,7 @@ class Compared:
     unreadable: tuple[tuple[Path, int], ...]
     why: tuple[Message, ...]
     layers: tuple[LayerState, ...]
+    unknown: tuple[tuple[str, int], ...] = ()
 
 
 def compare(
@@ -118,7 +134,7 @@ def compare(
     if result.verdict is Verdict.DIFFERS:
         others = _other_releases(source, plan, layers)
         why = tuple(_reasons(result, source, others))
-        result = Compared(plan, logs, result.verdict, result.differences, result.unreadable, why, result.layers)
+        result = replace(result, why=why)
     return result
 
 
@@ -138,18 +154,26 @@ def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared
             )
     found: list[Difference] = []
     unreadable: list[tuple[Path, int]] = []
+    unknown: set[tuple[str, int]] = set()
     covered: set[int] = set()
     for log in logs:
         one = _OneLog(plan, expected, wanted, log)
         found += one.differences()
         covered |= one.layers
         unreadable += one.unreadable
+        unknown |= one.unknown
     if not covered:
         covered = {layer.layer for layer in plan.layers}
-        found += [Difference(logs[0].path, None, what, layer, "", None) for what, layer in wanted] if logs else []
-    verdict = Verdict.DIFFERS if found else Verdict.UNREADABLE if unreadable else Verdict.SAME
-    states = tuple(_states(plan, wanted, logs, covered, found))
-    return Compared(plan, tuple(logs), verdict, tuple(found), tuple(dict.fromkeys(unreadable)), (), states)
+        unknown = {key for key, values in wanted.items() if _ANY in values}
+        found += (
+            [Difference(logs[0].path, None, *key, "", None) for key in wanted if key not in unknown] if logs else []
+        )
+    unknown -= {key for log in logs for run in log.runs[-1:] for key in run.layers}  # another rank tells
+    states = tuple(_states(plan, wanted, logs, covered, found, {layer for _, layer in unknown}))
+    verdict = Verdict.UNKNOWN if unknown else Verdict.SAME
+    verdict = Verdict.DIFFERS if found else Verdict.UNREADABLE if unreadable else verdict
+    left = tuple(sorted(unknown, key=lambda key: (key[1], key[0])))
+    return Compared(plan, tuple(logs), verdict, tuple(found), tuple(dict.fromkeys(unreadable)), (), states, left)
 
 
 def _wanted(plan: NormalizedPlan, expected: LoggedRun) -> _Wanted:
@@ -198,6 +222,7 @@ class _OneLog:
         self._whole = plan.dialect == MINDFORMERS  # every rank of the static graph sets up all layers
         self.layers = self._own()
         self.unreadable = [(log.path, number) for number in self._run.damaged]
+        self.unknown: set[tuple[str, int]] = set()
 
     def _own(self) -> set[int]:
         """The layers that the rank of this log has, as far as it can be told."""
@@ -253,7 +278,8 @@ class _OneLog:
     def _set_line(self, what: str, layer: int) -> Iterator[Difference]:
         planned, lines = self._wanted.get((what, layer), []), self._run.layers.get((what, layer), ())
         free = not self._whole and what == _COMM  # nobody can foretell it
-        if free or (_ANY in planned and lines):
+        if free or _ANY in planned:
+            self.unknown |= set() if free or lines else {(what, layer)}
             return
         others = [line for line in lines if line.value not in planned]
         wrong = next((line for line in others if not line.damaged), None)
@@ -261,12 +287,17 @@ class _OneLog:
             self.unreadable.append((self._log.path, others[0].number))
         elif wrong is not None or any(value not in [line.value for line in lines] for value in planned):
             said = None if wrong is None else str(wrong.value)
-            text = "" if _ANY in planned else ", ".join(map(str, planned)) if planned else None
+            text = ", ".join(map(str, planned)) if planned else None
             yield Difference(self._log.path, wrong.number if wrong else None, what, layer, text, said)
 
 
-def _states(
-    plan: NormalizedPlan, wanted: _Wanted, logs: Sequence[RecomputeLog], covered: set[int], found: Iterable[Difference]
+def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
+    plan: NormalizedPlan,
+    wanted: _Wanted,
+    logs: Sequence[RecomputeLog],
+    covered: set[int],
+    found: Iterable[Difference],
+    unknown: set[int],
 ) -> Iterator[LayerState]:
     wrong = {one.layer for one in found}
     planned: dict[int, list[str]] = {}
@@ -278,8 +309,9 @@ def _states(
             logged.setdefault(layer, {})[_shown(what, [line.value for line in lines])] = None
     for one in plan.layers:
         number = one.layer
-        agrees = number not in wrong if number in covered else None
-        yield LayerState(one, tuple(planned.get(number, ())), tuple(logged.get(number, ())), agrees)
+        known = number not in unknown
+        agrees = False if number in wrong else True if known and number in covered else None
+        yield LayerState(one, tuple(planned.get(number, ())), tuple(logged.get(number, ())), agrees, known)
 
 
 def _shown(what: str, values: Sequence[object]) -> str:
@@ -317,7 +349,7 @@ def _reasons(
         yield msg("against.why.twice", what=first.what, layer=first.layer)
     for number, earlier in enumerate(log.runs[:-1], start=1):
         before = type(log)(log.path, log.rank, (earlier,), log.lines, log.framework)
-        if compare_plan(result.plan, [before]).verdict is Verdict.SAME:
+        if compare_plan(result.plan, [before]).verdict in _AGREES:
             yield msg("against.why.earlier", number=number, count=len(log.runs), line=min(earlier.numbers))
             break
     for version, make in others:
@@ -333,7 +365,7 @@ def _reasons(
 
 def _agrees(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> bool:
     try:
-        return compare_plan(plan, logs).verdict is Verdict.SAME
+        return compare_plan(plan, logs).verdict in _AGREES
     except TraceError:
         return False
 

@@ -243,8 +243,50 @@ def test_a_model_that_is_not_known(tmp_path: Path) -> None:
     config = changed(CONFIG, "model_type: qwen3, architectures: [Qwen3ForCausalLM]", "model_type: mine")
     lines = lines_of(CONFIG)
     assert against(tmp_path, config, as_log(lines)).verdict is Verdict.SAME
-    result = against(tmp_path, config, as_log([line for line in lines if "silu" not in line or "Set" not in line]))
-    assert {(one.what, one.planned) for one in result.differences} == {("select recompute", "")}
+    assert all(state.agrees for state in against(tmp_path, config, as_log(lines)).layers)
+
+
+@pytest.mark.parametrize(
+    ("more", "what", "layers"),
+    [
+        ("", "select recompute", [1, 3, 4]),
+        (
+            ", swap: True, op_swap: [{op_name: silu, layers: [0, 2], backward_prefetch: 1}], layer_swap: []",
+            "op_swap",
+            [0, 2],
+        ),
+        (", swap: True, default_prefetch: 1", "op_swap", [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_an_operator_that_a_model_may_not_have_is_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, what: str, layers: list[int]
+) -> None:
+    """It is logged nowhere if it is not there; a list that is another one is a difference all the same."""
+    config = changed(CONFIG, "offset: 0", f"offset: 0{more}")
+    if more:
+        config = config.split("recompute_config")[0] + "recompute_config: {recompute: [0], select_recompute: False}\n"
+    unknown = changed(config, "model_type: qwen3, architectures: [Qwen3ForCausalLM]", "model_type: mine")
+    lines = [line for line in lines_of(config) if f"Set {what}" not in line]
+    result = against(tmp_path, unknown, as_log(lines))
+    assert (result.verdict, result.differences) == (Verdict.UNKNOWN, ())
+    assert result.unknown == tuple((what, layer) for layer in layers)
+    assert [state.agrees for state in result.layers] == [None if one in layers else True for one in range(6)]
+    (tmp_path / "c.yaml").write_text(unknown)
+    command = [
+        "normalize-recompute",
+        "--lang",
+        "en",
+        "--framework-version",
+        "1.9",
+        str(tmp_path / "c.yaml"),
+        "--against",
+    ]
+    assert main([*command, str(tmp_path / "worker_0.log")]) == 2
+    assert "not known" in capsys.readouterr().out
+    assert main([*command, str(tmp_path / "worker_0.log"), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["unknown"][0] == {"what": what, "layer": layers[0]}
+    other = [line.replace("per stage: [[3, 3]]", "per stage: [[2, 4]]") for line in lines]
+    assert against(tmp_path, unknown, as_log(other)).verdict is Verdict.DIFFERS
 
 
 @pytest.mark.parametrize("layers", [[], [3]])
@@ -333,6 +375,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = json.loads(capsys.readouterr().out)
     assert list(result) == [
         "version", "verdict", "dialect", "framework_version", "read_from", "logs", "differences", "why", "unreadable",
+        "unknown",
         "layers",
     ]  # fmt: skip
     assert result["logs"] == [{"file": str(tmp_path / "worker_3.log"), "rank": 3, "runs": 1, "line": 2}]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _MOST_SHOWN = 1000  # characters of a value
-_COLOURS = {Verdict.SAME: "green", Verdict.DIFFERS: "red", Verdict.UNREADABLE: "yellow"}
+_COLOURS = {Verdict.SAME: "green", Verdict.DIFFERS: "red", Verdict.UNREADABLE: "yellow", Verdict.UNKNOWN: "yellow"}
 
 
 def write_comparison(result: Compared, console: Console) -> None:
@@ -61,13 +61,13 @@ def _name(one: Difference, console: Console) -> str:
 
 
 def _alike(state: LayerState) -> tuple[object, ...]:
-    return state.plan.stage, state.plan.chunk, state.agrees, state.planned, state.logged
+    return state.plan.stage, state.plan.chunk, state.agrees, state.known, state.planned, state.logged
 
 
 def _row(run: list[LayerState], console: Console) -> list[str]:
     first, last = run[0], run[-1]
     numbers = f"{first.plan.layer}" if first is last else f"{first.plan.layer}-{last.plan.layer}"
-    state = {True: "same", False: "differs", None: "not-logged"}[first.agrees]
+    state = {True: "same", False: "differs", None: "not-logged" if first.known else "not-known"}[first.agrees]
     return [
         str(first.plan.stage),
         str(first.plan.chunk),
@@ -108,6 +108,7 @@ def comparison_json(result: Compared, language: Language) -> dict[str, object]:
         ],
         "why": [render(reason, language) for reason in result.why],
         "unreadable": [{"file": str(path), "line": line} for path, line in result.unreadable],
+        "unknown": [{"what": what, "layer": layer} for what, layer in result.unknown],
         "layers": [
             {
                 "layer": state.plan.layer,
