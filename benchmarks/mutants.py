@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHECKOUT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
-ROOMS = ("layers", "normalize", "frameworks", "trace", "allocator", "estimate")
+ROOMS = ("layers", "normalize", "frameworks", "trace", "allocator", "estimate", "planning")
 # What holds a room, or a part of it, beside the tests in its own folder: those of its commands and of the rooms that build upon
 # it, and the oracles, which run the frameworks' own code. A module has those of each path that it is below.
 MORE_TESTS = {
     "layers": ("tests/normalize", "tests/cli/test_normalize.py"),
-    "layers/in_flight.py": ("tests/dryrun/test_devices.py",),
+    "planning/schedule.py": ("tests/dryrun/test_devices.py",),
     "layers/mindformers": (
         "tests/oracle/test_against.py",
         "tests/oracle/test_layer_lines.py",

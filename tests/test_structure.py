@@ -28,6 +28,7 @@ _MAY_USE = {
     "normalize": {"normalize", "layers", "trace", "config", "frameworks", *_FOUNDATION},
     "trace": {"trace", *_FOUNDATION},
     "verdict": {"verdict", "frameworks", *_FOUNDATION},
+    "planning": {"planning", "layers", "frameworks", *_FOUNDATION},
     "memory": {
         "memory",
         "verdict",
@@ -45,7 +46,8 @@ _MAY_USE = {
     "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
     "training_process": set[str](),
     "reference_model": {
-        *("reference_model", "training_process", "estimate", "normalize", "layers", "config", "frameworks"),
+        *("reference_model", "training_process", "estimate", "planning", "normalize", "layers", "config"),
+        "frameworks",
         *_FOUNDATION,
     },
     "dryrun": {
@@ -54,6 +56,7 @@ _MAY_USE = {
             "reference_model",
             "training_process",
             "estimate",
+            "planning",
             "allocator",
             "memory",
             "verdict",

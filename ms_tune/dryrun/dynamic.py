@@ -16,12 +16,11 @@ from ms_tune.dryrun.shrink.pynative import trainer_job
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.training import Framework, mindspeed_framework, pynative_framework
-from ms_tune.layers.in_flight import MOST_PASSES, held_by_1f1b, most_held
 from ms_tune.layers.stage import resized, stage_of
+from ms_tune.planning.schedule import Schedule, enough_micro_batches, held
 from ms_tune.reference_model.job import ReferenceJob, theory_of
 from ms_tune.reference_model.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference_model.pynative import check_pynative_served, read_pynative_job
-from ms_tune.reference_model.schedule import dynamic_passes, enough_micro_batches, passes
 from ms_tune.reference_model.sizes import check_devices, check_sizes
 from ms_tune.texts import msg
 
@@ -191,15 +190,9 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
 
 def _in_flight(config: TrainingConfig, stage: int) -> tuple[int, ...] | None:
     """What the schedule of the config's framework holds of its micro-batches; None of more than can be followed."""
-    parallel, chunks = config.parallelism, config.parallelism.virtual_pipeline or 1
-    micro_batches = config.batch.micro_batch_num
-    if chunks == 1:
-        return held_by_1f1b(stage, parallel.pipeline, micro_batches)
-    if chunks * micro_batches > MOST_PASSES:
-        return None
-    order = passes if config.shape.legacy else dynamic_passes
-    made = order(stage, parallel.pipeline, chunks, micro_batches)
-    return most_held([(one.forward, one.chunk) for one in made], chunks)
+    parallel = config.parallelism
+    schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
+    return held(schedule, stage, parallel.pipeline, parallel.virtual_pipeline or 1, config.batch.micro_batch_num)
 
 
 def _handed(config: TrainingConfig) -> dict[str, Any]:

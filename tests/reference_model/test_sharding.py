@@ -16,8 +16,8 @@ import pytest
 from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.planning.schedule import Schedule, passes
 from ms_tune.reference_model.job import ReferenceJob
-from ms_tune.reference_model.schedule import passes
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.oracle import sharding
@@ -133,7 +133,10 @@ def test_a_pipeline_keeps_weights_and_float32_gradients_whole(stage: int, tmp_pa
     own = layers(2 - stage, reshards=False, ahead=(), back=())
     units = [*first, *own] if stage == 0 else [*own, *last]
     count = job.config.batch.micro_batch_num
-    order = [(one.forward, one.micro_batch == count - 1) for one in passes(stage, 2, 1, count)]
+    order = [
+        (one.forward, one.micro_batch == count - 1)
+        for one in passes(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, 2, 1, count)
+    ]
     expected = sharding.pipeline_step(units, 2, order)
     # While a hook runs, MindSpore has the gradient that it was given: of a unit with one weight only, it is let go later.
     agree(

@@ -24,7 +24,7 @@ from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, 
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.in_flight import MOST_PASSES, held_by_1f1b, held_by_static_graph
+from ms_tune.planning.schedule import Schedule, held
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
@@ -100,12 +100,18 @@ def _in_flight(config: ConfigCopy, stage: int, stages: int) -> tuple[int, ...] |
     if stages == 1:
         return (1,)
     if not config.get(pipeline + "pipeline_interleave"):  # without it MindSpore looks at no scheduler
-        return held_by_1f1b(stage, stages, micro_batches)
+        return held(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, stages, 1, micro_batches)
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1)
     scheduler = config.get(pipeline + "pipeline_scheduler") or "1f1b"
     if scheduler == "gpipe":
-        return (micro_batches,) * chunks if chunks <= MOST_PASSES else None
-    return held_by_static_graph(stage, stages, chunks, micro_batches) if scheduler == "1f1b" else None
+        return held(Schedule.GPIPE, stage, stages, chunks, micro_batches)
+    return held(_interleaved(), stage, stages, chunks, micro_batches) if scheduler == "1f1b" else None
+
+
+def _interleaved() -> Schedule:
+    """What MindSpore's interleaved scheduler does in the process to come, which has this one's environment."""
+    less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"
+    return Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
 
 
 def _settle_run_mode(config: ConfigCopy) -> None:

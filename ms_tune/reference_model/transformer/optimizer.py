@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mindspore import nn
 
     from ms_tune.config.model import TrainingConfig
-    from ms_tune.reference_model.schedule import Pass
+    from ms_tune.planning.schedule import Pass
 
     from .parallel import Groups
 

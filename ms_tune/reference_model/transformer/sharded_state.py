@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mindspore import Parameter
 
     from ms_tune.config.model import TrainingConfig
-    from ms_tune.reference_model.schedule import Pass
+    from ms_tune.planning.schedule import Pass
 
     from .sharding import Sharder
 

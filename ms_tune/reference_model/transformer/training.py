@@ -11,7 +11,7 @@ from mindspore.mint import distributed
 from mindspore.ops.composite import GradOperation
 
 from ms_tune.config.model import Sharding
-from ms_tune.reference_model.schedule import dynamic_passes, passes
+from ms_tune.planning.schedule import Schedule, passes
 
 from .network import ChunkNetwork
 from .optimizer import WholeWeights
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ms_tune.layers.stage import Stage
-    from ms_tune.reference_model.schedule import Pass
+    from ms_tune.planning.schedule import Pass
 
     from .settings import Settings
 
@@ -51,8 +51,8 @@ class Trainer:
             if sharder
             else WholeWeights(self.networks, config, settings.groups, stage.index)
         )
-        order = passes if config.shape.legacy else dynamic_passes
-        self.schedule = order(stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num)
+        schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
+        self.schedule = passes(schedule, stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num)
         # What lies between a forward pass and its backward pass, by chunk: the recorded pass, its input, what else is kept.
         self.in_flight: list[deque[tuple[nn.Cell, Tensor, tuple[Tensor, ...]]]] = [deque() for _ in stage.chunks]
         self.legacy = config.shape.legacy

@@ -1,0 +1,1 @@
+"""Tests of schedules, tables, plans and their search."""

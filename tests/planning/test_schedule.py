@@ -1,0 +1,171 @@
+"""The order of passes: beside orders written apart, beside what MindSpore ran, and played through by all stages."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.planning.schedule import (
+    Pass,
+    Schedule,
+    enough_micro_batches,
+    held,
+    most_held,
+    passes,
+    refusal,
+    warm_up_passes,
+)
+from ms_tune.texts import Language, render
+from tests.planning import orders
+
+SHAPES = [(1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (3, 2), (4, 2), (4, 3), (4, 4)]
+FULL_WARM_UP, LESS = Schedule.INTERLEAVED_FULL_WARM_UP, Schedule.INTERLEAVED_LESS_MEMORY
+
+
+def made(schedule: Schedule, stage: int, stages: int, chunks: int, count: int) -> list[orders.Step]:
+    return [(one.forward, one.chunk, one.micro_batch) for one in passes(schedule, stage, stages, chunks, count)]
+
+
+def in_flight(order: list[Pass], chunks: int) -> list[tuple[int, ...]]:
+    """Micro-batches of each chunk between forward and backward, after every pass."""
+    count = [0] * chunks
+    seen = []
+    for one in order:
+        count[one.chunk] += 1 if one.forward else -1
+        seen.append(tuple(count))
+    return seen
+
+
+def largest(seen: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
+    """Those that no other one outdoes in every chunk."""
+    every = set(seen)
+    return {
+        one
+        for one in every
+        if not any(other != one and all(a >= b for a, b in zip(other, one, strict=True)) for other in every)
+    }
+
+
+@given(st.integers(1, 6), st.integers(2, 4), st.integers(1, 20), st.data())
+def test_every_pass_is_where_the_frameworks_have_it(stages: int, chunks: int, count: int, data: st.DataObject) -> None:
+    stage = data.draw(st.integers(0, stages - 1))
+    sizes = (stage, stages, chunks, count)
+    assert made(Schedule.INTERLEAVED_SPREAD, *sizes) == orders.hyper_parallel(*sizes)
+    if count >= stages:
+        assert made(Schedule.INTERLEAVED, *sizes) == orders.mindspore(*sizes, less_memory=False)
+        assert made(LESS, *sizes) == orders.mindspore(*sizes, less_memory=True)
+        if count % stages == 0:
+            assert made(FULL_WARM_UP, *sizes) == orders.megatron(*sizes, full_warm_up=True)
+            assert made(Schedule.INTERLEAVED, *sizes) == orders.megatron(*sizes, full_warm_up=False)
+
+
+# Kernels of flash attention as MindSpore 2.9.0 ran them in simulation: one layer in each cell, `jit_level` O0. "5FB" is
+# five forward passes and then one forward and one backward pass in turn.
+SEEN = {
+    (Schedule.INTERLEAVED, 2, 2): (3, 2),
+    (Schedule.INTERLEAVED, 2, 4): (4, 2),
+    (Schedule.INTERLEAVED, 2, 5): (5, 3),
+    (Schedule.INTERLEAVED, 4, 4): (7, 7, 6, 4),
+    (Schedule.INTERLEAVED, 4, 8): (10, 8, 6, 4),
+    (Schedule.INTERLEAVED, 4, 10): (12, 10, 8, 6),
+}
+
+
+@pytest.mark.parametrize(("schedule", "stages", "count"), SEEN)
+def test_passes_lie_as_mindspore_ran_them(schedule: Schedule, stages: int, count: int) -> None:
+    for stage, warm_up in enumerate(SEEN[schedule, stages, count]):
+        turns = 2 * count - warm_up
+        ran = "F" * warm_up + "FB" * turns + "B" * warm_up
+        assert "".join("FB"[not one.forward] for one in passes(schedule, stage, stages, 2, count)) == ran
+
+
+@given(st.sampled_from(Schedule), st.sampled_from(SHAPES), st.integers(1, 20), st.data())
+def test_every_micro_batch_goes_forward_and_then_back(
+    schedule: Schedule, shape: tuple[int, int], count: int, data: st.DataObject
+) -> None:
+    stages, chunks = shape
+    stage = data.draw(st.integers(0, stages - 1))
+    if refusal(schedule, stages, chunks, count) is not None:
+        assert held(schedule, stage, stages, chunks, count) is None
+        return
+    order = passes(schedule, stage, stages, chunks, count)
+    places = {(one.forward, one.chunk, one.micro_batch): index for index, one in enumerate(order)}
+    assert len(places) == len(order) == 2 * chunks * count
+    assert all(places[True, c, m] < places[False, c, m] for c in range(chunks) for m in range(count))
+    assert held(schedule, stage, stages, chunks, count) == most_held(order, chunks)
+    most = max(map(sum, in_flight(order, chunks)))
+    assert most == min(warm_up_passes(schedule, stage, stages, chunks, count) + 1, chunks * count)
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+@pytest.mark.parametrize(("stages", "chunks"), SHAPES)
+@pytest.mark.parametrize("count", [1, 2, 4, 6, 7, 12])
+def test_the_stages_agree_on_an_order_that_ends(schedule: Schedule, stages: int, chunks: int, count: int) -> None:
+    """Play all stages: each waits for the message that its next pass needs, from the neighbour that sends it."""
+    if refusal(schedule, stages, chunks, count) is not None:
+        return
+    todo = [deque(passes(schedule, stage, stages, chunks, count)) for stage in range(stages)]
+    arrived: Counter[tuple[bool, int, int]] = Counter()  # direction, place in the whole model, micro-batch
+    last = stages * chunks - 1
+    while any(todo):
+        moved = False
+        for stage, queue in enumerate(todo):
+            while queue:
+                one = queue[0]
+                place = one.chunk * stages + stage
+                edge = place == 0 if one.forward else place == last
+                if not edge and not arrived[one.forward, place, one.micro_batch]:
+                    break
+                arrived[one.forward, place + (1 if one.forward else -1), one.micro_batch] += 1
+                queue.popleft()
+                moved = True
+        assert moved, f"every stage waits: {[queue[0] for queue in todo if queue]}"
+
+
+def test_the_first_stage_of_four_holds_four_and_the_last_one() -> None:
+    assert [held(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, 4, 1, 16) for stage in range(4)] == [(4,), (3,), (2,), (1,)]
+    # Megatron-LM, schedules.py: (stages - stage - 1) * 2 + (chunks - 1) * stages
+    assert [warm_up_passes(FULL_WARM_UP, stage, 4, 2, 16) for stage in range(4)] == [10, 8, 6, 4]
+    assert warm_up_passes(FULL_WARM_UP, 0, 4, 2, 4) == 8  # as many micro-batches as stages: all of them
+    assert warm_up_passes(Schedule.INTERLEAVED_SPREAD, 3, 4, 2, 4) == 4
+    assert [warm_up_passes(LESS, stage, 4, 2, 16) for stage in range(4)] == [7, 6, 5, 4]
+
+
+def test_the_first_of_the_fullest_moments_counts() -> None:
+    order = [Pass(forward, chunk, 0) for forward, chunk in [(True, 0), (True, 1), (False, 1), (True, 1)]]
+    assert most_held(order, 2) == (1, 1)
+    assert most_held([], 2) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sizes", "words"),
+    [
+        (Schedule.ONE_FORWARD_ONE_BACKWARD, (4, 2, 8), "one chunk a stage, not 2"),
+        (Schedule.INTERLEAVED, (4, 2, 3), "3 for 4 stages"),
+        (FULL_WARM_UP, (4, 2, 6), "a multiple of the 4 stages"),
+    ],
+)
+def test_what_no_framework_runs_is_refused(schedule: Schedule, sizes: tuple[int, int, int], words: str) -> None:
+    refused = refusal(schedule, *sizes)
+    assert refused is not None
+    assert words in render(refused, Language.EN)
+    assert held(schedule, 0, *sizes) is None
+
+
+def test_more_passes_than_anybody_follows_are_not_followed() -> None:
+    assert held(Schedule.INTERLEAVED, 0, 2, 2, 10**18) is None
+    assert held(Schedule.ONE_FORWARD_ONE_BACKWARD, 1, 4, 1, 10**18) == (3,)
+    assert held(Schedule.GPIPE, 1, 4, 2, 10**18) == (10**18, 10**18)
+
+
+@pytest.mark.parametrize(("stages", "chunks"), SHAPES)
+def test_more_micro_batches_than_enough_hold_no_more(stages: int, chunks: int) -> None:
+    enough = enough_micro_batches(stages, chunks)
+    for stage in range(stages):
+        expected = largest(in_flight(passes(FULL_WARM_UP, stage, stages, chunks, enough), chunks))
+        for rounds in range(1, 5):
+            more = enough + rounds * (stages if chunks > 1 else 1)
+            assert largest(in_flight(passes(FULL_WARM_UP, stage, stages, chunks, more), chunks)) == expected
