@@ -13,7 +13,16 @@ Arguments and results are frozen dataclasses, and every failure that a user can 
 imported when they are called, so that importing this module costs nothing.
 """
 
-from ms_tune.api._dryrun import check_machine, compare_real, dryrun, job_report, request_like, run_command, sweep
+from ms_tune.api._dryrun import (
+    check_machine,
+    check_script,
+    compare_real,
+    dryrun,
+    job_report,
+    request_like,
+    run_command,
+    sweep,
+)
 from ms_tune.api._lint import course, lint, rules, write_baseline
 from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
 from ms_tune.api._normalize import against, convert, convert_sapp, explicit, from_sapp, merge_sapp, normalize
@@ -21,6 +30,7 @@ from ms_tune.api._normalize import against, convert, convert_sapp, explicit, fro
 __all__ = [
     "against",
     "check_machine",
+    "check_script",
     "compare_real",
     "convert",
     "convert_sapp",

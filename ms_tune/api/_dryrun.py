@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.full_report import JobReport
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest
     from ms_tune.dryrun.result import CommandResult, DryrunResult, RealComparison, SweepResult
+    from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.dryrun.task import Observer
     from ms_tune.memory.request import MemoryRequest
 
@@ -93,8 +94,11 @@ def run_command(request: CommandRequest, *, observer: Observer | None = None) ->
     return command.run_command(request, observer or Observer())
 
 
-def check_machine() -> Check:
+def check_machine(python: str | None = None) -> Check:
     """Whether this machine can simulate, and with what.
+
+    Args:
+        python: The interpreter whose MindSpore is meant; None for the one that ms-tune runs in.
 
     Example::
 
@@ -102,7 +106,31 @@ def check_machine() -> Check:
     """
     from ms_tune.dryrun import check  # noqa: PLC0415 - start-up time
 
-    return check.check_machine()
+    return check.check_machine(python)
+
+
+def check_script(request: CommandRequest, *, observer: Observer | None = None) -> ScriptCheck:
+    """What the programs of a launch script would find; the script is run, its training is not.
+
+    Args:
+        request: The script, and the environment in which it is to run.
+        observer: Told what is going on.
+
+    Raises:
+        MsTuneError: The script cannot be started, or this machine cannot simulate.
+
+    Example::
+
+        request = CommandRequest(("bash", "pretrain_qwen25_7b_32k_ms.sh"))
+        print([str(problem) for problem, _ in api.check_script(request).problems])
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune dryrun", "dryrun", "numpy")
+    from ms_tune.dryrun import script_check  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
+
+    return script_check.check_script(request, observer or Observer())
 
 
 def compare_real(simulated: str | Path, real: str | Path, *, request: MemoryRequest | None = None) -> RealComparison:

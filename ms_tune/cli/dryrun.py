@@ -9,7 +9,7 @@ from ms_tune import api
 from ms_tune.cli import dryrun_command
 from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.dryrun_html import check_page, write_page
-from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
+from ms_tune.cli.dryrun_inputs import keep_report, numbers, python_of, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.dryrun.environment import LEVELS
@@ -217,10 +217,15 @@ def _stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
 
 def _check(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.render.dryrun import check as dryrun_check  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.dryrun import script_check  # noqa: PLC0415
 
-    check = api.check_machine()
+    check = api.check_machine(python_of(arguments.python))
+    script = dryrun_command.check_script(arguments, console) if arguments.command and not check.problem else None
     if arguments.json:
-        console.write_json(dryrun_check.to_json(check, console))
+        own = {"script": script_check.to_json(script, console)} if script is not None else {}
+        console.write_json({**dryrun_check.to_json(check, console), **own})
     else:
         dryrun_check.show(check, console)
-    return ExitCode.USAGE if check.problem else ExitCode.OK
+        if script is not None:
+            script_check.show(script, console)
+    return ExitCode.USAGE if check.problem or (script is not None and script.problems) else ExitCode.OK

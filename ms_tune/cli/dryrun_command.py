@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.device import exit_code
 from ms_tune.cli.dryrun_html import write_page
-from ms_tune.cli.dryrun_inputs import keep_report, numbers, refuse
+from ms_tune.cli.dryrun_inputs import keep_report, numbers, python_of, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.request import CommandRequest, StageChoice
 from ms_tune.errors import ConfigError, ExitCode, UsageError
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
+    from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.render.console import Console
 
 _OPTION = re.compile(r"(?:--)?[A-Za-z][\w-]*")
@@ -65,6 +65,13 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     return exit_code([result.verdict], arguments)
 
 
+def check_script(arguments: Namespace, console: Console) -> ScriptCheck:
+    """What the command's programs would find; nothing of it is trained or kept."""
+    _check_script(arguments.command)
+    with DryrunProgress(console) as progress:
+        return api.check_script(_request(arguments), observer=progress)
+
+
 def _check_script(command: Sequence[str]) -> None:
     """A shell's script has to be there before anything is started.
 
@@ -92,16 +99,8 @@ def _request(arguments: Namespace) -> CommandRequest:
         real=arguments.real,
         stages=_stages(arguments),
         settings=tuple(map(_setting, arguments.set)),
-        python=_python(arguments.python),
+        python=python_of(arguments.python),
     )
-
-
-def _python(name: str | None) -> str | None:
-    """The interpreter, by its path from the root: the command may run elsewhere."""
-    found = shutil.which(name) if name is not None else None
-    if name is not None and found is None:
-        raise UsageError(msg("stages.command.absent", program=name))
-    return None if found is None else str(Path(found).absolute())
 
 
 def _setting(text: str) -> tuple[str, str | None]:

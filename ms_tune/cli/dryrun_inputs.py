@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.config.write import write_atomically
@@ -13,7 +15,6 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping
-    from pathlib import Path
 
 
 def numbers(option: str, text: str) -> tuple[int, ...]:
@@ -41,3 +42,11 @@ def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) ->
     given = [name for name, default in options.items() if getattr(arguments, name) != default]
     if given:
         raise UsageError(msg(text_id, options=", ".join(f"--{name.replace('_', '-')}" for name in given)))
+
+
+def python_of(name: str | None) -> str | None:
+    """The interpreter, by its path from the root: the command may run elsewhere."""
+    found = shutil.which(name) if name is not None else None
+    if name is not None and found is None:
+        raise UsageError(msg("stages.command.absent", program=name))
+    return None if found is None else str(Path(found).absolute())

@@ -56,11 +56,17 @@ class Check:
     pynative: Framework | Message
 
 
-def check_machine() -> Check:
-    """Look at this machine without changing anything on it."""
+def check_machine(python: str | None = None) -> Check:
+    """Look at this machine without changing anything on it.
+
+    Args:
+        python: The interpreter whose MindSpore is meant; None for this one.
+    """
     problem = hint = cann = backend = None
+    version = _version("mindspore") if python is None else None
     try:
-        mindspore = find_mindspore()
+        mindspore = find_mindspore(python)
+        version = mindspore.version
         real = find_real_cann()
         if real is None:
             check_supported(mindspore)
@@ -74,7 +80,7 @@ def check_machine() -> Check:
         python=platform.python_version(),
         machine=f"{platform.system()} {platform.machine()}",
         cores=len(os.sched_getaffinity(0)),
-        mindspore=_version("mindspore"),
+        mindspore=version,
         mindformers=_version("mindformers"),
         numpy=_version("numpy"),
         backend=backend,

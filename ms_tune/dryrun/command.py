@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
-import shutil
 import time
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.backend import check_level, real_cann
-from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
-from ms_tune.dryrun.engines.choice import engine_for, reach
+from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
+from ms_tune.dryrun.command_tasks import check_request, name_of, run_tasks, tasks_of
+from ms_tune.dryrun.engines.choice import reach
 from ms_tune.dryrun.launched import Part, in_job, parts_of, without_ranks
-from ms_tune.dryrun.launcher import LOG, Ended
+from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
-from ms_tune.dryrun.launchers.programs import Wanted, programs
-from ms_tune.dryrun.leftovers import collect, names_in
-from ms_tune.dryrun.machine import cores, jobs
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.result import CommandResult, RankResult
-from ms_tune.dryrun.rundir import create_run_folder, manifest, told_where, write_kept, write_manifest
+from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
 from ms_tune.dryrun.start import child_of
-from ms_tune.dryrun.task import Task
-from ms_tune.errors import MsTuneError, UsageError
+from ms_tune.errors import MsTuneError
 from ms_tune.texts import msg
 from ms_tune.trace.folder import find_trace
-from ms_tune.units import GIB
 from ms_tune.verdict.kept import OWN, Kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
+    from ms_tune.dryrun.cann_sim.environment import Cann
+    from ms_tune.dryrun.launcher import Ended
     from ms_tune.dryrun.launchers.job import Job
     from ms_tune.dryrun.processes import Process
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.result import Reading
-    from ms_tune.dryrun.task import Observer
+    from ms_tune.dryrun.task import Observer, Task
     from ms_tune.texts import Message
 
-_HOST_BYTES = GIB  # of a process that nobody knows
 _LONGEST = 120  # characters of a process's command that are shown
 
 
@@ -54,73 +49,41 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     Raises:
         MsTuneError: The command cannot be started, or this machine cannot simulate.
     """
-    size = request.devices or _from_environment("RANK_SIZE") or 1
-    if shutil.which(request.command[0]) is None and (request.real or not request.starts_launcher):
-        raise UsageError(msg("stages.command.absent", program=request.command[0]))
-    outside = [rank for rank in request.ranks if rank >= size]
-    if outside and not request.launches:
-        raise UsageError(msg("dryrun.ranks", rank=outside[0], size=size))
+    check_request(request)
     reach(request.engine, observer)
-    cann = _cann(request, observer)
-    folder = create_run_folder(request.run_folder, _name(request.command))
-    tasks = [
-        _task(request, rank, size) for rank in dict.fromkeys(request.ranks or (_from_environment("RANK_ID") or 0,))
-    ]
-    ends: dict[str, Ended] = {}
-    child = child_of(tasks[0], folder / tasks[0].folder, cann)
-    facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
-    write_manifest(folder, manifest(list(request.command), child.environment, facts))
-    from ms_tune.dryrun.judge import outside_of  # noqa: PLC0415 - it needs numpy
-
-    kept = Kept(request.chip, request.device_bytes, outside_of(request))
-    write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
-
-    def end(task: Task, ended: Ended) -> None:
-        observer.end(task, ended)
-        ends[task.folder] = ended
-
-    observer.begin(tasks)
-    begin, before = time.monotonic(), names_in(Path.cwd())
-    try:
-        with told_where(folder, observer):
-            engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
-    finally:
-        collect(Path.cwd(), before, folder)
+    cann = cann_for(request, observer)
+    folder = create_run_folder(request.run_folder, name_of(request.command))
+    tasks = tasks_of(request)
+    kept = _keep_terms(request, tasks[0], folder, cann)
+    begin = time.monotonic()
+    ends = run_tasks(request, tasks, folder, cann, observer)
     write_kept(folder, kept)  # for those who read the traces now
-    ranks: list[RankResult] = []
-    problems: list[tuple[Message, Message]] = []
-    processes: list[Process] = []
-    launched_jobs: list[Job] = []
+    found = _Found()
     for task in tasks:
-        here, ended = folder / task.folder, ends[task.folder]
-        launched = jobs_in(here) if task.launched is not None else ()
-        for part in (Part(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
-            own = processes_of(part.folder)
-            readings = _readings(part)
-            wrong = [(part.named(problem), where) for problem, where in _problems(part, task, own, readings)]
-            ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
-            problems += wrong
-            processes += own
-        problems += without_ranks(launched, here)
-        launched_jobs += launched
-    write_kept(folder, replace(kept, doubts=_doubts(folder, ranks)))
+        _read(task, folder / task.folder, ends[task.folder], found)
+    write_kept(folder, replace(kept, doubts=_doubts(folder, found.ranks)))
     failed = [ended for ended in ends.values() if ended.code]
-    failed += [part.ended for part in parts_of(launched_jobs, None) if part.ended.code]
+    failed += [part.ended for part in parts_of(found.jobs, None) if part.ended.code]
     return CommandResult(
         folder=folder,
         command=request.command,
         backend=cann.backend,
         level=None if request.real else request.level,
         code=_exit_code(failed[0]) if failed else 0,
-        ranks=tuple(ranks),
-        problems=tuple(problems),
+        ranks=tuple(found.ranks),
+        problems=tuple(found.problems),
         seconds=time.monotonic() - begin,
-        processes=tuple(processes),
-        jobs=tuple(launched_jobs),
+        processes=tuple(found.processes),
+        jobs=tuple(found.jobs),
     )
 
 
-def _cann(request: CommandRequest, observer: Observer) -> Cann:
+def cann_for(request: CommandRequest, observer: Observer) -> Cann:
+    """This machine's CANN, or stand-ins for the MindSpore of the command's Python, built if need be.
+
+    Raises:
+        MsTuneError: There is no MindSpore, or no stand-ins for it.
+    """
     if request.real:
         return real_cann()
     cann = prepare_cann(find_mindspore(request.python), observer.say)
@@ -128,44 +91,40 @@ def _cann(request: CommandRequest, observer: Observer) -> Cann:
     return cann
 
 
-def _name(command: Sequence[str]) -> str:
-    """What a run is called: its script, or its program."""
-    return next((word for word in command if word.endswith(".sh")), command[0])
+def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) -> Kept:
+    """Write down what repeats the run and what it is judged by, until it is judged."""
+    child = child_of(first, folder / first.folder, cann)
+    facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
+    write_manifest(folder, manifest(list(request.command), child.environment, facts))
+    from ms_tune.dryrun.judge import outside_of  # noqa: PLC0415 - it needs numpy
+
+    kept = Kept(request.chip, request.device_bytes, outside_of(request))
+    write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
+    return kept
 
 
-def _from_environment(name: str) -> int | None:
-    """A variable from which MindSpore reads the size of the job, or the rank."""
-    text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+@dataclass(slots=True)
+class _Found:
+    """What a command's processes left."""
+
+    ranks: list[RankResult] = field(default_factory=list)
+    problems: list[tuple[Message, Message]] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
 
 
-def _task(request: CommandRequest, rank: int, size: int) -> Task:
-    at_once = jobs([_HOST_BYTES] * cores(), request.jobs) if request.engine == "local" and not request.ranks else 1
-    wanted = Wanted(
-        stages=request.stages,
-        ranks=(rank,) if request.ranks else (),
-        devices=request.devices,
-        jobs=at_once,
-        python=request.python,
-        settings=request.settings,
-    )
-    return Task(
-        folder="script" if request.launches and not request.ranks else f"rank_{rank}",
-        files={},
-        arguments=(),
-        rank=rank,
-        world_size=size,
-        level=request.level,
-        timeout=request.timeout,
-        host_bytes=_HOST_BYTES,
-        stage=0,
-        layers=0,
-        command=request.command,
-        working_folder=str(Path.cwd()),
-        real=request.real,
-        programs={} if request.real else programs(),
-        launched=None if request.real else asdict(wanted),
-    )
+def _read(task: Task, here: Path, ended: Ended, found: _Found) -> None:
+    """What one process of a command left, and the ranks that its launchers started."""
+    launched = jobs_in(here) if task.launched is not None else ()
+    for part in (Part(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
+        own = processes_of(part.folder)
+        readings = _readings(part)
+        wrong = [(part.named(problem), where) for problem, where in _problems(part, task, own, readings)]
+        found.ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
+        found.problems += wrong
+        found.processes += own
+    found.problems += without_ranks(launched, here)
+    found.jobs += launched
 
 
 def _exit_code(ended: Ended) -> int:

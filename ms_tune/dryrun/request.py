@@ -141,6 +141,7 @@ class CommandRequest:
         stages: Of jobs that the command launches only these pipeline stages; None for all.
         settings: Options for the programs that it launches, with their words; None takes one out.
         python: The interpreter that ``python`` in the command means, with its own MindSpore; None for the command's.
+        look: Nothing is simulated: one rank of each job only looks what its program would find, and imports it.
     """
 
     command: tuple[str, ...]
@@ -158,6 +159,7 @@ class CommandRequest:
     stages: tuple[int, ...] | None = None
     settings: tuple[tuple[str, str | None], ...] = ()
     python: str | None = None
+    look: bool = False
 
     @property
     def starts_launcher(self) -> bool:

@@ -89,3 +89,31 @@ def names_by_dest(release: str) -> Mapping[str, tuple[str, ...]]:
         for dest in {one.dest for one in definitions(name, release)}:
             found.setdefault(dest, []).append(name)
     return {dest: tuple(given) for dest, given in found.items()}
+
+
+def releases_with(part: str, names: frozenset[str]) -> tuple[str, ...]:
+    """The releases of a repository whose arguments are most like those that were found in its sources.
+
+    Args:
+        part: The repository: ``MindSpeed-LLM``.
+        names: Arguments that the sources define; those that no release knows count for none of them.
+
+    Returns:
+        More than one where these arguments do not tell them apart; nothing if no release has any of them.
+    """
+    facts = load("megatron")
+    known: dict[str, set[str]] = {release: set() for release in facts["releases"]}
+    for name, rows in facts["arguments"].items():
+        for row in rows:
+            if row["part"] == part:
+                for release in row["releases"]:
+                    known[release].add(name)
+    found = names & frozenset().union(*known.values())
+    unlike = {release: len(found ^ arguments) for release, arguments in known.items()}
+    least = min(unlike.values())
+    return tuple(release for release, count in unlike.items() if count == least) if found else ()
+
+
+def tag(part: str, release: str) -> str:
+    """What a repository calls the version that goes with a release of MindSpeed-LLM."""
+    return str(load("megatron")["releases"][release][part])

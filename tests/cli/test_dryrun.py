@@ -428,7 +428,7 @@ class TestExitCodes:
     def test_without_mindspore_it_is_2_and_says_what_to_install(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def not_there() -> NoReturn:
+        def not_there(*_: object) -> NoReturn:
             refuse("ms-tune dryrun", "dryrun", "mindspore")
 
         monkeypatch.setattr(run, "find_mindspore", not_there)
@@ -470,7 +470,7 @@ class TestExitCodes:
 class TestCheck:
     @pytest.fixture
     def ready(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-        monkeypatch.setattr(check, "find_mindspore", lambda: MindSpore("2.9.0", tmp_path))
+        monkeypatch.setattr(check, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
         monkeypatch.setattr(check, "find_real_cann", lambda: None)
         monkeypatch.setattr(check, "check_supported", lambda _: None)
         monkeypatch.setattr(check, "stand_ins_built", lambda _: tmp_path / "stand-in")
@@ -501,7 +501,7 @@ class TestCheck:
     def test_a_machine_that_is_not_ready_is_2_and_says_why(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def not_there() -> NoReturn:
+        def not_there(*_: object) -> NoReturn:
             refuse("ms-tune dryrun", "dryrun", "mindspore")
 
         monkeypatch.setattr(check, "find_mindspore", not_there)

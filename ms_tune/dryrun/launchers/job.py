@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_RECORD = "launch.json"
-_TEXTS = "launch."
+_RECORD, _LOOKED = "launch.json", "look.json"
+_TEXTS = ("launch.", "stack.")
 _LARGEST = 16 * MIB
 _MOST = 10_000  # ranks of a job that are read
 
@@ -40,6 +40,21 @@ class JobRank:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What a job's program would find.
+
+    Attributes:
+        python: The Python that would run it.
+        version: Its version.
+        folders: Where it finds each module that was looked for.
+    """
+
+    python: str
+    version: str
+    folders: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What one call of a launcher was told, and how its ranks ended.
 
@@ -53,6 +68,8 @@ class Job:
         ranks: Those that were simulated.
         problem: Why none were.
         hint: What to do about it.
+        arguments: What the launcher was told, the program's own arguments included.
+        look: What its program would find, if that was looked for.
     """
 
     number: int
@@ -64,6 +81,8 @@ class Job:
     ranks: tuple[JobRank, ...]
     problem: Message | None
     hint: Message | None
+    arguments: tuple[str, ...] = ()
+    look: Look | None = None
 
 
 def jobs_in(folder: Path) -> tuple[Job, ...]:
@@ -93,7 +112,20 @@ def _job(record: Path) -> Job | None:
             ranks=tuple(_rank(record.parent, one) for one in told["ranks"][:_MOST]),
             problem=_message(told, "problem"),
             hint=_message(told, "hint"),
+            arguments=tuple(map(str, told.get("arguments", ()))),
+            look=_look(record.with_name(_LOOKED)),
         )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _look(answer: Path) -> Look | None:
+    try:
+        if answer.stat().st_size > _LARGEST:
+            return None
+        told = json.loads(answer.read_bytes())
+        folders = {str(name): tuple(map(str, places)) for name, places in told["folders"].items()}
+        return Look(str(told["python"]), str(told["version"]), folders)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Cann
 
 BIN = "bin"  # in the command's folder
+LOOK = "MS_TUNE_LOOK"  # the variable with which a program ends where it would import MindSpore
 _STAND_IN = str(Path(__file__).resolve().parent / "stand_in.py")
 _PYTHONS = ("python", "python3")
 _TEE = "tee"
@@ -58,6 +59,7 @@ class Wanted:
         jobs: Ranks at once.
         python: The Python that runs the ranks; None for the command's own.
         settings: Options of the launched programs with their words; None takes one out.
+        look: Nothing is to be simulated: a rank of each job only looks what it would find, and imports it.
     """
 
     stages: tuple[int, ...] | None = None
@@ -66,6 +68,7 @@ class Wanted:
     jobs: int = 1
     python: str | None = None
     settings: tuple[tuple[str, str | None], ...] = ()
+    look: bool = False
 
 
 def programs() -> dict[str, str]:
@@ -108,6 +111,7 @@ def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and
         "jobs": wanted.jobs,
         "settings": wanted.settings,
         "chosen_python": wanted.python,
+        "look": wanted.look,
     }
     # bash takes these for functions, which it finds before it looks into PATH: a script may put other folders first.
     functions = {
@@ -120,6 +124,7 @@ def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and
         "MS_TUNE_STAND_IN": _STAND_IN,
         "MS_TUNE_BIN": bin_folder,
         "MS_TUNE_CHOSEN_PYTHON": wanted.python or "",
+        **({LOOK: "1"} if wanted.look else {}),
         **{f"MS_TUNE_{name}": environment.get(name, "") for name in _KEPT},
         **functions,
     }

@@ -27,7 +27,9 @@ from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import simulation_environment
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
 from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, Launch, parse
+from ms_tune.dryrun.launchers.programs import LOOK
 from ms_tune.dryrun.launchers.stages import Rank, chosen, parallel_of
+from ms_tune.dryrun.stack import modules, parts_of, refusals
 from ms_tune.errors import UsageError
 from ms_tune.texts import msg
 
@@ -35,13 +37,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
-RECORD, LOG = "launch.json", "log.txt"
+RECORD, LOG, LOOKED = "launch.json", "log.txt", "look.json"
+_PYTHONS = ("python", "python3")
 REFUSED = 2  # as argparse ends
 _MOST_JOBS = 1000
 _POLL = 0.05  # seconds
+_ANSWER = 60.0  # seconds in which a Python tells where its modules lie
 _POLITE = 3.0  # seconds between SIGTERM and SIGKILL
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-_OURS = ("MS_TUNE_LAUNCH", "MS_TUNE_INTERPRETER")  # a rank's own subprocesses are no launchers of the script
+_OURS = ("MS_TUNE_LAUNCH", "MS_TUNE_INTERPRETER", LOOK)  # a rank's own subprocesses are no launchers of the script
+_LOOKS = str(Path(__file__).resolve().parents[1] / "child" / "look.py")
 _PIECE = 1 << 20
 
 
@@ -89,10 +94,45 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         "program": launch.program,
         "changes": [asdict(change) for change in given.changes],
         "split": asdict(parallel) if parallel is not None else None,
-        "ranks": [{"rank": one.rank, "stage": one.stage, "code": None, "seconds": 0.0} for one in ranks],
+        "ranks": [],
     }
+    if plan["look"]:
+        launch, ranks = _looking(launch, job.folder), ranks[:1]
+    elif parallel is not None:
+        refused = _refused(launch, ranks[0].rank, job.folder, plan)
+        if refused is not None:
+            return _refuse(job, refused)
+    job.facts["ranks"] = [{"rank": one.rank, "stage": one.stage, "code": None, "seconds": 0.0} for one in ranks]
     job.write()
     return _run(job, launch, ranks, plan)
+
+
+def _looking(launch: Launch, folder: Path) -> Launch:
+    """The job with a program in its program's place that only looks what that would find, and imports it."""
+    words = [launch.program, *launch.arguments]
+    if not launch.prefix and Path(launch.program).name in _PYTHONS:
+        words = words[1:]
+    elif "-m" in launch.prefix:
+        words = ["-m", *words]
+    elif not launch.prefix and Path(launch.program).suffix != ".py":
+        words = []  # a program that is not Python's: what Python would find is told all the same
+    answer = str(folder / LOOKED)
+    words = [answer, ",".join(modules()), *words]
+    return replace(launch, prefix=("python",), program=_LOOKS, arguments=tuple(words), names_local_rank=False)
+
+
+def _refused(launch: Launch, rank: int, folder: Path, plan: Mapping[str, Any]) -> UsageError | None:
+    """Why the parts of the stack that a rank would find cannot run together, as far as their metadata tell."""
+    answer = folder / LOOKED
+    command = [_python(plan), _LOOKS, str(answer), ",".join(modules())]
+    environment = rank_environment(os.environ, launch, rank, folder, plan)
+    try:
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, timeout=_ANSWER, check=False)
+        folders = json.loads(answer.read_bytes())["folders"]
+    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
+        return None  # whatever is wrong with its Python, the rank's own log tells it better
+    found = next(refusals(parts_of(folders, thorough=False), folders), None)
+    return None if found is None else UsageError(*found)
 
 
 def _claim(folder: Path) -> Path:

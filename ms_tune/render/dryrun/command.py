@@ -33,7 +33,7 @@ def show(result: CommandResult, console: Console) -> None:
     console.write(console.text("stages.command.run", **params))
     for job in result.jobs:
         if job.ranks:
-            console.write(_job(job, console))
+            console.write(job_line(job, console))
     _show_changes(result, console)
     worst = result.worst
     console.write("")
@@ -81,15 +81,20 @@ def _support(result: CommandResult) -> list[Message]:
     return list(found.values())
 
 
-def _job(job: Job, console: Console) -> str:
+def job_line(job: Job, console: Console) -> str:
     """What a launcher was told, and which of its ranks stand for all."""
-    split = Message("launch.no-split") if job.split is None else Message("launch.split", _split_json(job))
     named = [
         console.text("launch.one" if one.stage is None else "launch.one.stage", rank=one.rank, stage=one.stage)
         for one in job.ranks
     ]
-    params = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
-    return console.text("launch.job", **params, split=split, ranks=", ".join(named))
+    return console.text("launch.job", **job_params(job), ranks=", ".join(named))
+
+
+def job_params(job: Job) -> dict[str, object]:
+    """What a launcher was told, as parameters of a text."""
+    split = Message("launch.no-split") if job.split is None else Message("launch.split", _split_json(job))
+    told = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
+    return {**told, "split": split}
 
 
 def _split_json(job: Job) -> dict[str, object]:

@@ -1,0 +1,139 @@
+"""``ms-tune dryrun --check SCRIPT``: what a launch script's programs would find, and whether they come as far as their first step."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.command import cann_for
+from ms_tune.dryrun.command_tasks import check_request, run_tasks, tasks_of
+from ms_tune.dryrun.launched import parts_of as ranks_of
+from ms_tune.dryrun.launched import without_ranks
+from ms_tune.dryrun.launchers.job import jobs_in
+from ms_tune.dryrun.processes import processes_of
+from ms_tune.dryrun.reading import check_end
+from ms_tune.dryrun.stack import Documented, Part, documented, missing, parts_of, refusals, unlike
+from ms_tune.errors import MsTuneError
+from ms_tune.frameworks.data import load
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.launchers.job import Job, Look
+    from ms_tune.dryrun.launchers.words import Change
+    from ms_tune.dryrun.request import CommandRequest
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.texts import Message
+
+
+@dataclass(frozen=True, slots=True)
+class JobCheck:
+    """What the program of one job would find.
+
+    Attributes:
+        job: What its launcher was told.
+        look: Where its Python finds what it needs; None if that Python did not answer.
+        parts: The parts of the stack, found or not.
+        megatron: The program takes Megatron's arguments, and so needs them all.
+        missing: The parts that it needs and that were not found.
+        documented: The documented set that goes with what was found.
+        unlike: Parts of another release than that set has, with its release of them.
+        made_up: Paths among its arguments in whose place something is made up, since they are not there.
+    """
+
+    job: Job
+    look: Look | None
+    parts: tuple[Part, ...]
+    megatron: bool
+    missing: tuple[str, ...]
+    documented: Documented
+    unlike: tuple[tuple[Part, str], ...]
+    made_up: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCheck:
+    """A script, as far as its first training step.
+
+    Attributes:
+        command: What was run.
+        jobs: The jobs that it starts.
+        problems: Why it would not come to a figure, each with what to do about it.
+    """
+
+    command: tuple[str, ...]
+    jobs: tuple[JobCheck, ...]
+    problems: tuple[tuple[Message, Message | None], ...]
+
+
+def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
+    """Run a script up to its launchers; of each job one rank imports what its program imports, and ends.
+
+    Args:
+        request: The script, and in which environment.
+        observer: Told what is going on.
+
+    Raises:
+        MsTuneError: The command cannot be started, or this machine cannot simulate.
+    """
+    check_request(request)
+    cann = cann_for(request, observer)
+    with tempfile.TemporaryDirectory(prefix="ms-tune-") as place:
+        folder = Path(place)
+        asked = replace(request, look=True, stages=None, ranks=())
+        (task,) = tasks_of(asked)
+        here = folder / task.folder
+        ended = run_tasks(asked, [task], folder, cann, observer)[task.folder]
+        jobs = jobs_in(here)
+        checked = tuple(map(_checked, jobs))
+        problems: list[tuple[Message, Message | None]] = [*without_ranks(jobs, here)]
+        for one in checked:
+            problems += _problems(one)
+        for part in ranks_of(jobs, ended):
+            problems += [(part.named(reason), None) for reason in _failed(part.folder, part.ended, task.timeout)]
+        if not jobs:
+            problems += [(reason, None) for reason in _failed(here, ended, task.timeout)]
+        if not jobs and not problems:
+            known = "alone" if processes_of(here) else "nothing"
+            problems.append((msg(f"stack.{known}"), msg(f"stack.{known}.hint")))
+    return ScriptCheck(request.command, checked, tuple(problems))
+
+
+def _checked(job: Job) -> JobCheck:
+    facts = load("launchers")["megatron"]
+    folders = job.look.folders if job.look is not None else {}
+    parts = parts_of(folders)
+    wanted = documented(parts)
+    paths = {*facts["tokenizer"], *facts["data"]}
+    megatron = all(any(word.partition("=")[0] == name for word in job.arguments) for name in facts["known_by"])
+    return JobCheck(
+        job=job,
+        look=job.look,
+        parts=parts,
+        megatron=megatron,
+        missing=missing(parts) if job.look is not None and megatron else (),
+        documented=wanted,
+        unlike=tuple(unlike(parts, wanted)),
+        made_up=tuple(change for change in job.changes if change.key in paths and change.before is not None),
+    )
+
+
+def _problems(one: JobCheck) -> Iterator[tuple[Message, Message | None]]:
+    if one.look is not None:
+        yield from refusals(one.parts, one.look.folders)
+    if one.missing:
+        told = ", ".join(f"{name} {one.documented.parts.get(name, '')}".rstrip() for name in one.documented.parts)
+        params = {"release": one.documented.release, "parts": told, "script": one.documented.script}
+        yield msg("stack.missing", parts=", ".join(one.missing)), msg("stack.documented", **params)
+
+
+def _failed(folder: Path, ended: Ended, timeout: float) -> Iterator[Message]:
+    """Why a process failed, if it did; where its log lies is not told, since that is gone in a moment."""
+    try:
+        check_end(folder, ended, timeout, level=0)
+    except MsTuneError as error:
+        yield error.message

@@ -1,0 +1,224 @@
+"""What a launched program is made of: MindSpore, MSAdapter, Megatron-LM, MindSpeed, MindSpeed-LLM; where, which release, what is missing.
+
+Nothing is imported: releases are read from what lies in the folders that the program's own Python names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.frameworks.data import load
+from ms_tune.frameworks.megatron import releases_with, tag
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.texts import Message
+
+_LARGEST = 1 << 20
+_MOST_FILES = 5000
+_ARGUMENT = re.compile(r"add_argument\(\s*['\"](--[\w-]+)['\"](?:\s*,\s*['\"](--[\w-]+)['\"])?")
+_VERSION = re.compile(r"^(MAJOR|MINOR|PATCH) *= *(\d+)", re.MULTILINE)
+_NEEDS = re.compile(r"^Requires-Dist: mindspore *\(?(>=|==|<=|<|>|!=) *(\d+(?:\.\d+)*)", re.MULTILINE)
+_COMPARED = {
+    ">=": lambda one, other: one >= other,
+    "<=": lambda one, other: one <= other,
+    "==": lambda one, other: one == other,
+    "!=": lambda one, other: one != other,
+    "<": lambda one, other: one < other,
+    ">": lambda one, other: one > other,
+}
+_MINDSPORE, _ADAPTER, _LLM = "MindSpore", "MSAdapter", "MindSpeed-LLM"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the stack.
+
+    Attributes:
+        name: As its authors call it: ``Megatron-LM``.
+        folder: Where it was found; None where it was not.
+        release: Its release; None where nothing tells.
+        told_by: What tells it: ``package`` (metadata, or a file of its own), ``arguments`` (it defines those of this
+            release), ``branch`` (the checkout's); None where nothing does.
+        releases: Of MindSpeed-LLM, the releases that its arguments are those of.
+    """
+
+    name: str
+    folder: Path | None
+    release: str | None = None
+    told_by: str | None = None
+    releases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """What a release of MindSpeed-Core-MS is documented to run with.
+
+    Attributes:
+        release: ``r0.4.0``.
+        script: What is sourced in its folder to have the sources cloned and PYTHONPATH set.
+        parts: The documented version of each part.
+    """
+
+    release: str
+    script: str
+    parts: Mapping[str, str]
+
+
+def modules() -> tuple[str, ...]:
+    """The top-level modules to be looked for."""
+    facts = load("stack")
+    names = [part["module"] for part in facts["parts"].values()]
+    older = [part["before"]["module"] for part in facts["parts"].values() if "before" in part]
+    return tuple(dict.fromkeys([*names, *older, facts["hidden_by"]["module"]]))
+
+
+def parts_of(folders: Mapping[str, Sequence[str]], *, thorough: bool = True) -> tuple[Part, ...]:
+    """The parts.
+
+    Args:
+        folders: Where the program's Python finds each of :func:`modules`.
+        thorough: Read sources, too, to tell a release by its arguments.
+    """
+    return tuple(_part(name, facts, folders, thorough=thorough) for name, facts in load("stack")["parts"].items())
+
+
+def _part(name: str, facts: Mapping[str, object], folders: Mapping[str, Sequence[str]], *, thorough: bool) -> Part:
+    places = [Path(place) for place in folders.get(str(facts["module"]), ())]
+    before = facts.get("before")
+    if not places and isinstance(before, dict):
+        places = [Path(one) for one in folders.get(before["module"], ()) if Path(one).parent.name == before["under"]]
+    if not places:
+        return Part(name, None)
+    folder = places[0]
+    arguments = facts.get("arguments")
+    if thorough and isinstance(arguments, list):
+        releases = releases_with(name, frozenset(_defined(folder, arguments)))
+        if releases:
+            told = ", ".join(dict.fromkeys(tag(name, one) for one in releases))
+            return Part(name, folder, told, "arguments", releases if name == _LLM else ())
+    release = _of_package(folder, str(facts["module"])) or _of_file(places, facts.get("version_file"))
+    if release is not None:
+        return Part(name, folder, release, "package")
+    branch = _branch(folder)
+    return Part(name, folder, branch, "branch" if branch is not None else None)
+
+
+def _of_package(folder: Path, package: str) -> str | None:
+    """The version in the metadata beside a package."""
+    found = _metadata(folder, package)
+    return None if found is None else found.name.split("-")[1].removesuffix(".dist").removesuffix(".egg")
+
+
+def _metadata(folder: Path, package: str) -> Path | None:
+    """The folder of metadata beside a package, as an installer or an unpacked wheel leaves it."""
+    for parent in dict.fromkeys((folder.parent, folder.resolve().parent)):
+        for ending in ("dist-info", "egg-info"):
+            found = next(iter(sorted(parent.glob(f"{package}-*.{ending}"))), None)
+            if found is not None:
+                return found
+    return None
+
+
+def _of_file(places: Sequence[Path], name: object) -> str | None:
+    for place in places if isinstance(name, str) else ():
+        numbers = dict(_VERSION.findall(_text(place / str(name))))
+        if numbers:
+            return ".".join(numbers.get(part, "0") for part in ("MAJOR", "MINOR", "PATCH"))
+    return None
+
+
+def _defined(folder: Path, places: Sequence[str]) -> Iterator[str]:
+    """The arguments that the sources in these places define."""
+    left = _MOST_FILES
+    for place in places:
+        path = folder / place
+        for file in [path] if path.is_file() else path.rglob("*.py"):
+            left -= 1
+            if not left:
+                return
+            for names in _ARGUMENT.findall(_text(file)):
+                yield from filter(None, names)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace") if file.stat().st_size <= _LARGEST else ""
+    except OSError:
+        return ""
+
+
+def _branch(folder: Path) -> str | None:
+    """The branch that a checkout is on, or the tag whose commit it is."""
+    here = folder.resolve()
+    for parent in (here, *here.parents[:3]):
+        head = _text(parent / ".git" / "HEAD").strip()
+        if head.startswith("ref: refs/heads/"):
+            return head.removeprefix("ref: refs/heads/")
+        if head:
+            lines = _text(parent / ".git" / "packed-refs").splitlines()
+            tags = [line.partition("refs/tags/")[2] for line in lines if line.startswith(f"{head} refs/tags/")]
+            return tags[0] if tags else None
+    return None
+
+
+def refusals(parts: Sequence[Part], folders: Mapping[str, Sequence[str]]) -> Iterator[tuple[Message, Message | None]]:
+    """Why the parts cannot run together, each with what to do about it."""
+    found = {part.name: part for part in parts}
+    adapter, mindspore = found[_ADAPTER], found[_MINDSPORE]
+    metadata = _metadata(adapter.folder, "msadapter") if adapter.folder is not None else None
+    if metadata is not None and mindspore.release is not None:
+        own = _numbers(mindspore.release)
+        for sign, wanted in _NEEDS.findall(_text(metadata / "METADATA")):
+            if not _COMPARED[sign](own, _numbers(wanted)):
+                params = {"adapter": adapter.release, "needs": f"{sign}{wanted}", "release": mindspore.release}
+                yield msg("stack.refuses", **params), None
+    hides = load("stack")["hidden_by"]
+    for place in folders.get(hides["module"], ()):
+        parent = Path(place).parent
+        if parent.name != hides["meant"] and any(parent.glob(f"{hides['wheel']}-*.dist-info")):
+            yield msg("stack.hidden", place=place), msg("stack.hidden.hint")
+
+
+def missing(parts: Sequence[Part]) -> tuple[str, ...]:
+    """The parts that a program of MindSpeed-LLM needs and that were not found."""
+    absent = {part.name for part in parts if part.folder is None}
+    return tuple(name for name in load("stack")["needed"] if name in absent)
+
+
+def documented(parts: Sequence[Part]) -> Documented:
+    """The documented set of parts that goes with the MindSpeed-LLM that was found; the last one if none does."""
+    own = next(part for part in parts if part.name == _LLM)
+    rows = load("stack")["releases"]
+    tags = {tag(_LLM, one).removeprefix("v") for one in own.releases} | {own.release}
+    release = next((name for name, row in rows.items() if row[_LLM] in tags), list(rows)[-1])
+    row = dict(rows[release])
+    return Documented(release, row.pop("script"), row)
+
+
+def unlike(parts: Sequence[Part], wanted: Documented) -> Iterator[tuple[Part, str]]:
+    """The parts that are of another release than is documented, with that release."""
+    for part in parts:
+        told = wanted.parts.get(part.name)
+        if told is None or part.release is None or not _NUMBER.search(told):
+            continue
+        if not any(_same(one, told) for one in part.release.split(", ")):
+            yield part, told
+
+
+_NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)?")
+
+
+def _same(release: str, told: str) -> bool:
+    """Whether ``0.12.1`` is what ``core_v0.12.1`` names, or ``2.2.0_core_r0.12.1`` what ``v2.2.0_core_r0.12.1`` does."""
+    own, other = _NUMBER.findall(release), _NUMBER.findall(told)
+    return bool(own) and own == other[: len(own)]
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release.partition("rc")[0])[:3]))

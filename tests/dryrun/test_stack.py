@@ -1,0 +1,146 @@
+"""The parts of a stack, from folders such as checkouts, installers and unpacked wheels leave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.dryrun.stack import Part, documented, missing, modules, parts_of, refusals, unlike
+from ms_tune.frameworks.data import load
+from ms_tune.frameworks.megatron import releases_with
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARTS = ("mindspore", "msadapter", "megatron", "mindspeed", "mindspeed_llm", "transformers")
+
+
+def package(root: Path, name: str, version: str | None = None, needs: str = "") -> str:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("", encoding="utf-8")
+    if version is not None:
+        metadata = root / f"{name}-{version}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Name: {name}\nRequires-Dist: {needs}\n", encoding="utf-8")
+    return str(folder)
+
+
+def arguments_of(part: str, release: str) -> list[str]:
+    rows = load("megatron")["arguments"].items()
+    return [name for name, own in rows if any(row["part"] == part and release in row["releases"] for row in own)]
+
+
+def llm(root: Path, release: str) -> str:
+    """MindSpeed-LLM's folder with the arguments of a release, and one that no release has."""
+    folder = package(root, "mindspeed_llm")
+    names = [*arguments_of("MindSpeed-LLM", release), "--of-my-own"]
+    lines = [f"group.add_argument(\n    '{name}', type=int)" for name in names]
+    (root / "mindspeed_llm" / "arguments.py").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def found(folders: dict[str, str]) -> dict[str, Part]:
+    return {part.name: part for part in parts_of({name: [folder] for name, folder in folders.items()})}
+
+
+@pytest.mark.parametrize("release", load("megatron")["releases"])
+@pytest.mark.parametrize("part", ["MindSpeed-LLM", "MindSpeed"])
+def test_a_release_is_told_by_its_arguments(part: str, release: str) -> None:
+    names = arguments_of(part, release)
+    assert releases_with(part, frozenset(names)) == (release,)
+    assert releases_with(part, frozenset([*names[3:], "--of-my-own"])) == (release,)
+
+
+def test_arguments_that_no_release_has_tell_none() -> None:
+    assert releases_with("MindSpeed-LLM", frozenset(["--of-my-own"])) == ()
+
+
+def test_parts_by_metadata_files_arguments_and_checkouts(tmp_path: Path) -> None:
+    megatron = package(tmp_path / "m", "megatron")
+    (tmp_path / "m" / "megatron" / "core").mkdir()
+    (tmp_path / "m" / "megatron" / "core" / "package_info.py").write_text(
+        "MAJOR = 0\nMINOR = 12\nPATCH = 1\nPRE_RELEASE = ''\n", encoding="utf-8"
+    )
+    mindspeed = package(tmp_path / "s", "mindspeed")
+    (tmp_path / "s" / ".git").mkdir()
+    (tmp_path / "s" / ".git" / "HEAD").write_text("ref: refs/heads/2.2.0_core_r0.12.1\n", encoding="utf-8")
+    parts = found(
+        {
+            "mindspore": package(tmp_path / "site", "mindspore", "2.9.0"),
+            "megatron": megatron,
+            "mindspeed": mindspeed,
+            "mindspeed_llm": llm(tmp_path / "l", "2.2"),
+        }
+    )
+    told = {name: (part.release, part.told_by) for name, part in parts.items()}
+    assert told == {
+        "MindSpore": ("2.9.0", "package"),
+        "MSAdapter": (None, None),
+        "Megatron-LM": ("0.12.1", "package"),
+        "MindSpeed": ("2.2.0_core_r0.12.1", "branch"),
+        "MindSpeed-LLM": ("v2.2.0", "arguments"),
+        "transformers": (None, None),
+    }
+    assert missing(tuple(parts.values())) == ("MSAdapter",)
+    wanted = documented(tuple(parts.values()))
+    assert (wanted.release, wanted.script) == ("r0.4.0", "auto_convert.sh llm")
+    assert [(part.name, release) for part, release in unlike(tuple(parts.values()), wanted)] == [("MindSpore", "2.7.1")]
+
+
+def test_a_commit_is_told_by_the_tag_that_it_has(tmp_path: Path) -> None:
+    folder = package(tmp_path, "mindspeed")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("a1b2\n", encoding="utf-8")
+    (tmp_path / ".git" / "packed-refs").write_text("c3d4 refs/tags/v1\na1b2 refs/tags/v2\n", encoding="utf-8")
+    part = found({"mindspeed": folder})["MindSpeed"]
+    assert (part.release, part.told_by) == ("v2", "branch")
+    (tmp_path / ".git" / "packed-refs").unlink()
+    assert found({"mindspeed": folder})["MindSpeed"].release is None
+
+
+def test_an_unpacked_wheel_behind_a_link(tmp_path: Path) -> None:
+    package(tmp_path / "wheel", "msadapter", "0.5.0b1")
+    (tmp_path / "path").mkdir()
+    link = tmp_path / "path" / "msadapter"
+    link.symlink_to(tmp_path / "wheel" / "msadapter")
+    assert found({"msadapter": str(link)})["MSAdapter"].release == "0.5.0b1"
+
+
+def test_the_adapter_before_it_had_a_name_of_its_own(tmp_path: Path) -> None:
+    folder = package(tmp_path / "MSAdapter" / "mindtorch", "torch")
+    assert str(found({"torch": folder})["MSAdapter"].folder) == folder
+    assert found({"torch": package(tmp_path / "site", "torch")})["MSAdapter"].folder is None
+
+
+def test_nothing_is_found(tmp_path: Path) -> None:
+    parts = parts_of({})
+    assert missing(parts) == tuple(load("stack")["needed"])
+    assert documented(parts).release == list(load("stack")["releases"])[-1]
+    assert list(refusals(parts, {})) == []
+    assert list(unlike(parts, documented(parts))) == []
+    assert parts_of({name: [str(tmp_path / "gone")] for name in modules()})[0].release is None
+
+
+@pytest.mark.parametrize(
+    ("needs", "refused"),
+    [("mindspore>=2.5", False), ("mindspore (>=2.10)", True), ("mindspore<2.9", True), ("mindspore==2.9.0", False)],
+)
+def test_a_mindspore_that_the_adapter_refuses(tmp_path: Path, needs: str, refused: bool) -> None:  # noqa: FBT001 - a case
+    folders = {
+        "mindspore": [package(tmp_path / "a", "mindspore", "2.9.0")],
+        "msadapter": [package(tmp_path / "b", "msadapter", "0.9", needs)],
+    }
+    messages = [str(problem) for problem, _ in refusals(parts_of(folders), folders)]
+    assert [text.startswith("MSAdapter 0.9 needs MindSpore ") for text in messages] == [True] * refused
+
+
+def test_an_installed_wheel_hides_what_stands_for_torch(tmp_path: Path) -> None:
+    package(tmp_path / "site", "msadapter", "0.5.0b1")
+    folders = {"torch": [package(tmp_path / "site", "torch")]}
+    ((problem, hint),) = refusals(parts_of(folders), folders)
+    assert "hides what MSAdapter puts in torch's place" in str(problem)
+    assert "msa_thirdparty" in str(hint)
+    meant = {"torch": [package(tmp_path / "site" / "msa_thirdparty", "torch")]}
+    assert list(refusals(parts_of(meant), meant)) == []

@@ -1,0 +1,58 @@
+"""Writes ``releases`` of ``ms_tune/frameworks/data/stack.json``: what each release of MindSpeed-Core-MS is documented to run with.
+
+Run by hand, with ``MS_TUNE_CORE_MS_SOURCES`` naming a folder that has ``r0.3.0``, ``r0.4.0``, ...: ``python -m tests.oracle.make_stack``.
+Read are the branches that its conversion script clones, and of README.md the release of MindSpore, where a number stands there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ms_tune.frameworks import data
+
+SOURCES = "MS_TUNE_CORE_MS_SOURCES"
+RELEASES = (
+    "r0.3.0",
+    "r0.4.0",
+    "r0.5.0",
+)  # the first one that clones what it runs with; earlier ones clone what is newest
+_SCRIPTS = ("auto_convert.sh llm", "auto_convert_llm.sh")
+_PARTS = ("MindSpeed-LLM", "MindSpeed", "Megatron-LM", "MSAdapter")
+_CLONED = re.compile(r"git clone \S*/(?P<part>[\w-]+)\.git -b (?P<branch>\S+)")
+_MINDSPORE = re.compile(r"^\|\s*MindSpore\s*\|\s*\[(\d[\d.]*)\]", re.MULTILINE)
+
+
+def made(sources: Path) -> dict[str, dict[str, str]]:
+    """The rows, by release."""
+    return {release: _row(sources / release) for release in RELEASES}
+
+
+def _row(tree: Path) -> dict[str, str]:
+    script = next(one for one in _SCRIPTS if (tree / one.partition(" ")[0]).is_file())
+    text = (tree / script.partition(" ")[0]).read_text("utf-8")
+    cloned = {one["part"]: one["branch"] for one in _CLONED.finditer(text)}
+    row = {"script": script, **{part: cloned[part] for part in _PARTS}}
+    found = _MINDSPORE.search((tree / "README.md").read_text("utf-8"))
+    return {**row, "MindSpore": found[1]} if found else row
+
+
+def written(content: dict[str, Any]) -> str:
+    """The data file's text: a part and a release a line."""
+    rows = []
+    for key, value in content.items():
+        if isinstance(value, dict):
+            lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in value.items())
+            rows.append(f" {json.dumps(key)}: {{\n{lines}\n }}")
+        else:
+            rows.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+if __name__ == "__main__":
+    path = Path(data.__file__).with_name("stack.json")
+    kept = json.loads(path.read_text("utf-8"))
+    path.write_text(written({**kept, "releases": made(Path(os.environ[SOURCES]))}), "utf-8")

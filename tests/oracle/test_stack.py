@@ -1,0 +1,16 @@
+"""What MindSpeed-Core-MS is documented to run with, against its own scripts and README."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ms_tune.frameworks.data import load
+from tests.oracle.make_stack import SOURCES, made
+
+
+@pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no folder with MindSpeed-Core-MS's releases")
+def test_the_documented_releases() -> None:
+    assert made(Path(os.environ[SOURCES])) == load("stack")["releases"]
