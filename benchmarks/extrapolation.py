@@ -129,7 +129,7 @@ JOBS = {
         QWEN3, 12, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 2}
     ),
     "virtual pipeline 4": Job(
-        QWEN3, 16, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 4}, few=4
+        QWEN3, 24, {**SMALL, **GROUPED, **NOTHING, **INTERLEAVED, MODEL + "pp_interleave_num": 4}, few=4
     ),
     "virtual pipeline 2, recompute by chunk": Job(
         QWEN3,

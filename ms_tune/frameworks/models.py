@@ -147,6 +147,19 @@ class Model:
         """Whether the framework's class is known."""
         return self.facts.name is not None
 
+    @property
+    def has_own_layers(self) -> bool:
+        """Whether the layers are those that the class's own networks have.
+
+        ``architectures`` names the network that is built (``get_instance_type_from_cfg`` in ``tools/register/register.py``), and
+        its specification decides what a layer consists of, from settings that ``model_type``'s class fills in: with another
+        model's network, layers are neither model's, or the network refuses the settings. Two networks with latent
+        attention read the same of them and build the same (seen in networks of 1.9 and 2.1).
+        """
+        if self.architecture is None or self.architecture in self.facts.architectures:
+            return True
+        return self.facts.latent and facts_of(self.release, architecture=self.architecture).latent
+
     def written(self, name: str) -> tuple[Field, ...]:
         """All that is written for a field, under whatever name; more than one is refused where they differ."""
         facts, name = self.facts, self.facts.canonical(name)

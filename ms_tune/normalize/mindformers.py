@@ -179,6 +179,8 @@ def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | No
         return _legacy_model(facts, inputs.layers)
     if inputs.reduced:
         return bare_model("")  # it hears of whole layers only
+    if not facts.has_own_layers:
+        return None
     experts = expert_layers(inputs.layers, facts.value("first_k_dense_replace"), facts.value("moe_layer_freq"))
     return layer_model(str(facts.facts.kind), inputs.version, str(facts.value("hidden_act")), experts)
 

@@ -146,6 +146,8 @@ def layer_counts(source: SourceFile, model: Model, layers: int | None) -> tuple[
 def _known_modules(model: Model, layers: int, mtp_layers: int) -> Modules | None:
     from ms_tune.layers.tree import dynamic_model, expert_layers  # noqa: PLC0415 - start-up time
 
+    if not model.has_own_layers:
+        return None
     experts = expert_layers(layers, model.value("first_k_dense_replace"), model.value("moe_layer_freq"))
     known = dynamic_model(str(model.facts.kind), model.release, experts or ())
     if known is None or experts is None or (mtp_layers and known.ahead is None):

@@ -131,3 +131,28 @@ def test_a_named_folder_of_weights_keeps_the_class_quiet() -> None:
     text = "use_legacy: False\npretrained_model_dir: weights\nmodel: {model_config: {model_type: deepseek_v3}}\n"
     with pytest.raises(ConfigError, match=r"the number of layers is in config\.json"):
         mindformers.normalize_source(parse_source(text, Path("a.yaml")), "1.9")
+
+
+@pytest.mark.parametrize(
+    ("kind", "network", "known"),
+    [
+        ("qwen3", "Qwen3ForCausalLM", True),
+        ("deepseek_v3", "TeleChat3MoeForCausalLM", True),  # both build latent attention, and experts by the same rules
+        ("telechat3_moe", "Qwen3ForCausalLM", False),
+        ("qwen3", "DeepseekV3ForCausalLM", False),
+        ("qwen3_moe", "Qwen3ForCausalLM", False),
+        ("qwen3", "MineForCausalLM", False),
+    ],
+)
+def test_what_layers_select_is_told_of_the_network_that_is_built(kind: str, network: str, known: bool) -> None:  # noqa: FBT001
+    text = (
+        "use_legacy: False\nrun_mode: train\nparallel_config: {pipeline_stage: 1}\n"
+        f"model: {{model_config: {{model_type: {kind}, architectures: [{network}], num_hidden_layers: 4, offset: 0}}}}\n"
+        "recompute_config: {recompute: False, select_recompute: {'.*layernorm\\.norm': True, 'mlp\\.no': True}}\n"
+    )
+    plan = mindformers.normalize_source(parse_source(text, Path("c.yaml")), "2.1")
+    shown = set(plan.layers[-1].select_patterns)
+    assert (plan.matches is not None) is known
+    assert ("as-written" in {problem.id for problem in plan.problems}) is not known
+    assert (r"mlp\.no" in shown) is not known
+    assert r".*layernorm\.norm" in shown

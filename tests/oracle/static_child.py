@@ -24,6 +24,7 @@ from tests.oracle import framework_child_stand_ins as stand_ins
 from tests.oracle.framework_child import SECONDS, Framework, Hang, give_up
 from tests.oracle.layer_setting import check_offload
 from tests.oracle.model_child import add_models, has_experts, install
+from tests.oracle.whole_cases import ARCHITECTURES
 
 _LEGACY = {"LlamaConfig": "LlamaForCausalLM", "ChatGLM2Config": "ChatGLM2ForConditionalGeneration"}
 
@@ -98,6 +99,7 @@ class Static(Framework):
         self.registry: Any = importlib.import_module("mindformers.tools.register.register")
         self.answer: dict[str, Any] = {}
         self.tree: Any = None  # of a layer by its number; the one that predicts has the number of layers
+        self.other = False  # whether the network is another model's, so that nobody knows its layers
 
     def stand_in_for_patterns(self, version: str) -> None:
         """Here patterns are looked up for real."""
@@ -110,7 +112,7 @@ class Static(Framework):
         """The model's own classes, from the section to the settings of its layers."""
         kind = config.model.model_config.get("type")
         if getattr(self.context, "is_legacy_model", lambda: config.use_legacy is not False)():
-            self.tree = self._legacy_tree(kind, config)
+            self.tree, self.other = self._legacy_tree(kind, config), False
             super().build(config)
             return
         builder: Any = importlib.import_module("mindformers.models.build_config")
@@ -125,7 +127,8 @@ class Static(Framework):
         register.get_instance_from_cfg(values, types_.MODELS, default_args={"config": model})
         core, spec = self.networks_made[-1]
         specs = getattr(spec, "layer_specs", None) or [spec] * core.num_layers
-        self.tree = self._tree(model, core, [has_experts(one) for one in specs])
+        self.other = not _alike(model.model_type, values["architectures"])
+        self.tree = None if self.other else self._tree(model, core, [has_experts(one) for one in specs])
         self.set_layers(self.core_setting, core, core, core.virtual_pipeline_model_parallel_size)
 
     def _tree(self, model: Any, core: Any, experts: list[bool]) -> Any:
@@ -170,6 +173,7 @@ class Static(Framework):
         bare = reduced or self.tree is None
         setting = kind(*arguments)
         self.answer = {"layers": count, "known": not bare, "counts": setting.layer_list.tolist(), "mtp": further}
+        self.answer["other"] = self.other
         asked = []
         for number in range(count):
             layer = Layer(Tree() if bare else self.tree(number))
@@ -182,6 +186,13 @@ class Static(Framework):
                 setting(Layer(Tree() if bare else self.tree(number)), number if reduced else model.num_layers - 1)
         self.answer["log"] = list(self.log.lines)
         self.step = "network"
+
+
+def _alike(kind: str, network: Any) -> bool:
+    """Whether a network builds the layers of a model: it is the model's own, or both have latent attention."""
+    network = network[0] if isinstance(network, (list, tuple)) else network
+    owner = next((name for name, one in ARCHITECTURES.items() if one == network), None)
+    return kind == owner or {kind, owner} == {"deepseek_v3", "telechat3_moe"}
 
 
 def effect_of(layer: Layer, path: str = "") -> dict[str, list[str]]:

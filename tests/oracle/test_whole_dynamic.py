@@ -89,6 +89,11 @@ def compare(release: Release, config: dict[str, Any]) -> str:
     if made.error is not None:
         return "no network"
     kind = data["model"]["model_type"]
+    network = data["model"].get("architectures", ARCHITECTURES[kind])
+    if (network if isinstance(network, str) else network[0]) != ARCHITECTURES[kind]:
+        plan = normalize_source(parse_source(text, Path("config.yaml")), release.version)
+        assert plan.matches is None, text
+        return "another model's network"
     if made.mtp and kind == "qwen3":
         return "unknown layers"  # that predict
     outcome = release.oracle.ask(

@@ -98,6 +98,7 @@ def compare(framework: Framework, text: str) -> str:
     counts = [list(row) for row in plan.placement]
     assert counts == answer["counts"], f"counts: {answer['counts']}, ms-tune: {counts}\n{text}"
     layers = [{what for what, done in did(layer).items() if done} for layer in plan.layers]
+    assert not (answer["other"] and plan.matches), f"the network is another model's\n{text}"
     if not answer["known"]:
         full = ["full" in one for one in layers]
         assert full == ["recompute" in one.get("", ()) for one in answer["asked"]], f"full: {full}\n{text}"

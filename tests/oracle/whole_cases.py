@@ -60,14 +60,16 @@ def left_out(random: Random, config: dict[str, Any], needed: Iterable[str] = ())
 
 def model_section(random: Random, kinds: Iterable[str], layers: int, mtp: int) -> dict[str, Any]:
     """A model's section as it might be written, with all that decides about its layers."""
-    kind = random.choice(tuple(kinds))
+    kinds = tuple(kinds)
+    kind = random.choice(kinds)
+    network = ARCHITECTURES[kind if random.random() < 0.95 else random.choice(kinds)]  # seldom that of another model
 
     def named(field: str, own: str) -> str:
         return own if random.random() < 0.9 else random.choice(_OTHERS[field])
 
     section: dict[str, Any] = {
         "model_type": kind,
-        "architectures": random.choice(([ARCHITECTURES[kind]], ARCHITECTURES[kind])),
+        "architectures": random.choice(([network], network)),
         named("layers", "num_hidden_layers"): layers,
         "hidden_size": 64,
         "num_attention_heads": 8,

@@ -1,0 +1,27 @@
+"""The answers that were recorded, see :mod:`tests.normalize.recorded`, are those of today."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.normalize.recorded import answer, recorded
+
+CHUNK = 250
+CASES = recorded()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, len(CASES), CHUNK))
+def test_answers_are_those_that_were_recorded(start: int) -> None:
+    for case in CASES[start : start + CHUNK]:
+        assert json.loads(json.dumps(answer(case))) == case["answer"], case["config"]
+
+
+def test_the_answers_are_of_every_kind() -> None:
+    """Plans that pass and that do not, remedies, explicit lists, conversions and merged lists."""
+    told = [line for case in CASES for line in case["answer"].get("problems", ())]
+    assert sum(" | " in line for line in told) > len(CASES) // 10
+    for key in ("written", "values", "lines", "refused"):
+        assert sum(bool(case["answer"].get(key)) for case in CASES) > 10, key
