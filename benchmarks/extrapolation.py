@@ -5,11 +5,15 @@ names of the jobs to be run; all without one, which takes about an hour on two c
 job's rows as soon as they are known, and of a job that fails why. ``--first-stage`` leaves the other stages out, for half of
 the time. The jobs are published configs with the settings that stand here: smaller models, in which each kind of layer is there often enough that
 most of them are derived. What they need is not the question; whether it is derived right is.
+
+Jobs whose names begin with "Megatron" are launch scripts of MindSpeed-LLM, for the table of docs/megatron.md. They are run where
+``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore, and Megatron-LM, MindSpeed, MindSpeed-LLM and MSAdapter are on PYTHONPATH.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -160,6 +164,80 @@ JOBS = {
 }  # fmt: skip
 
 
+PROGRAM = "pretrain_gpt.py"
+PYTHON = os.environ.get("MS_TUNE_TEST_MEGATRON")
+# Qwen2.5-7B as in the pair that was published; tests/dryrun/test_megatron_oracle.py.
+MEGATRON = """
+--use-mcore-models --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel
+--num-layers 28 --hidden-size 3584 --ffn-hidden-size 18944 --num-attention-heads 28 --group-query-attention
+--num-query-groups 4 --seq-length 10240 --max-position-embeddings 10240 --disable-bias-linear --add-qkv-bias
+--use-flash-attn --swiglu --use-fused-swiglu --normalization RMSNorm --norm-epsilon 1e-6 --use-fused-rmsnorm
+--position-embedding-type rope --rotary-base 1000000 --use-fused-rotary-pos-emb --untie-embeddings-and-output-weights
+--micro-batch-size 1 --global-batch-size 4 --make-vocab-size-divisible-by 1 --padded-vocab-size 152064
+--tokenizer-type PretrainedFromHF --tokenizer-name-or-path absent --data-path absent --split 100,0,0
+--attention-dropout 0.0 --hidden-dropout 0.0 --train-iters 2000 --lr 1e-6 --lr-decay-style cosine --min-lr 1e-7
+--weight-decay 0.1 --clip-grad 1.0 --adam-beta1 0.9 --adam-beta2 0.95 --initial-loss-scale 4096
+--no-gradient-accumulation-fusion --no-masked-softmax-fusion --attention-softmax-in-fp32 --bf16
+--distributed-backend nccl --ai-framework mindspore
+"""
+SHORT = {
+    "hidden-size": 1024,
+    "ffn-hidden-size": 3072,
+    "num-attention-heads": 8,
+    "num-layers": 16,
+    "seq-length": 2048,
+    "max-position-embeddings": 2048,
+    "padded-vocab-size": 16000,
+}
+ALL_RECOMPUTED = {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
+MIXTURE = {
+    **SHORT,
+    "tensor-model-parallel-size": 1,
+    "sequence-parallel": "null",
+    "expert-model-parallel-size": 2,
+    "num-experts": 8,
+    "moe-router-topk": 2,
+    "moe-token-dispatcher-type": "alltoall",
+    "moe-grouped-gemm": "true",
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    """A launch script.
+
+    Attributes:
+        settings: Options otherwise than in :data:`MEGATRON`.
+        devices: Ranks.
+        few: ``--layers``.
+    """
+
+    settings: dict[str, Any]
+    devices: int = 4
+    few: int | str = "auto"
+
+
+SCRIPTS = {
+    "Megatron, the published pair": Script({}),
+    "Megatron, the published pair, everything recomputed": Script(ALL_RECOMPUTED),
+    "Megatron, 7 of a stage's 14 layers recomputed": Script(
+        {**SHORT, "num-layers": 28, **ALL_RECOMPUTED, "recompute-method": "block", "recompute-num-layers": 7}
+    ),
+    "Megatron, groups of 2 recomputed": Script({**SHORT, **ALL_RECOMPUTED, "recompute-num-layers": 2}),
+    "Megatron, virtual pipeline 2": Script({**SHORT, "num-layers": 24, "num-layers-per-virtual-pipeline-stage": 6}),
+    "Megatron, uneven list": Script({**SHORT, "num-layer-list": "7,9"}),
+    "Megatron, layers that do nothing": Script({**SHORT, "noop-layers": "14,15"}),
+    "Megatron, distributed optimizer": Script({**SHORT, "use-distributed-optimizer": "true"}, 8),
+    "Megatron, tensor 4, selective recompute": Script(
+        {**SHORT, "tensor-model-parallel-size": 4, "pipeline-model-parallel-size": 1, "num-query-groups": 4,
+         "recompute-granularity": "selective"}
+    ),
+    "Megatron, experts": Script(MIXTURE),
+    "Megatron, experts behind dense layers": Script({**MIXTURE, "first-k-dense-replace": 3, "moe-layer-freq": 1}),
+    "Megatron, experts, everything recomputed": Script({**MIXTURE, **ALL_RECOMPUTED}),
+}  # fmt: skip
+
+
 def path_of(config: str) -> Path:
     """The file of a config of ms-tune or of MindFormers' wheel."""
     own = data_folder("yaml_templates") / config
@@ -169,8 +247,31 @@ def path_of(config: str) -> Path:
     return next(Path(str(file.locate())) for file in files if file.as_posix().endswith(f"configs/{config}"))
 
 
-def dryrun(job: Job, *arguments: str) -> dict[str, Any]:
+def launched(job: Script, *arguments: str) -> dict[str, Any]:
+    """What ``ms-tune dryrun --json`` prints about a launch script."""
+    sources = [Path(folder) for folder in os.environ["PYTHONPATH"].split(os.pathsep)]
+    home = next(folder for folder in sources if (folder / PROGRAM).is_file())
+    options = [word for option, value in job.settings.items() for word in ("--set", f"{option}={value}")]
+    with tempfile.TemporaryDirectory() as folder:
+        script, line = Path(folder) / "pretrain.sh", " ".join(MEGATRON.split())
+        script.write_text(
+            "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+            f"msrun --worker_num {job.devices} --local_worker_num {job.devices} {PROGRAM} {line}\n",
+            encoding="utf-8",
+        )
+        command = [sys.executable, "-m", "ms_tune", "dryrun", "--json", "--python", str(PYTHON), *STAGES, *options]
+        command += ["--run-dir", f"{folder}/run", *arguments, str(script)]
+        done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    read: dict[str, Any] = json.loads(done.stdout or "{}")
+    if not read.get("ranks") or read["problems"]:
+        raise RuntimeError(done.stderr[-2000:])
+    return {"stages": read["ranks"]}
+
+
+def dryrun(job: Job | Script, *arguments: str) -> dict[str, Any]:
     """What ``ms-tune dryrun --json`` prints about a job."""
+    if isinstance(job, Script):
+        return launched(job, *arguments)
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(yaml.safe_dump(_config(job), sort_keys=False), encoding="utf-8")
@@ -194,7 +295,7 @@ def _config(job: Job) -> dict[str, Any]:
     return data
 
 
-def rows(name: str, job: Job) -> list[str]:
+def rows(name: str, job: Job | Script) -> list[str]:
     """A line of the table for each stage."""
     derived = {stage["stage"]: stage for stage in dryrun(job, "--layers", str(job.few))["stages"]}
     whole = {stage["stage"]: stage for stage in dryrun(job, "--layers", "all")["stages"]}
@@ -214,8 +315,9 @@ def main() -> None:
     wanted = [one for one in sys.argv[1:] if one != "--first-stage"]
     print("| job | from layers | derived, bytes | run whole, bytes | difference |")
     print("| --- | --- | ---: | ---: | ---: |")
-    for name, job in JOBS.items():
-        if wanted and name not in wanted and not any(part in name for part in set(wanted) - set(JOBS)):
+    every: dict[str, Job | Script] = {**JOBS, **(SCRIPTS if PYTHON else {})}
+    for name, job in every.items():
+        if wanted and name not in wanted and not any(part in name for part in set(wanted) - set(every)):
             continue
         try:
             lines = rows(name, job)

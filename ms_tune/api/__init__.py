@@ -22,6 +22,7 @@ from ms_tune.api._dryrun import (
     request_like,
     run_command,
     sweep,
+    sweep_command,
 )
 from ms_tune.api._lint import course, lint, rules, write_baseline
 from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
@@ -51,5 +52,6 @@ __all__ = [
     "rules",
     "run_command",
     "sweep",
+    "sweep_command",
     "write_baseline",
 ]

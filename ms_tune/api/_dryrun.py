@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.check import Check
     from ms_tune.dryrun.full_report import JobReport
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest
-    from ms_tune.dryrun.result import CommandResult, DryrunResult, RealComparison, SweepResult
+    from ms_tune.dryrun.result import CommandResult, CommandSweep, DryrunResult, RealComparison, SweepResult
     from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.dryrun.task import Observer
     from ms_tune.memory.request import MemoryRequest
@@ -92,6 +92,33 @@ def run_command(request: CommandRequest, *, observer: Observer | None = None) ->
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
 
     return command.run_command(request, observer or Observer())
+
+
+def sweep_command(request: CommandRequest, sweeps: Sequence[str], *, observer: Observer | None = None) -> CommandSweep:
+    """Run a launch script once with each value of its programs' options; one that cannot be started has its error in its place.
+
+    Args:
+        request: What all variants share.
+        sweeps: Values to try, ``option=a,b``; of several sweeps every combination is tried.
+        observer: Told what is going on.
+
+    Raises:
+        MsTuneError: No variant could be started; as :func:`run_command` says.
+
+    Example::
+
+        request = CommandRequest(("bash", "pretrain_x.sh"), fewest_layers=True)
+        result = api.sweep_command(request, ["micro-batch-size=1,2"])
+        print([variant.result.worst.judged_bytes for variant in result.variants])
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune dryrun", "dryrun", "numpy")
+    from ms_tune.dryrun import command  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun.settings import option_variants  # noqa: PLC0415 - as above
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
+
+    return command.sweep_command(option_variants(request, sweeps), observer or Observer())
 
 
 def check_machine(python: str | None = None) -> Check:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from ms_tune.cli.dryrun_html import write_page
 from ms_tune.cli.dryrun_inputs import keep_report, numbers, python_of, refuse
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.request import CommandRequest, StageChoice
-from ms_tune.errors import ConfigError, ExitCode, UsageError
+from ms_tune.errors import ConfigError, ExitCode
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -22,12 +21,10 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.render.console import Console
 
-_OPTION = re.compile(r"(?:--)?[A-Za-z][\w-]*")
 _ABOUT_CONFIGS: dict[str, object] = {
-    **dict.fromkeys(("config", "layers", "compare_real")),
+    **dict.fromkeys(("config", "compare_real")),
     "no_extrapolate": False,
     "reference": False,
-    "sweep": [],
 }
 
 
@@ -39,10 +36,14 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     """
     refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if not CommandRequest(arguments.command).launches:
-        refuse(arguments, {"stages": None, "stage": None, "set": []}, "stages.command.options")
+        refuse(
+            arguments, {"stages": None, "stage": None, "set": [], "layers": None, "sweep": []}, "stages.command.options"
+        )
     _check_script(arguments.command)
     if arguments.real:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
+    if arguments.sweep:
+        return _sweep(arguments, console)
     from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress:
@@ -63,6 +64,24 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     if result.code:
         return result.code
     return exit_code([result.verdict], arguments)
+
+
+def _sweep(arguments: Namespace, console: Console) -> ExitCode:
+    """Run the command once with each value of its programs' options, and compare."""
+    from ms_tune.render.dryrun import variants as dryrun_variants  # noqa: PLC0415 - imported late: start-up time
+
+    refuse(arguments, {"html": None, "real": False}, "stages.command.options")
+    with DryrunProgress(console) as progress:
+        result = api.sweep_command(_request(arguments), arguments.sweep, observer=progress)
+    report = dryrun_variants.commands_to_json(result, console)
+    keep_report(result.folder, report)
+    if arguments.json:
+        console.write_json(report)
+    else:
+        dryrun_variants.show_commands(result, console)
+    if any(variant.result is None or variant.result.code for variant in result.variants):
+        return ExitCode.USAGE
+    return exit_code([variant.result.verdict for variant in result.variants if variant.result], arguments)
 
 
 def check_script(arguments: Namespace, console: Console) -> ScriptCheck:
@@ -98,28 +117,19 @@ def _request(arguments: Namespace) -> CommandRequest:
         engine=arguments.engine,
         real=arguments.real,
         stages=_stages(arguments),
-        settings=tuple(map(_setting, arguments.set)),
+        layers=arguments.layers if isinstance(arguments.layers, int) else None,
+        fewest_layers=arguments.layers == "auto",
+        settings=tuple(map(CommandRequest.parse_setting, arguments.set)),
         python=python_of(arguments.python),
     )
 
 
-def _setting(text: str) -> tuple[str, str | None]:
-    """``num-layers=4`` as an option and its words; ``true`` is an option without words, ``null`` and ``false`` take it out."""
-    name, equals, value = text.partition("=")
-    if not equals or not _OPTION.fullmatch(name):
-        raise UsageError(msg("launch.set", text=text), msg("launch.set.hint"))
-    option = f"--{name.removeprefix('--')}"
-    if value in ("null", "false"):
-        return option, None
-    return option, "" if value == "true" else value
-
-
-def _stages(arguments: Namespace) -> tuple[int, ...] | None:
+def _stages(arguments: Namespace) -> StageChoice | tuple[int, ...] | None:
     """The pipeline stages that are asked for of what the command launches; None for all."""
     if arguments.stage:
         return tuple(arguments.stage)
     if arguments.stages == StageChoice.WORST.value:
-        raise UsageError(msg("launch.worst"))
+        return StageChoice.WORST
     if arguments.stages in (None, StageChoice.ALL.value):
         return None
     return numbers("--stages", arguments.stages)

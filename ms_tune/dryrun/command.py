@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.command_tasks import check_request, name_of, run_tasks, tasks_of
+from ms_tune.dryrun.command_whole import SmallRun, kept_of, with_whole
 from ms_tune.dryrun.engines.choice import reach
 from ms_tune.dryrun.launched import Part, in_job, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
-from ms_tune.dryrun.result import CommandResult, RankResult
+from ms_tune.dryrun.request import words_of
+from ms_tune.dryrun.result import CommandResult, CommandSweep, CommandVariant, RankResult
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
 from ms_tune.dryrun.start import child_of
 from ms_tune.errors import MsTuneError
@@ -61,7 +63,8 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     found = _Found()
     for task in tasks:
         _read(task, folder / task.folder, ends[task.folder], found)
-    write_kept(folder, replace(kept, doubts=_doubts(folder, found.ranks)))
+    ranks = with_whole(request, found.ranks, found.runs, found.jobs)
+    write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
     failed += [part.ended for part in parts_of(found.jobs, None) if part.ended.code]
     return CommandResult(
@@ -70,12 +73,34 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         backend=cann.backend,
         level=None if request.real else request.level,
         code=_exit_code(failed[0]) if failed else 0,
-        ranks=tuple(found.ranks),
+        ranks=tuple(ranks),
         problems=tuple(found.problems),
         seconds=time.monotonic() - begin,
         processes=tuple(found.processes),
         jobs=tuple(found.jobs),
     )
+
+
+def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> CommandSweep:
+    """Run variants of a command one after the other; one that cannot be started has its error in its place.
+
+    Raises:
+        MsTuneError: No variant could be started.
+    """
+    check_request(requests[0])
+    folder = create_run_folder(requests[0].run_folder, name_of(requests[0].command))
+    variants, first = [], None
+    for number, request in enumerate(requests, start=1):
+        observer.say(msg("launch.variant", number=number, count=len(requests), settings=words_of(request.settings)))
+        try:
+            result = run_command(replace(request, run_folder=folder / f"variant_{number}"), observer)
+            variants.append(CommandVariant(request.settings, result, None))
+        except MsTuneError as error:
+            first = first or error
+            variants.append(CommandVariant(request.settings, None, error))
+    if first is not None and all(variant.result is None for variant in variants):
+        raise first
+    return CommandSweep(folder, tuple(variants))
 
 
 def cann_for(request: CommandRequest, observer: Observer) -> Cann:
@@ -108,6 +133,7 @@ class _Found:
     """What a command's processes left."""
 
     ranks: list[RankResult] = field(default_factory=list)
+    runs: list[SmallRun] = field(default_factory=list)
     problems: list[tuple[Message, Message]] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
@@ -120,7 +146,10 @@ def _read(task: Task, here: Path, ended: Ended, found: _Found) -> None:
         own = processes_of(part.folder)
         readings = _readings(part)
         wrong = [(part.named(problem), where) for problem, where in _problems(part, task, own, readings)]
-        found.ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
+        if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from
+            found.ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
+        if part.rank is not None and part.job is not None:
+            found.runs.append(SmallRun(part.job, part.rank, tuple(readings)))
         found.problems += wrong
         found.processes += own
     found.problems += without_ranks(launched, here)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.engines.choice import engine_for
 from ms_tune.dryrun.launchers.programs import Wanted, programs
+from ms_tune.dryrun.launchers.shrink import AUTO
 from ms_tune.dryrun.leftovers import collect, names_in
 from ms_tune.dryrun.machine import cores, jobs
+from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.rundir import told_where
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import UsageError
@@ -91,12 +93,13 @@ def _from_environment(name: str) -> int | None:
 def _task(request: CommandRequest, rank: int, size: int) -> Task:
     at_once = jobs([_HOST_BYTES] * cores(), request.jobs) if request.engine == "local" and not request.ranks else 1
     wanted = Wanted(
-        stages=request.stages,
+        stages=request.stages.value if isinstance(request.stages, StageChoice) else request.stages,
         ranks=(rank,) if request.ranks else (),
         devices=request.devices,
         jobs=at_once,
         python=request.python,
         settings=request.settings,
+        layers=AUTO if request.fewest_layers else request.layers,
         look=request.look,
     )
     return Task(

@@ -16,7 +16,8 @@ from ms_tune.verdict.kept import KeptRank, Whole
 from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from fractions import Fraction
 
     from ms_tune.dryrun.plan import StagePlan
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, PreparedRun
@@ -42,19 +43,37 @@ def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation 
     """
     if not plan.factors or plan.full_layers is None:
         return None
-    moments = [(phase, combined(sizes, plan.factors), parts) for phase, sizes, parts in _moments(readings)]
+    runs = [(run.layers, counts_of(run.kinds, run.layers)) for run in plan.runs]
+    return derived(plan.full_layers, runs, plan.factors, readings)
+
+
+def derived(
+    layers: int,
+    runs: Sequence[tuple[int, Mapping[str, int]]],
+    factors: Sequence[Fraction],
+    readings: Sequence[Reading],
+) -> Extrapolation:
+    """A stage with so many layers, from runs with fewer; see :func:`extrapolated`.
+
+    Args:
+        layers: Its layers.
+        runs: Layers of each run, and how many of each kind, the smallest first.
+        factors: Their weights in the whole stage.
+        readings: What they left behind.
+    """
+    moments = [(phase, combined(sizes, factors), parts) for phase, sizes, parts in _moments(readings)]
     _, peak, parts = max(moments, key=lambda moment: moment[1])
     sizes = [sum(part.contents.values()) for part in parts]
-    more = plan.runs[-1].layers - plan.run.layers
+    (fewest, first), (most, last) = runs[0], runs[-1]
     return Extrapolation(
-        layers=plan.full_layers,
-        from_layers=tuple(run.layers for run in plan.runs),
+        layers=layers,
+        from_layers=tuple(count for count, _ in runs),
         peak_bytes=peak,
-        need=need_of(peak, readings, plan.factors, plan.run.layers),
-        contents={content: combined([part.contents[content] for part in parts], plan.factors) for content in CONTENTS},
-        layer_bytes=(sizes[-1] - sizes[0]) // more,
+        need=need_of(peak, readings, factors, fewest),
+        contents={content: combined([part.contents[content] for part in parts], factors) for content in CONTENTS},
+        layer_bytes=(sizes[-1] - sizes[0]) // (most - fewest),
         phases={phase: size for phase, size, _ in moments if phase is not None},
-        layer_activations=_layer_activations(parts[0], parts[-1]) // max(1, _plain(plan.runs[-1]) - _plain(plan.run)),
+        layer_activations=_layer_activations(parts[0], parts[-1]) // max(1, _plain(last) - _plain(first)),
     )
 
 
@@ -115,10 +134,9 @@ def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int],
     ]
 
 
-def _plain(run: PreparedRun) -> int:
-    """Layers of a run that are not recomputed as a whole."""
-    counts = counts_of(run.kinds, run.layers)
-    return sum(count for kind, count in counts.items() if _FULL_RECOMPUTE not in kind)
+def _plain(kinds: Mapping[str, int]) -> int:
+    """Layers that are not recomputed as a whole."""
+    return sum(count for kind, count in kinds.items() if _FULL_RECOMPUTE not in kind)
 
 
 def _layer_activations(first: Breakdown, last: Breakdown) -> int:

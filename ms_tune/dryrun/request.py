@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import PurePath
@@ -15,7 +16,7 @@ from ms_tune.texts import msg
 from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ms_tune.config.model import Change
@@ -30,6 +31,7 @@ STEPS = 2  # the second one starts with optimizer state in place, as every later
 
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 _SCRIPT = ".sh"
+_OPTION = re.compile(r"(?:--)?[A-Za-z][\w-]*")
 
 
 class StageChoice(Enum):
@@ -71,6 +73,12 @@ class Setting:
 
     def __str__(self) -> str:
         return f"{'.'.join(map(str, self.path))}={self.raw}"
+
+
+def words_of(settings: Iterable[tuple[str, str | None]]) -> str:
+    """Options as ``--set`` takes them."""
+    told = {None: "null", "": "true"}
+    return ", ".join(f"{option.removeprefix('--')}={told.get(value, value)}" for option, value in settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +146,9 @@ class CommandRequest:
         jobs: Processes at once; None for what cores and memory allow.
         engine: Where the processes run: ``local`` or ``ray``.
         real: Run on the device, without simulation.
-        stages: Of jobs that the command launches only these pipeline stages; None for all.
+        stages: Of jobs that the command launches only these pipeline stages, or those that no other outdoes; None for all.
+        layers: Of a Megatron program, layers of every stage to begin with, the whole of which is derived; None for all.
+        fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived.
         settings: Options for the programs that it launches, with their words; None takes one out.
         python: The interpreter that ``python`` in the command means, with its own MindSpore; None for the command's.
         look: Nothing is simulated: one rank of each job only looks what its program would find, and imports it.
@@ -156,10 +166,27 @@ class CommandRequest:
     jobs: int | None = None
     engine: str = "local"
     real: bool = False
-    stages: tuple[int, ...] | None = None
+    stages: StageChoice | tuple[int, ...] | None = None
+    layers: int | None = None
+    fewest_layers: bool = False
     settings: tuple[tuple[str, str | None], ...] = ()
     python: str | None = None
     look: bool = False
+
+    @staticmethod
+    def parse_setting(text: str) -> tuple[str, str | None]:
+        """``num-layers=4`` as an option and its words; ``true`` is an option without words, ``null`` and ``false`` take it out.
+
+        Raises:
+            UsageError: It is not of this form.
+        """
+        name, equals, value = text.partition("=")
+        if not equals or not _OPTION.fullmatch(name):
+            raise UsageError(msg("launch.set", text=text), msg("launch.set.hint"))
+        option = f"--{name.removeprefix('--')}"
+        if value in ("null", "false"):
+            return option, None
+        return option, "" if value == "true" else value
 
     @property
     def starts_launcher(self) -> bool:

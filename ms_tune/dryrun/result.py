@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.theory import beside_theory
 from ms_tune.texts import msg
 from ms_tune.verdict.judge import Fit, Verdict, no_verdict
@@ -241,6 +242,9 @@ class RankResult:
         process: What the process told of itself; None where it could not.
         stage: Its pipeline stage, where a launcher's stand-in chose it by that.
         job: The number of the job that a launcher started it for.
+        layers: Layers of its stage as it ran; None where that is not known.
+        full_layers: Layers that the program's arguments give the stage; None where that is not known.
+        extrapolation: The whole stage, if it ran with fewer layers.
     """
 
     rank: int | None
@@ -249,6 +253,25 @@ class RankResult:
     process: Process | None = None
     stage: int | None = None
     job: int | None = None
+    layers: int | None = None
+    full_layers: int | None = None
+    extrapolation: Extrapolation | None = None
+
+    @property
+    def judged_bytes(self) -> int:
+        """The peak that the verdict is about: of the whole stage where it was derived."""
+        return self.extrapolation.peak_bytes if self.extrapolation is not None else self.reading.peak_bytes
+
+    @property
+    def footprint_bytes(self) -> int:
+        """The footprint that the verdict is about; the upper end where only a range is known."""
+        whole = self.extrapolation
+        return whole.need.footprint_bytes if whole is not None else self.reading.footprint_bytes
+
+    @property
+    def contents(self) -> Mapping[Content, int]:
+        """What the peak that the verdict is about is made of."""
+        return self.extrapolation.contents if self.extrapolation is not None else self.reading.contents
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,6 +311,9 @@ class CommandResult:
             for job in self.jobs
             if job.problem is not None
         ]
+        for job in self.jobs:
+            told_once = {str(stage.reason): stage.reason for stage in job.stages if stage.reason is not None}
+            found += [msg("launch.layers.reason", reason=reason) for reason in told_once.values()]
         if self.level is not None and any(rank.process is None for rank in self.ranks):
             found.append(msg("stages.command.unseen"))
         told = {str(problem) for problem, _ in self.problems}
@@ -296,7 +322,7 @@ class CommandResult:
     @property
     def worst(self) -> RankResult | None:
         """The rank with the worst verdict that needs most."""
-        return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.reading.peak_bytes), default=None)
+        return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.judged_bytes), default=None)
 
     @property
     def verdict(self) -> Verdict:
@@ -308,6 +334,39 @@ class CommandResult:
         if not self.problems or worst.verdict.outcome in (None, Fit.DOES_NOT_FIT):
             return worst.verdict
         return replace(worst.verdict, outcome=None, no_verdict_because=self.problems[0][0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommandVariant:
+    """A command with some options of its programs otherwise.
+
+    Attributes:
+        settings: The options, with their words.
+        result: What it found; None if it could not be started.
+        error: Why.
+    """
+
+    settings: tuple[tuple[str, str | None], ...]
+    result: CommandResult | None
+    error: MsTuneError | None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options as ``--set`` takes them."""
+        return tuple(words_of([one]) for one in self.settings)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommandSweep:
+    """Variants of a command, each simulated.
+
+    Attributes:
+        folder: Where all of them are kept.
+        variants: In the order that the user named them.
+    """
+
+    folder: Path
+    variants: tuple[CommandVariant, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

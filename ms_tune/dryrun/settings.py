@@ -6,11 +6,11 @@ import difflib
 import itertools
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.config.source import MISSING, parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, prove
-from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.request import CommandRequest, Setting
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.frameworks.keys import names
 from ms_tune.texts import msg
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ms_tune.frameworks.dialect import Dialect
 
 MOST_VARIANTS = 256
+_QUOTES = "'\""
+_T = TypeVar("_T")
 
 
 def parse_sweep(text: str) -> tuple[Setting, ...]:
@@ -64,10 +66,32 @@ def variants(request: DryrunRequest, sweeps: Iterable[str]) -> list[DryrunReques
         UsageError: A sweep is not of this form, or there are too many variants.
     """
     swept = list(map(parse_sweep, sweeps))
+    return [replace(request, settings=(*request.settings, *chosen)) for chosen in _combined(swept)]
+
+
+def option_variants(request: CommandRequest, sweeps: Iterable[str]) -> list[CommandRequest]:
+    """As :func:`variants`, for options of launched programs; a value with commas stands in quotes.
+
+    Raises:
+        UsageError: A sweep cannot be read, or there are too many variants.
+    """
+    swept = []
+    for text in sweeps:
+        name, _, raw = text.partition("=")
+        swept.append([CommandRequest.parse_setting(f"{name}={value.strip(_QUOTES)}") for value in _split(raw)])
+    return [replace(request, settings=(*request.settings, *chosen)) for chosen in _combined(swept)]
+
+
+def _combined(swept: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:
+    """Every combination.
+
+    Raises:
+        UsageError: There are too many.
+    """
     count = math.prod(map(len, swept))
     if count > MOST_VARIANTS:
         raise UsageError(msg("stages.sweep.many", count=count, most=MOST_VARIANTS))
-    return [replace(request, settings=(*request.settings, *chosen)) for chosen in itertools.product(*swept)]
+    return itertools.product(*swept)
 
 
 def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dialect | None) -> SourceFile:

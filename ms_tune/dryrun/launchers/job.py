@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.launchers.stages import Parallel
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _RECORD, _LOOKED = "launch.json", "look.json"
-_TEXTS = ("launch.", "stack.")
+_TEXTS = ("launch.", "stack.", "stages.layers.")
 _LARGEST = 16 * MIB
 _MOST = 10_000  # ranks of a job that are read
 
@@ -30,6 +31,9 @@ class JobRank:
         folder: Where its trace and its log are.
         code: Its exit code, negative for a signal; None if it never came to its end.
         seconds: How long it ran.
+        run: 0 for the first run of its stage; others have more layers, so that the whole stage can be derived.
+        layers: Layers of its stage as it ran; 0 where that is not known.
+        kinds: How many of each kind.
     """
 
     rank: int
@@ -37,6 +41,26 @@ class JobRank:
     folder: Path
     code: int | None
     seconds: float
+    run: int = 0
+    layers: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStage:
+    """The stage of a rank that was simulated.
+
+    Attributes:
+        rank: The rank.
+        layers: Layers of the whole stage; None where that is not known.
+        factors: The weights of its runs in the whole stage; empty if it is not derived.
+        reason: Why it is not, where it was asked for.
+    """
+
+    rank: int
+    layers: int | None
+    factors: tuple[Fraction, ...] = ()
+    reason: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,7 @@ class Job:
         hint: What to do about it.
         arguments: What the launcher was told, the program's own arguments included.
         look: What its program would find, if that was looked for.
+        stages: The stages of its ranks.
     """
 
     number: int
@@ -83,6 +108,16 @@ class Job:
     hint: Message | None
     arguments: tuple[str, ...] = ()
     look: Look | None = None
+    stages: tuple[JobStage, ...] = ()
+
+    def stage_of(self, rank: int) -> JobStage:
+        """The stage of one of its ranks."""
+        return next((one for one in self.stages if one.rank == rank), JobStage(rank, None))
+
+
+def folder_of(job: Path, rank: int, run: int) -> Path:
+    """Where a rank of a job runs: ``rank_N``; further runs of it one level down, where nobody takes them for more ranks."""
+    return job / f"rank_{rank}" if not run else job / f".run_{run}" / f"rank_{rank}"
 
 
 def jobs_in(folder: Path) -> tuple[Job, ...]:
@@ -114,8 +149,9 @@ def _job(record: Path) -> Job | None:
             hint=_message(told, "hint"),
             arguments=tuple(map(str, told.get("arguments", ()))),
             look=_look(record.with_name(_LOOKED)),
+            stages=tuple(map(_stage, told.get("stages", [])[:_MOST])),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         return None
 
 
@@ -145,12 +181,25 @@ def _message(told: Mapping[str, Any], name: str) -> Message | None:
     return message
 
 
+def _stage(told: Mapping[str, Any]) -> JobStage:
+    layers = told["layers"]
+    return JobStage(
+        rank=int(told["rank"]),
+        layers=None if layers is None else int(layers),
+        factors=tuple(Fraction(str(one)) for one in told["factors"][:_MOST]),
+        reason=_message(told, "reason"),
+    )
+
+
 def _rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
-    rank = int(told["rank"])
+    rank, run = int(told["rank"]), int(told.get("run", 0))
     return JobRank(
         rank=rank,
         stage=int(told["stage"]) if told["stage"] is not None else None,
-        folder=folder / f"rank_{rank}",
+        folder=folder_of(folder, rank, run),
         code=int(told["code"]) if told["code"] is not None else None,
         seconds=float(told["seconds"]),
+        run=run,
+        layers=int(told.get("layers", 0)),
+        kinds={str(kind): int(count) for kind, count in told.get("kinds", {}).items()},
     )

@@ -53,21 +53,23 @@ class Wanted:
     """What is to be simulated of the jobs that a command launches.
 
     Attributes:
-        stages: Only these pipeline stages; None for all.
+        stages: Only these pipeline stages; ``worst`` for those that no other outdoes; None for all.
         ranks: These ranks and no others, if any.
         devices: Ranks of the job; None for what the launcher is told.
         jobs: Ranks at once.
         python: The Python that runs the ranks; None for the command's own.
         settings: Options of the launched programs with their words; None takes one out.
+        layers: Layers of a stage to begin with; ``auto`` for the fewest from which the whole can be derived; None for all.
         look: Nothing is to be simulated: a rank of each job only looks what it would find, and imports it.
     """
 
-    stages: tuple[int, ...] | None = None
+    stages: tuple[int, ...] | str | None = None
     ranks: tuple[int, ...] = ()
     devices: int | None = None
     jobs: int = 1
     python: str | None = None
     settings: tuple[tuple[str, str | None], ...] = ()
+    layers: int | str | None = None
     look: bool = False
 
 
@@ -111,6 +113,7 @@ def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and
         "jobs": wanted.jobs,
         "settings": wanted.settings,
         "chosen_python": wanted.python,
+        "layers": wanted.layers,
         "look": wanted.look,
     }
     # bash takes these for functions, which it finds before it looks into PATH: a script may put other folders first.

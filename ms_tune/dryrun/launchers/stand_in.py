@@ -25,10 +25,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import simulation_environment
+from ms_tune.dryrun.launchers.job import folder_of
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
 from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, Launch, parse
 from ms_tune.dryrun.launchers.programs import LOOK
-from ms_tune.dryrun.launchers.stages import Rank, chosen, parallel_of
+from ms_tune.dryrun.launchers.shrink import Small, StageSizes, sizes_of, worst_of
+from ms_tune.dryrun.launchers.stages import Parallel, Rank, chosen, parallel_of
 from ms_tune.dryrun.stack import modules, parts_of, refusals
 from ms_tune.errors import UsageError
 from ms_tune.texts import msg
@@ -63,6 +65,27 @@ class _Job:
         fresh.replace(self.folder / RECORD)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A rank with so many layers; the first of a stage's runs has the rank's own folder, further ones lie hidden."""
+
+    rank: Rank
+    launch: Launch
+    size: Small
+    number: int
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank.rank,
+            "stage": self.rank.stage,
+            "run": self.number,
+            "layers": self.size.layers,
+            "kinds": dict(self.size.kinds),
+            "code": None,
+            "seconds": 0.0,
+        }
+
+
 @dataclass(slots=True)
 class _Running:
     """A rank that runs, and the lock that it holds while it does."""
@@ -86,7 +109,8 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         given = simulated(launch.arguments, launch.world, job.folder, plan["settings"])
         launch = replace(launch, arguments=given.arguments())
         parallel = parallel_of(launch.arguments)
-        ranks = chosen(launch.world, parallel, plan["stages"], plan["ranks"])
+        ranks = chosen(launch.world, parallel, _stages(launch, parallel, plan["stages"]), plan["ranks"])
+        sizes = [_sizes(launch, rank, plan["layers"]) for rank in ranks]
     except UsageError as error:
         return _refuse(job, error)
     job.facts |= {
@@ -94,17 +118,42 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         "program": launch.program,
         "changes": [asdict(change) for change in given.changes],
         "split": asdict(parallel) if parallel is not None else None,
-        "ranks": [],
     }
+    runs = [
+        _Run(rank, launch if plan["look"] else replace(launch, arguments=run.arguments), run, number)
+        for rank, stage in zip(ranks, sizes, strict=True)
+        for number, run in enumerate(stage.runs)
+    ]
     if plan["look"]:
-        launch, ranks = _looking(launch, job.folder), ranks[:1]
+        runs = [replace(runs[0], launch=_looking(launch, job.folder))]
     elif parallel is not None:
         refused = _refused(launch, ranks[0].rank, job.folder, plan)
         if refused is not None:
             return _refuse(job, refused)
-    job.facts["ranks"] = [{"rank": one.rank, "stage": one.stage, "code": None, "seconds": 0.0} for one in ranks]
+    job.facts["ranks"] = [run.told() for run in runs]
+    job.facts["stages"] = [_stage_told(rank, stage) for rank, stage in zip(ranks, sizes, strict=True)]
     job.write()
-    return _run(job, launch, ranks, plan)
+    return _run(job, runs, plan, show=launch.waits)
+
+
+def _stages(launch: Launch, parallel: Parallel | None, wanted: Sequence[int] | str | None) -> Sequence[int] | None:
+    """The stages to simulate: those that are named, or those that no other outdoes."""
+    if not isinstance(wanted, str):
+        return wanted
+    return worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
+
+
+def _sizes(launch: Launch, rank: Rank, layers: int | str | None) -> StageSizes:
+    """What is run of a rank's stage; of a rank that was chosen by its number the whole."""
+    if rank.stage is None:
+        reason = msg("launch.layers.ranks") if layers is not None else None
+        return StageSizes(None, (Small(0, {}, launch.arguments),), reason=reason)
+    return sizes_of(launch.arguments, rank.stage, layers)
+
+
+def _stage_told(rank: Rank, stage: StageSizes) -> dict[str, Any]:
+    reason = None if stage.reason is None else {"text": stage.reason.id, "params": stage.reason.params}
+    return {"rank": rank.rank, "layers": stage.layers, "factors": list(map(str, stage.factors)), "reason": reason}
 
 
 def _looking(launch: Launch, folder: Path) -> Launch:
@@ -154,22 +203,22 @@ def _refuse(job: _Job, error: UsageError) -> int:
     return REFUSED
 
 
-def _run(job: _Job, launch: Launch, ranks: Sequence[Rank], plan: Mapping[str, Any]) -> int:
+def _run(job: _Job, runs: Sequence[_Run], plan: Mapping[str, Any], *, show: bool) -> int:
     """All ranks of a job, as many at once as the command has room for; gives the launcher's exit code."""
-    waiting = list(zip(ranks, job.facts["ranks"], strict=True))
+    waiting = list(zip(runs, job.facts["ranks"], strict=True))
     running: list[_Running] = []
     with _ended_by_signals(running):
         while waiting or running:
             slot = _slot(Path(plan["folder"]), plan["jobs"]) if waiting else None
             if slot is not None:
-                rank, told = waiting.pop(0)
-                running.append(_start(job.folder / f"rank_{rank.rank}", launch, rank.rank, plan, told, slot))
+                run, told = waiting.pop(0)
+                running.append(_start(job.folder, run, plan, told, slot))
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
-                _end(job, one, show=launch.waits)
+                _end(job, one, show=show)
             time.sleep(_POLL)
     failed = any(told["code"] for told in job.facts["ranks"])
-    return int(failed and launch.waits)
+    return int(failed and show)
 
 
 def _command(launch: Launch, rank: int, plan: Mapping[str, Any]) -> list[str]:
@@ -199,13 +248,14 @@ def _slot(folder: Path, count: int) -> int | None:
     return None
 
 
-def _start(  # noqa: PLR0913, PLR0917 - a rank, its job and its place
-    folder: Path, launch: Launch, rank: int, plan: Mapping[str, Any], told: dict[str, Any], slot: int
-) -> _Running:
-    folder.mkdir()
-    common = str(folder.parent / EACH_RANK)
+def _start(job: Path, run: _Run, plan: Mapping[str, Any], told: dict[str, Any], slot: int) -> _Running:
+    launch, rank = run.launch, run.rank.rank
+    folder = folder_of(job, rank, run.number)
+    folder.mkdir(parents=True)
+    common = str(job / EACH_RANK)
     command = [str(folder) if word == common else word for word in _command(launch, rank, plan)]
-    sys.stdout.write(f"ms-tune: rank {rank} of {launch.world}, its log is {folder / LOG}\n")
+    layers = f", {run.size.layers} layers" if run.number or (plan["layers"] is not None and run.size.layers) else ""
+    sys.stdout.write(f"ms-tune: rank {rank} of {launch.world}{layers}, its log is {folder / LOG}\n")
     sys.stdout.flush()
     with (folder / LOG).open("wb") as log:
         if shutil.which(command[0]) is None:

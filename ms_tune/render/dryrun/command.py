@@ -41,8 +41,14 @@ def show(result: CommandResult, console: Console) -> None:
         console.write(line)
     _show_doubtful(result, console)
     if worst is not None:
-        if len(result.ranks) > 1:
+        if len(result.ranks) > 1 or worst.extrapolation is not None:
             _show_ranks(result, console)
+        if any(rank.extrapolation is not None for rank in result.ranks):
+            console.write(console.text("launch.layers.few"))
+        if worst.extrapolation is not None:
+            console.write("")
+            small = {"stage": worst.stage, "rank": worst.rank, "layers": worst.layers, "full": worst.full_layers}
+            console.write(console.text("dryrun.show.traced-small", **small))
         memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
         if result.level is not None:
             kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
@@ -153,19 +159,29 @@ def _place_json(place: Place) -> dict[str, object]:
 
 def _show_ranks(result: CommandResult, console: Console) -> None:
     launched = ["job", "stage"] if any(rank.job is not None for rank in result.ranks) else []
-    columns = [*launched, "rank", "process", *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
+    derived = any(rank.extrapolation is not None for rank in result.ranks)
+    layered = ["layers"] if derived else []
+    columns = [*launched, "rank", "process", *layered, *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
     rows = []
-    for rank in sorted(result.ranks, key=lambda one: -one.reading.peak_bytes):
-        sizes = {content.value: amount for content, amount in rank.reading.contents.items()}
-        amounts = [sizes[name] for name in _SHOWN_CONTENTS]
+    for rank in sorted(result.ranks, key=lambda one: -one.judged_bytes):
+        sizes = {content.value: amount for content, amount in rank.contents.items()}
+        amounts = [sizes.get(name, 0) for name in _SHOWN_CONTENTS]
         limit = rank.verdict.limit
-        amounts += [rank.reading.peak_bytes, rank.reading.footprint_bytes, limit.bytes if limit else 0]
+        amounts += [rank.judged_bytes, rank.footprint_bytes, limit.bytes if limit else 0]
         names = ["–" if rank.rank is None else str(rank.rank), str(rank.process.pid) if rank.process else "–"]
         where = ["–" if number is None else str(number) for number in (rank.job, rank.stage)]
-        rows.append([*where[: len(launched)], *names, *map(in_gib, amounts), word(rank.verdict, console)])
+        layers = [_layers(rank)] if derived else []
+        rows.append([*where[: len(launched)], *names, *layers, *map(in_gib, amounts), word(rank.verdict, console)])
     console.write("")
     console.write(console.text("stages.command.ranks"))
     show_table(console, columns, rows)
+
+
+def _layers(rank: RankResult) -> str:
+    """``2, 3 → 14``: what ran, and what was derived from it."""
+    if rank.extrapolation is not None:
+        return f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
+    return "–" if rank.layers is None else str(rank.layers)
 
 
 def to_json(result: CommandResult, console: Console) -> dict[str, object]:
@@ -205,15 +221,28 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
     }
 
 
-_NO_FIGURES = dict.fromkeys(("trace", "peak_bytes", "footprint_bytes", "categories_at_peak"))
+_NO_FIGURES = dict.fromkeys(
+    (
+        *("trace", "peak_bytes", "footprint_bytes", "categories_at_peak", "layers", "full_layers", "verdict_about"),
+        *("extrapolated_peak_bytes", "extrapolated_footprint_bytes", "extrapolated_categories_at_peak"),
+        "extrapolated_from_layers",
+    )
+)
 
 
 def _figures(rank: RankResult, console: Console) -> dict[str, object]:
-    reading = rank.reading
+    reading, whole = rank.reading, rank.extrapolation
     return {
         "trace": str(reading.trace),
         "peak_bytes": reading.peak_bytes,
         "footprint_bytes": reading.footprint_bytes,
         **verdict_json(rank.verdict, console),
         "categories_at_peak": categories(reading.contents),
+        "layers": rank.layers,
+        "full_layers": rank.full_layers,
+        "verdict_about": "peak_bytes" if whole is None else "extrapolated_peak_bytes",
+        "extrapolated_peak_bytes": None if whole is None else whole.peak_bytes,
+        "extrapolated_footprint_bytes": None if whole is None else whole.need.footprint_bytes,
+        "extrapolated_categories_at_peak": None if whole is None else categories(whole.contents),
+        "extrapolated_from_layers": None if whole is None else list(whole.from_layers),
     }

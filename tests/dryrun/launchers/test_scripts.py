@@ -230,10 +230,114 @@ def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert not Path("ms-tune-runs").exists()
 
 
-def test_worst_stages_are_refused_with_a_reason(script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
-    code, _, err = script("true", "--stages", "worst")
-    assert code == 2
-    assert "--stages worst is for configs" in err
+def test_worst_stages_are_those_that_no_other_outdoes(script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    line = "msrun --worker_num 8 train.py --pipeline-model-parallel-size 4 --num-layers"
+    code, result, err = script(f"{line} 8\n{line} 6", "--stages", "worst")
+    assert code == 0, err
+    assert list(peaks(result)) == [(1, 0), (1, 3), (2, 0), (2, 1), (2, 2), (2, 3)]  # 6 layers are not followed: all run
+
+
+class TestFewerLayers:
+    """The peak of this program is a GiB, and a MiB for every layer of its stage; two for one that is not recomputed."""
+
+    @pytest.fixture(autouse=True)
+    def training(self) -> None:
+        told = (
+            "word = lambda name, default: int((sys.argv + [name, default])[(sys.argv + [name]).index(name) + 1])\n"
+            "own = word('--num-layers', 0) // 2\n"
+            "recomputed = word('--recompute-num-layers', 0) if 'block' in sys.argv else 0\n"
+            f"peak = {GIB} + (2 * own - min(own, recomputed)) * 2**20\n"
+        )
+        Path("train.py").write_text(TRAINING.replace(f"peak = {GIB} + rank * 2**20\n", told), encoding="utf-8")
+
+    LINE = f"msrun --worker_num 4 train.py {ARGUMENTS} --num-layers"
+
+    @pytest.mark.parametrize("layers", ["auto", "2"])
+    def test_the_whole_stages_are_derived_and_judged(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]], layers: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, result, err = script(f"{self.LINE} 80", "--layers", layers)
+        assert code == 0, err
+        told = [
+            (one["stage"], one["layers"], one["full_layers"], one["extrapolated_from_layers"])
+            for one in result["ranks"]
+        ]
+        assert told == [(0, 2, 40, [2, 3]), (1, 2, 40, [2, 3])]
+        assert [one["extrapolated_peak_bytes"] for one in result["ranks"]] == [GIB + 80 * 2**20] * 2
+        assert [one["peak_bytes"] for one in result["ranks"]] == [GIB + 4 * 2**20] * 2
+        assert (result["verdict_about"], result["verdict"]) == ("extrapolated_peak_bytes", "fits")
+        (folder,) = Path("ms-tune-runs").iterdir()
+        assert main(["memory", "--json", str(folder)]) == 0
+        assert json.loads(capsys.readouterr().out)["ranks"][0]["verdict"] == "fits"
+        kept = json.loads((folder / "judged.json").read_text("utf-8"))["ranks"]
+        assert kept["script/job_1/rank_0"]["whole"]["peak"] == GIB + 80 * 2**20
+
+    def test_layers_that_differ_take_a_run_more(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+        options = "--recompute-granularity full --recompute-method block --recompute-num-layers 7"
+        code, result, err = script(f"{self.LINE} 80 {options}", "--layers", "auto", "--stages", "1")
+        assert code == 0, err
+        assert result["extrapolated_from_layers"] == [2, 2, 3]
+        assert result["extrapolated_peak_bytes"] == GIB + (80 - 7) * 2**20
+
+    def test_few_layers_are_run_whole(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+        _, result, _ = script(f"{self.LINE} 8", "--layers", "auto")
+        assert (result["layers"], result["full_layers"], result["extrapolated_peak_bytes"]) == (4, 4, None)
+
+    def test_more_than_there_are_is_refused(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+        code, _, err = script(f"{self.LINE} 8", "--layers", "5")
+        assert code == 2
+        assert "--layers 5 is more than the 4 layers of the stage" in err
+
+    def test_what_is_not_followed_is_run_whole_and_told(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]]
+    ) -> None:
+        line = f"{self.LINE} 80 --decoder-first-pipeline-num-layers 30"
+        code, result, _ = script(line, "--layers", "auto")
+        assert (code, result["extrapolated_peak_bytes"]) == (0, None)
+        assert result["warnings"] == [
+            "run with all layers: how the layers lie is not followed where --decoder-first-pipeline-num-layers says it"
+        ]
+
+    def test_a_run_that_fails_leaves_no_verdict(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+        text = Path("train.py").read_text("utf-8")
+        Path("train.py").write_text(text + "if own == 3: raise RuntimeError('too many')\n", encoding="utf-8")
+        code, result, err = script(f"{self.LINE} 80", "--layers", "2", "--stages", "0")
+        assert (code, result["verdict"]) == (1, None)
+        assert "RuntimeError: too many" in err
+
+    def test_a_sweep_compares_variants(
+        self, script: Callable[..., tuple[int, dict[str, Any], str]], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        options = ("--layers", "auto", "--sweep", "num-layers=80,120", "--set", "x=true")
+        code, result, err = script(f"{self.LINE} 60", *options)
+        assert code == 0, err
+        told = [(one["settings"], one["result"]["extrapolated_peak_bytes"]) for one in result["variants"]]
+        assert told == [
+            ({"--x": "", "--num-layers": "80"}, GIB + 80 * 2**20),
+            ({"--x": "", "--num-layers": "120"}, GIB + 120 * 2**20),
+        ]
+        assert main(["dryrun", *options, "pretrain.sh"]) == 0
+        out = capsys.readouterr().out
+        assert "num-layers=120" in out
+        assert "x=true" in out
+
+    def test_a_variant_that_fails_is_told(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+        code, result, _ = script(f"{self.LINE} 60 --wait-not", "--sweep", "fail-0=null,true")
+        assert code == 2
+        assert [one["result"]["exit_code"] for one in result["variants"]] == [0, 1]
+
+    def test_a_sweep_of_a_list(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+        line = f"{self.LINE} 60 --num-layer-list 30,30"
+        _, result, _ = script(line, "--layers", "auto", "--stages", "0", "--sweep", "num-layer-list='20,40','40,20'")
+        assert [one["result"]["full_layers"] for one in result["variants"]] == [20, 40]
+
+    def test_it_is_told_in_words(self, capsys: pytest.CaptureFixture[str]) -> None:
+        Path("pretrain.sh").write_text(f"{self.LINE} 80\n", encoding="utf-8")
+        assert main(["dryrun", "--layers", "auto", "pretrain.sh"]) == 0
+        out = capsys.readouterr().out
+        assert "2, 3 → 40" in out
+        assert "derived: the stages were run with fewer layers than they have" in out
+        assert "as it ran, small: rank 0, 2 of 40 layers" in out
 
 
 @pytest.mark.slow

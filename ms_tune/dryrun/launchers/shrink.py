@@ -1,0 +1,182 @@
+"""A stage of a Megatron program with fewer layers: by which arguments, and how the whole stage follows from such runs."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.extrapolate import weights
+from ms_tune.dryrun.launchers.layout import Layout, kinds_of, layout_of
+from ms_tune.dryrun.launchers.words import Words
+from ms_tune.errors import UsageError
+from ms_tune.frameworks.data import load
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from fractions import Fraction
+
+    from ms_tune.texts import Message
+
+AUTO = "auto"
+_FEWEST = 2  # one layer is the first and the last at once
+_MOST_RUNS = 8
+_MOST_TRIED = 4000  # sets of arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A run of a stage.
+
+    Attributes:
+        layers: Layers of the stage that do something.
+        kinds: How many of each kind.
+        arguments: What the program is given.
+    """
+
+    layers: int
+    kinds: Mapping[str, int]
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSizes:
+    """What is run of a stage.
+
+    Attributes:
+        layers: Layers of the whole stage; None if its arguments are not followed.
+        runs: What is run, that with fewest layers first; one run where nothing is derived.
+        factors: Their weights in the whole stage; empty where nothing is derived.
+        reason: Why the whole stage is not derived, where it was asked for.
+    """
+
+    layers: int | None
+    runs: tuple[Small, ...]
+    factors: tuple[Fraction, ...] = ()
+    reason: Message | None = None
+
+
+def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> StageSizes:
+    """What is run of a stage.
+
+    Args:
+        arguments: The program's own.
+        stage: The stage.
+        wanted: Layers to begin with; ``auto`` for the fewest from which the whole can be derived; None for all.
+
+    Raises:
+        UsageError: So many layers are more than the stage has.
+    """
+    words = Words(arguments)
+    try:
+        layout = layout_of(words)
+        full = Small(layout.layers(stage), kinds_of(words, layout, stage), tuple(arguments))
+    except UsageError as error:
+        whole = Small(0, {}, tuple(arguments))
+        return StageSizes(None, (whole,), reason=None if wanted is None else error.message)
+    if wanted is None:
+        return StageSizes(full.layers, (full,))
+    least = _FEWEST if wanted == AUTO else int(wanted)
+    if least > full.layers and wanted != AUTO:
+        raise UsageError(msg("stages.layers.many", layers=least, full=full.layers), msg("stages.layers.hint"))
+    found = _derived(words, layout, stage, full, least)
+    if wanted == AUTO and (found is None or sum(run.layers for run in found.runs) >= full.layers):
+        return StageSizes(full.layers, (full,))
+    if found is None:
+        reason = None if least == full.layers else msg("launch.layers.whole")
+        return StageSizes(full.layers, (full,), reason=reason)
+    return found
+
+
+def _derived(words: Words, layout: Layout, stage: int, full: Small, least: int) -> StageSizes | None:
+    """Runs with so many layers and more from which the whole stage follows; None if only the whole tells."""
+    chosen: list[Small] = []
+    for one in _smaller(words, layout, stage, full):
+        if one.layers < least or any(one.kinds == other.kinds for other in chosen):
+            continue
+        chosen.append(one)
+        solved = weights(full.kinds, [run.kinds for run in chosen])
+        if solved is not None:
+            used = [(run, factor) for run, factor in zip(chosen, solved, strict=True) if factor]
+            return StageSizes(full.layers, tuple(run for run, _ in used), tuple(factor for _, factor in used))
+        if len(chosen) == _MOST_RUNS:
+            break
+    return None
+
+
+def _smaller(words: Words, layout: Layout, stage: int, full: Small) -> Iterator[Small]:
+    """The stage with fewer layers of its kinds, the smallest first; of as many layers those of most kinds first."""
+    tried = 0
+    for size in range(1, max(layout.sizes)):
+        found: list[Small] = []
+        for changed in _changed(words, layout, stage, size):
+            tried += 1
+            if tried > _MOST_TRIED:
+                return
+            with contextlib.suppress(UsageError):
+                made = layout_of(changed)
+                kinds = kinds_of(changed, made, stage)
+                if all(count <= full.kinds.get(kind, 0) for kind, count in kinds.items()) and kinds:
+                    found.append(Small(made.layers(stage), kinds, changed.arguments()))
+        yield from sorted(found, key=lambda one: (one.layers, -len(one.kinds)))
+
+
+def _changed(words: Words, layout: Layout, stage: int, size: int) -> Iterator[Words]:
+    """The arguments with so many layers in a chunk, with each number of dense and of recomputed layers that there may be."""
+    names = load("launchers")["layers"]
+    small = Layout(layout.stages, layout.chunks, (size,) * layout.stages, frozenset())
+    count = size * layout.stages * layout.chunks
+    sized = {
+        names["count"]: str(count),
+        names["of_chunk"]: str(size),
+        names["list"]: ",".join([str(size)] * layout.stages),
+        names["noop"]: ",".join(map(str, sorted(_noop(layout, small, stage)))),
+    }
+    dense, numbers = [words.number(names["dense"])], [words.number(names["number"])]
+    if names["experts"] in words and dense[0]:
+        dense = [*range(count + 1)]
+    if words.get(names["method"]) == ["block"]:
+        numbers = [*range(1, size * (layout.chunks if names["by_rank"] in words else 1) + 1)]
+    for first in dense:
+        for number in numbers:
+            yield _with(words, {**sized, names["dense"]: first, names["number"]: number})
+
+
+def _with(words: Words, values: Mapping[str, object]) -> Words:
+    """The arguments with these values of the options that are among them; an option without one is taken out."""
+    made = Words(words.arguments())
+    for option, value in values.items():
+        if option in made and value == "":
+            made.drop([option])
+        elif option in made and value is not None:
+            made.put(option, str(value))
+    return made
+
+
+def _noop(layout: Layout, small: Layout, stage: int) -> Iterator[int]:
+    """As many layers that do nothing in each chunk of the stage, at its end."""
+    for chunk in range(layout.chunks):
+        count = sum(number in layout.noop for number in layout.numbers(stage, chunk))
+        yield from list(small.numbers(stage, chunk))[::-1][:count]
+
+
+def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
+    """The stages that no other outdoes; all where the arguments are not followed.
+
+    An earlier stage has no fewer micro-batches in flight with 1F1B, interleaved or not; the last one has the head.
+    """
+    words = Words(arguments)
+    try:
+        layout = layout_of(words)
+        counts = [kinds_of(words, layout, stage) for stage in range(stages)]
+    except (UsageError, IndexError):
+        return tuple(range(stages))
+    return tuple(
+        stage
+        for stage in range(stages)
+        if stage == stages - 1
+        or not any(
+            all(other.get(kind, 0) >= count for kind, count in counts[stage].items()) for other in counts[:stage]
+        )
+    )

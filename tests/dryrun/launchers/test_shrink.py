@@ -1,0 +1,173 @@
+"""How the layers of a Megatron program lie, and which smaller sets of arguments tell the whole stage."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import pytest
+
+from ms_tune.dryrun.launchers.layout import kinds_of, layout_of
+from ms_tune.dryrun.launchers.shrink import AUTO, sizes_of, worst_of
+from ms_tune.dryrun.launchers.words import Words
+from ms_tune.errors import UsageError
+
+FULL = "--recompute-granularity full"
+BY_RANK = f"{FULL} --recompute-method block --recompute-num-layers 3 --enable-recompute-layers-per-pp-rank"
+
+
+def kinds(text: str, stage: int = 0) -> dict[str, int]:
+    words = Words(text.split())
+    return dict(kinds_of(words, layout_of(words), stage))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stage", "wanted"),
+    [
+        ("--num-layers 28", 0, {"dense": 28}),
+        ("--num-layers 28 --pipeline-model-parallel-size 2", 1, {"dense": 14}),
+        (f"--num-layers 8 {FULL} --recompute-method uniform", 0, {"dense, full recompute": 8}),
+        (
+            f"--num-layers 7 {FULL} --recompute-method uniform --recompute-num-layers 3",
+            0,
+            {"dense + dense + dense, full recompute": 2, "dense, full recompute": 1},
+        ),
+        (
+            f"--num-layers 8 {FULL} --recompute-method block --recompute-num-layers 3",
+            0,
+            {"dense, full recompute": 3, "dense": 5},
+        ),
+        ("--num-layers 8 --recompute-granularity selective", 0, {"dense": 8}),
+        ("--num-layers 9 --pipeline-model-parallel-size 2 --num-layer-list 4,5", 1, {"dense": 5}),
+        ("--num-layers 6 --num-experts 4", 0, {"experts": 6}),
+        ("--num-layers 6 --num-experts 4 --first-k-dense-replace 2 --moe-layer-freq 1", 0, {"dense": 2, "experts": 4}),
+        ("--num-layers 6 --num-experts 4 --first-k-dense-replace -1 --moe-layer-freq -1", 0, {"experts": 6}),
+        ("--num-layers 8 --num-experts 4 --first-k-dense-replace 1 --moe-layer-freq 3", 0, {"dense": 6, "experts": 2}),
+        (
+            "--num-layers 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 --noop-layers 6,7",
+            1,
+            {"chunk 0, dense": 2},
+        ),
+        (
+            f"--num-layers 8 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 {BY_RANK}",
+            0,
+            {"chunk 0, dense, full recompute": 2, "chunk 1, dense, full recompute": 1, "chunk 1, dense": 1},
+        ),
+    ],
+)
+def test_kinds_of_layers(arguments: str, stage: int, wanted: dict[str, int]) -> None:
+    assert kinds(arguments, stage) == wanted
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--num-layers 7 --pipeline-model-parallel-size 2",
+        "--num-layers 0",
+        "--num-layers 1000000000000000000",
+        "--hidden-size 8",
+        "--num-layers 8 --pipeline-model-parallel-size 2 --num-layer-list 3,4",
+        "--num-layers 8 --pipeline-model-parallel-size 2 --num-layer-list 8",
+        "--num-layers 8 --pipeline-model-parallel-size 2 --num-layer-list 4,x",
+        "--num-layers 8 --noop-layers 8",
+        "--num-layers 8 --noop-layers x",
+        "--num-layers 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3",
+        "--num-layers 8 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 0",
+        "--num-layers 8 --swap-attention",
+        "--num-layers 8 --num-experts 2 --moe-layer-freq ([0]*4+[1]*4)",
+        f"--num-layers 8 {FULL}",
+    ],
+)
+def test_what_is_not_followed_is_refused_and_run_whole(arguments: str) -> None:
+    with pytest.raises(UsageError):
+        kinds(arguments)
+    found = sizes_of(arguments.split(), 0, AUTO)
+    assert (found.layers, found.factors, [run.arguments for run in found.runs]) == (
+        None,
+        (),
+        [tuple(arguments.split())],
+    )
+    assert found.reason is not None
+    assert sizes_of(arguments.split(), 0, None).reason is None
+
+
+def test_the_fewest_layers_and_more() -> None:
+    arguments = ["--num-layers", "28", "--pipeline-model-parallel-size", "2"]
+    found = sizes_of(arguments, 0, AUTO)
+    assert (found.layers, [run.layers for run in found.runs], found.factors) == (
+        14,
+        [2, 3],
+        (Fraction(-11), Fraction(12)),
+    )
+    assert sizes_of(arguments, 0, 5).factors == (Fraction(-8), Fraction(9))
+    assert sizes_of(arguments, 0, 14).factors == ()
+    whole = sizes_of(arguments, 0, 13)
+    assert (whole.factors, str(whole.reason)) == ((), "no smaller numbers of layers than all tell the whole stage")
+    with pytest.raises(UsageError, match="--layers 15 is more than the 14 layers of the stage"):
+        sizes_of(arguments, 0, 15)
+
+
+def drawn(draw: random.Random) -> str:
+    """Arguments at random, that say one thing several ways."""
+    stages, size, chunks = draw.choice([1, 2, 4]), draw.randint(1, 12), draw.choice([1, 1, 2, 3])
+    count = stages * size * chunks
+    found = [f"--num-layers {count} --pipeline-model-parallel-size {stages}"]
+    if chunks > 1:
+        found.append(
+            draw.choice(
+                [f"--num-layers-per-virtual-pipeline-stage {size}", f"--num-virtual-stages-per-pipeline-rank {chunks}"]
+            )
+        )
+    elif draw.random() < 0.3:
+        found.append("--num-layer-list " + ",".join([str(size)] * stages))
+    if draw.random() < 0.3:
+        noop = draw.sample(range(count), draw.randint(1, max(1, count // 4)))
+        found.append("--noop-layers " + ",".join(map(str, noop)))
+    if draw.random() < 0.5:
+        found.append("--num-experts 8")
+        if draw.random() < 0.7:
+            found.append(
+                f"--first-k-dense-replace {draw.randint(-1, count)} --moe-layer-freq {draw.choice([-1, 1, 2])}"
+            )
+    if draw.random() < 0.6:
+        found.append(f"{FULL} --recompute-method {draw.choice(['uniform', 'block'])}")
+        found.append(f"--recompute-num-layers {draw.randint(1, size)}")
+        if draw.random() < 0.3:
+            found.append("--enable-recompute-layers-per-pp-rank")
+    return " ".join(found)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
+    draw = random.Random(f"shrink-{seed}")  # noqa: S311 - examples
+    text = drawn(draw)
+    words = Words(text.split())
+    layout = layout_of(words)
+    stage = draw.randrange(layout.stages)
+    full = kinds_of(words, layout, stage)
+    assert sum(layout.layers(one) for one in range(layout.stages)) == words.number("--num-layers") - len(layout.noop)  # type: ignore[operator]
+    found = sizes_of(text.split(), stage, AUTO)
+    assert found.layers == layout.layers(stage)
+    if not found.factors:
+        assert [run.arguments for run in found.runs] == [tuple(text.split())]
+        return
+    assert sum(found.factors) == 1
+    for kind in full:
+        assert (
+            sum(run.kinds.get(kind, 0) * factor for run, factor in zip(found.runs, found.factors, strict=True))
+            == full[kind]
+        )
+    for run in found.runs:  # what a run is said to have is what its arguments say
+        made = Words(run.arguments)
+        assert dict(kinds_of(made, layout_of(made), stage)) == dict(run.kinds)
+        assert layout_of(made).layers(stage) == run.layers < found.layers
+    assert all(isinstance(factor, Fraction) for factor in found.factors)
+
+
+def test_the_worst_stages() -> None:
+    assert worst_of(["--num-layers", "8", "--pipeline-model-parallel-size", "4"], 4) == (0, 3)
+    dense = (
+        "--num-layers 8 --pipeline-model-parallel-size 4 --num-experts 2 --first-k-dense-replace 3 --moe-layer-freq 1"
+    )
+    assert worst_of(dense.split(), 4) == (0, 1, 2, 3)
+    assert worst_of(["--num-layers", "7"], 2) == (0, 1)
