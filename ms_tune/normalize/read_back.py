@@ -64,7 +64,7 @@ def proved(
         return converted
     problems: list[Problem] = []
     try:
-        again = _read_back(converted.values, target, side)
+        again = _read_back(converted.values, target)
     except MsTuneError as error:
         note(problems, "refused", Severity.ERROR, what=error.message)
         return replace(converted, problems=(*converted.problems, *problems))
@@ -79,10 +79,10 @@ def proved(
     return replace(converted, problems=(*converted.problems, *problems))
 
 
-def _read_back(values: Mapping[str, object], target: Target, side: Side | None) -> NormalizedPlan:
-    """The plan of a config that has these settings, for the target's model."""
+def _read_back(values: Mapping[str, object], target: Target) -> NormalizedPlan:
+    """The plan of a config that has these settings; what its patterns find is looked up afterwards."""
     data: dict[str, object] = {}
-    for key, value in {**_identity(target, side, values), **values}.items():
+    for key, value in values.items():
         *sections, name = key.split(".")
         section: dict[str, object] = data
         for part in sections:
@@ -94,22 +94,6 @@ def _read_back(values: Mapping[str, object], target: Target, side: Side | None) 
     if target.dialect is Dialect.MINDFORMERS:
         return mindformers.normalize_source(source, target.release)
     return pynative.normalize_source(source, target.release)
-
-
-def _identity(target: Target, side: Side | None, values: Mapping[str, object]) -> dict[str, object]:
-    """What makes a config one for the target's model, with experts in the same layers."""
-    if side is None or target.dialect is Dialect.MINDSPEED_MS:
-        return {}
-    section, count = ("model", "num_hidden_layers")
-    if target.dialect is Dialect.MINDFORMERS:
-        section, count = ("model.model_config", "num_layers")
-    found: dict[str, object] = {"model_type": side.model, "hidden_act": "silu"}
-    holding = with_experts(side)
-    if holding:
-        layers = values.get(f"{section}.{count}", 0)
-        assert isinstance(layers, int)  # noqa: S101 - the conversion has counted them
-        found |= {"first_k_dense_replace": 0, "moe_layer_freq": [int(layer in holding) for layer in range(layers)]}
-    return {f"{section}.{key}": value for key, value in found.items()}
 
 
 def _seen(plan: NormalizedPlan, side: Side | None) -> Choices:

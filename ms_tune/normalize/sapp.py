@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.config.edits import refuse_shared, with_values
 from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
-from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, same_data, spell
+from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, same_data
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
@@ -343,7 +343,7 @@ def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple
         for place, value in added.items():
             kind = ChangeKind.SET_VALUE if source.position(place) is not None else ChangeKind.ADD_KEY
             current = parse_source(text, source.path)
-            change = Change(kind, place, value, spell(value) if kind is ChangeKind.SET_VALUE else None)
+            change = Change(kind, place, value)
             text = apply_edits(text, change.edits(current))
             changes.append(change)
         for change in changes:

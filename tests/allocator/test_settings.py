@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,6 +59,24 @@ def test_calls_of_empty_cache_are_found() -> None:
     assert len(found.work.releases) == 3  # one that gave nothing back leaves no mark
     pool, real = recorded("packed/streams_empty_cache")
     assert len(infer(real, pool).work.releases) == 1
+
+
+@pytest.mark.parametrize("after", [1, 9])
+def test_a_call_of_empty_cache_is_found_before_and_behind_what_is_freed_around_it(after: int) -> None:
+    """Between two requests some blocks are freed: those behind the call stay in the pool, those before it are given back."""
+    random = Random(after)  # noqa: S311 - the same cases every time
+    for _ in range(100):
+        requests = [
+            Request(
+                GIB // 4 * random.randrange(1, 9),
+                10 * number,
+                10 * (number + random.randrange(6)) + random.randrange(2, 9),
+            )
+            for number in range(1, 40)
+        ]
+        work = workload(requests, (10 * random.randrange(5, 35) + after,))
+        trace = as_recorded(work, MindSporePool(MindSporeSettings()))
+        assert infer(trace, NEWER_POOL).mismatches.total == 0, work
 
 
 @pytest.mark.parametrize(
