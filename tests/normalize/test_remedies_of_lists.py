@@ -18,6 +18,7 @@ LAYER = "{layers: [1], backward_prefetch: 1}"
     ("settings", "hint"),
     [
         (f"layer_swap: [3, {LAYER}]", f"layer_swap: [{LAYER}]"),
+        (f"default_prefetch: 3, layer_swap: [3, {LAYER}]", f"layer_swap: [{LAYER}]"),  # one of its own stays
         (f"op_swap: [{{op_name: 3, layers: [1], backward_prefetch: 1}}, {OTHER}]", f"op_swap: [{OTHER}]"),
         (f"op_swap: [{LAYER}, {OTHER}]", f"op_swap: [{OTHER}]"),
         (

@@ -202,6 +202,24 @@ def test_sizes_that_do_not_agree_are_both_named(old: str, new: str, words: str) 
     assert render(caught.value.message, Language.ZH)
 
 
+def test_a_list_of_one_row_is_one_chunk() -> None:
+    with pytest.raises(UsageError) as caught:
+        api.merge_sapp("recompute: [1, 0, 0, 0, 0]", source(STATIC))
+    assert "1 chunk(s) and 5 stage(s); the config has 2 chunk(s) and 5 stage(s)" in render(
+        caught.value.message, Language.EN
+    )
+
+
+@pytest.mark.parametrize(("length", "fine"), [(200_000, True), (200_001, False)])
+def test_a_text_of_a_bounded_length_is_read(length: int, fine: bool) -> None:  # noqa: FBT001
+    text = PLAN + "#" * (length - len(PLAN))
+    if fine:
+        assert essence(api.from_sapp(text, **SIZES)) == essence(api.from_sapp(PLAN, **SIZES))
+    else:
+        with pytest.raises(UsageError, match="200"):
+            api.from_sapp(text, **SIZES)
+
+
 def test_a_value_behind_an_alias_is_left_alone() -> None:
     text = STATIC.replace("recompute: True # all", "recompute: &all [1, 1, 1, 1, 1]") + "other: *all\n"
     with pytest.raises(ConfigError):

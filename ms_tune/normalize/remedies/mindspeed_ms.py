@@ -132,7 +132,7 @@ def _placement(source: SourceFile) -> Iterator[Values]:
         yield {(_PARALLEL, _CHUNKS): MISSING} if layers >= stages else {(_MODEL, "num_layers"): stages * chunks}
         return
     value = parallel.get("num_layer_list")
-    if value and stages > 1:
+    if value:
         rows = _fitted(value, chunks, columns)
         flat = [max(1, min(count, layers)) for row in rows for count in row]
         while sum(flat) != layers:
