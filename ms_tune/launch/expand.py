@@ -150,7 +150,9 @@ class Expander:
     def _parameter(self, part: Parameter, state: State, file: File) -> Items:
         place = Place(file, part.start, part.end)
         if part.operator == "unread" or (part.operator and part.operator != "#" and _is_list(part)):
-            return [unknown_piece(Reason.EXPANSION, file.text[part.start : part.end], place, quoted=part.quoted)]
+            text = file.text[part.start : part.end]
+            # Quotes do not hold together what spreads over words: "${@:2}", "${list[@]%.py}", "${!names@}".
+            return [unknown_piece(Reason.EXPANSION, text, place, quoted=part.quoted and "@" not in text)]
         found = _looked_up(part, state, place)
         if part.operator == "#":
             return [_length(part, found, place)]
