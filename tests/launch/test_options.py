@@ -82,10 +82,10 @@ def test_values_are_those_of_argparse(release: str) -> None:
         taken += 1
         found = command(" ".join(words), release)
         for name, one in known.items():
-            value = found.value(one.dest)
-            if value is not UNKNOWN:
+            held = found.value(one.dest)
+            if held is not UNKNOWN:
                 compared += 1
-                assert value == expected[one.dest], (name, words)
+                assert held == expected[one.dest], (name, words)
             else:  # a default that is no literal, no value where any number will do, or a number beyond all sense
                 assert one.default == UNREAD or name in " ".join(words), (name, words)
     assert taken > 20
