@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ms_tune.lint.selection import Selection
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.result import MemoryReport
+    from ms_tune.planning.fit import FitReport
+    from ms_tune.planning.request import FitRequest
     from ms_tune.verdict.judge import Fit, Verdict
 
 _MODULES = {
@@ -36,6 +38,8 @@ _MODULES = {
     "Effect": "layers.result",
     "Finding": "lint.finding",
     "Fit": "verdict.judge",
+    "FitReport": "planning.fit",
+    "FitRequest": "planning.request",
     "LayerPlan": "layers.result",
     "LintReport": "lint.report",
     "LintRequest": "lint.run",
@@ -61,6 +65,8 @@ __all__ = [
     "Effect",
     "Finding",
     "Fit",
+    "FitReport",
+    "FitRequest",
     "LayerPlan",
     "LintReport",
     "LintRequest",

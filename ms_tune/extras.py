@@ -19,7 +19,14 @@ from ms_tune.texts import msg
 # The Pythons for which MindSpore 2.9.0 has wheels; the markers of the extra `dryrun` say the same.
 _MINDSPORE_PYTHONS = ((3, 10), (3, 11), (3, 12))
 _CHECKOUT = Path(__file__).resolve().parent.parent
-_NAMES = {"numpy": "NumPy", "jinja2": "Jinja2", "mindspore": "MindSpore", "mindformers": "MindFormers", "ray": "Ray"}
+_NAMES = {
+    "numpy": "NumPy",
+    "jinja2": "Jinja2",
+    "mindspore": "MindSpore",
+    "mindformers": "MindFormers",
+    "ray": "Ray",
+    "scipy": "SciPy",
+}
 
 
 def need(command: str, extra: str, module: str) -> None:

@@ -27,6 +27,9 @@ TEXTS: dict[str, Text] = {text_id: text for room in ROOMS for text_id, text in t
 CJK = re.compile("[\u4e00-\u9fff]")
 # Nothing in them needs another language: names, numbers and parameters.
 NEUTRAL = {
+    "fit.other",
+    "fit.why.and",
+    "planning.file.at",
     "cli.usage.other",
     "cli.usage.value",
     "dryrun.check.label.cann",

@@ -24,6 +24,7 @@ from ms_tune.api._dryrun import (
     sweep,
     sweep_command,
 )
+from ms_tune.api._fit import fit
 from ms_tune.api._lint import course, lint, rules, write_baseline
 from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
 from ms_tune.api._normalize import against, convert, convert_sapp, explicit, from_sapp, merge_sapp, normalize
@@ -38,6 +39,7 @@ __all__ = [
     "course",
     "dryrun",
     "explicit",
+    "fit",
     "from_sapp",
     "job_report",
     "lint",

@@ -28,6 +28,7 @@ COMMANDS = {
     "normalize-recompute": "normalize",
     "dryrun": "dryrun",
     "memory": "memory",
+    "fit": "fit",
 }
 
 _FEWER_COLLECTIONS = 50_000  # objects made before Python looks for the next rubbish; its default is 700

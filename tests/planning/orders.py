@@ -70,3 +70,17 @@ def megatron(stage: int, stages: int, chunks: int, count: int, *, full_warm_up: 
     for number in range(warm_up, total):
         order += [place(number, forward=True), place(number - warm_up, forward=False)]
     return order + [place(number, forward=False) for number in range(total - warm_up, total)]
+
+
+def one_chunk(stage: int, stages: int, count: int) -> list[Step]:
+    """1F1B as its name says: a forward pass whenever fewer micro-batches are held than there are stages from here on."""
+    order: list[Step] = []
+    forward = backward = 0
+    while backward < count:
+        if forward < count and forward - backward < stages - stage:
+            order.append((True, 0, forward))
+            forward += 1
+        else:
+            order.append((False, 0, backward))
+            backward += 1
+    return order

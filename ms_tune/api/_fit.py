@@ -1,0 +1,67 @@
+"""The cheapest plan that fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import ConfigError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ms_tune.planning.fit import FitReport
+    from ms_tune.planning.request import FitRequest
+    from ms_tune.planning.search import Progress
+
+_MOST_BYTES = 16_000_000  # of a file
+
+
+def fit(
+    table: str | Path,
+    *,
+    request: FitRequest | None = None,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> FitReport:
+    """The fastest placement and recompute plan that keeps within a stage's memory, and how good it is at best.
+
+    Args:
+        table: A memory table (JSON, docs/fit.md), or the layers of SAPP where the request has a ``sapp``.
+        request: How long to search, and what is other than the file says.
+        on_progress: Told how far the search is. An interrupt, also one raised here, ends the search with the best plan so far.
+
+    Raises:
+        ConfigError: The table cannot be read, or contradicts itself.
+        MissingExtraError: The extra ``fit`` is not installed.
+
+    Example::
+
+        report = api.fit("table.json")
+        if report.planned is not None:
+            print(report.planned.plan.offset, report.planned.time, report.lower_bound, report.optimal)
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    for module in ("numpy", "scipy"):
+        need("ms-tune fit", "fit", module)
+    from ms_tune.planning import fit as planning  # noqa: PLC0415 - start-up time
+    from ms_tune.planning.request import FitRequest  # noqa: PLC0415 - as above
+
+    request = request or FitRequest()
+    return planning.fit(
+        request.table_of(_text(Path(table)), str(table)),
+        effort=request.effort,
+        seed=request.seed,
+        on_progress=on_progress,
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(msg("planning.file.too-long", limit=_MOST_BYTES), path=path)
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else msg("planning.file.no-text")
+        raise ConfigError(msg("planning.file.unreadable", why=why), path=path) from None

@@ -1,0 +1,128 @@
+"""``ms-tune fit``: the cheapest placement and recompute plan that fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune import api
+from ms_tune.cli.memory_inputs import ProgressLine, new_file, written
+from ms_tune.cli.parser import Parser, integer_argument, size_argument
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.extras import need
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ms_tune.planning.request import FitRequest
+    from ms_tune.planning.sapp import Pipeline
+    from ms_tune.planning.search import Progress
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+_EFFORTS = ("quick", "normal", "best")  # of ms_tune.planning.search, which needs scipy
+_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_PIPELINE = ("stages", "micro_batches", "order")
+_ONLY_SAPP = (*_PIPELINE, "chunks", "constant")
+_MOST = {"stages": 1024, "chunks": 64, "micro_batches": 100_000}
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser(
+        prog="ms-tune fit", language=language, description=msg("fit.description"), epilog=msg("fit.examples")
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--table", type=Path, metavar="FILE", help=parser.tr("fit.help.table"))
+    source.add_argument("--sapp-layers", type=Path, metavar="FILE", help=parser.tr("fit.help.sapp-layers"))
+    parser.add_argument("--limit", type=size_argument(language), metavar="SIZE", help=parser.tr("fit.help.limit"))
+    for name in ("stages", "chunks", "micro-batches"):
+        parser.add_argument(
+            f"--{name}", type=integer_argument(language, minimum=1), metavar="N", help=parser.tr(f"fit.help.{name}")
+        )
+    parser.add_argument("--order", metavar="NAME", help=parser.tr("fit.help.order"))
+    parser.add_argument("--constant", type=size_argument(language), metavar="SIZE", help=parser.tr("fit.help.constant"))
+    parser.add_argument("--effort", choices=_EFFORTS, default="normal", help=parser.tr("fit.help.effort"))
+    parser.add_argument(
+        "--seed", type=integer_argument(language, minimum=0), default=1, metavar="N", help=parser.tr("fit.help.seed")
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("fit.help.html"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser.add_common_arguments()
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> int:
+    """Read, plan, show."""
+    for module in ("numpy", "scipy"):
+        need("ms-tune fit", "fit", module)
+    new_file(arguments.html, force=arguments.force)
+    request = _request(arguments)
+    from ms_tune.render.fit import html, json, text  # noqa: PLC0415 - imported late: start-up time
+
+    progress = _FitProgress(console)
+    with progress:
+        report = api.fit(arguments.table or arguments.sapp_layers, request=request, on_progress=progress.tell)
+    if arguments.html:
+        with written(arguments.html, console) as part:
+            part.write_text(html.page(report, console.language), encoding="utf-8")
+    if arguments.json:
+        console.write_json(json.to_json(report, console.language))
+    else:
+        text.show(report, console)
+    if report.stopped:
+        return _INTERRUPTED
+    return ExitCode.FINDINGS if report.planned is None else ExitCode.OK
+
+
+class _FitProgress(ProgressLine):
+    """How far the search is."""
+
+    def tell(self, progress: Progress) -> None:
+        """Show it."""
+        figures = {"time": _figure(progress.time), "bound": _figure(progress.bound)}
+        self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
+
+
+def _figure(number: float | None) -> str:
+    return "-" if number is None else f"{number:,.6g}"
+
+
+def _request(arguments: Namespace) -> FitRequest:
+    from ms_tune.planning.request import FitRequest  # noqa: PLC0415 - imported late: it needs scipy
+    from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
+
+    if arguments.seed >= 2**63:
+        raise UsageError(msg("cli.usage.natural", value=arguments.seed))
+    sapp = _pipeline(arguments) if arguments.sapp_layers else None
+    if sapp is None:
+        given = [name for name in _ONLY_SAPP if getattr(arguments, name) is not None]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(msg("fit.only-sapp", options=options), msg("fit.only-sapp.hint"))
+    return FitRequest(Effort(arguments.effort), arguments.seed, arguments.limit if sapp is None else None, sapp)
+
+
+def _pipeline(arguments: Namespace) -> Pipeline:
+    from ms_tune.planning.sapp import Pipeline  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.planning.schedule import Schedule  # noqa: PLC0415 - as above
+
+    missing = [name for name in (*_PIPELINE, "limit") if getattr(arguments, name) is None]
+    if missing:
+        raise UsageError(msg("fit.sapp-needs", options=", ".join(f"--{name.replace('_', '-')}" for name in missing)))
+    known = [schedule.value for schedule in Schedule]
+    if arguments.order not in known:
+        choices = {"argument": "--order", "value": arguments.order, "choices": ", ".join(known)}
+        raise UsageError(msg("cli.usage.choice", **choices))
+    for name, most in _MOST.items():
+        if (getattr(arguments, name) or 1) > most:
+            raise UsageError(msg("fit.too-many", option=f"--{name.replace('_', '-')}", most=most))
+    return Pipeline(
+        stages=arguments.stages,
+        chunks=arguments.chunks or 1,
+        micro_batches=arguments.micro_batches,
+        limit_bytes=arguments.limit,
+        order=Schedule(arguments.order),
+        constant_bytes=arguments.constant or 0,
+    )

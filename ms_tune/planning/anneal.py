@@ -1,0 +1,157 @@
+"""Simulated annealing over plans: many chains at once, in whole numbers, for a number of steps and with a seed.
+
+Nothing depends on the clock or on how a machine rounds: times are ticks, what a step may lose is a whole number, and random
+numbers are the raw ones of PCG64, whose stream NumPy keeps. So the same table, steps and seed give the same plan everywhere.
+
+A plan over the limit is worse than any that keeps it, and the less it is over the better; so a start that does not fit is mended
+by the same steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ms_tune.planning.table import Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.planning.costs import Costs, Whole
+
+_CHAINS = 64
+_SAME, _CHUNK, _NEXT = (
+    45,
+    60,
+    80,
+)  # of 100 moves, up to: within the cell, the stage's other chunks, a neighbour; else anywhere
+_HOTTEST, _COLDEST = 4_000, 100  # millionths of the best time
+_MILLION = 1_000_000
+_RENEWED = 200  # steps, after which the worst quarter becomes the best one
+_DRAWS = 1024
+# What a step may lose, in millionths of the temperature, if drawn from an exponential distribution.
+_EXPONENTIAL = np.array([round(-math.log((index + 0.5) / _DRAWS) * _MILLION) for index in range(_DRAWS)], np.int64)
+_OVER = 2**61  # ticks of a plan that is over the limit, and a kibibyte more for each KiB that it is
+
+
+class Best(NamedTuple):
+    """The best plan so far."""
+
+    score: int
+    state: Whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """What moves are made in.
+
+    Args:
+        costs: The table.
+        fixed_layers: Layers stay where they are; only what they recompute changes.
+    """
+
+    costs: Costs
+    fixed_layers: bool = False
+
+    def scores(self, states: Whole) -> Whole:
+        """Ticks of plans, shape (plans,); of those over the limit, more than any time."""
+        over = (self.costs.peaks(states) - self.costs.table.limit_bytes).max(axis=1)
+        times = self.costs.time(states)
+        found: Whole = np.where(over > 0, _OVER + (over + 1023) // 1024, times)
+        return found
+
+
+def fits(score: int) -> bool:
+    """Whether a score is a time."""
+    return score < _OVER
+
+
+def allowed(costs: Costs, states: Whole) -> NDArray[np.bool_]:
+    """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.plan`."""
+    found: NDArray[np.bool_] = (states.sum(axis=2)[:, 1:-1] > 0).all(axis=1)
+    kinds = costs.table.kinds
+    if Recompute.SELECT in kinds and Recompute.COMM in kinds:
+        both = (states[:, :, kinds.index(Recompute.SELECT)] > 0) & (states[:, :, kinds.index(Recompute.COMM)] > 0)
+        found &= ~both.any(axis=1)
+    return found
+
+
+def anneal(space: Space, starts: Sequence[Whole], steps: int, seed: int, on_step: Callable[[int, Best], bool]) -> Best:
+    """The best state met.
+
+    Args:
+        space: What moves are made in.
+        starts: States to start from, shared out over the chains; all are allowed.
+        steps: How many moves each chain makes.
+        seed: Where the random numbers begin.
+        on_step: Told the step and the best now and then; what it returns says whether to stop.
+    """
+    states = np.stack([starts[index % len(starts)] for index in range(_CHAINS)])
+    scores = space.scores(states)
+    first = int(scores.argmin())
+    best = Best(int(scores[first]), states[first].copy())
+    random = np.random.PCG64(seed)
+    for step in range(steps):
+        drawn = (np.asarray(random.random_raw((_CHAINS, 12))) >> np.uint64(33)).astype(np.int64)  # 31 bits each
+        moved, fine = _moved(space, states, drawn)
+        news = np.where(fine, space.scores(moved), np.iinfo(np.int64).max)
+        heat = _heat(best.score, step, steps)
+        gain = news - scores <= (heat * _EXPONENTIAL[drawn[:, 11] % _DRAWS]) // _MILLION
+        taken = fine & np.where(news >= _OVER, news <= scores, gain)
+        states[taken], scores[taken] = moved[taken], news[taken]
+        lowest = int(scores.argmin())
+        if scores[lowest] < best.score:
+            best = Best(int(scores[lowest]), states[lowest].copy())
+        if (step + 1) % _RENEWED == 0:
+            _renew(states, scores)
+        if step % 50 == 0 and on_step(step, best):
+            break
+    return best
+
+
+def _heat(best: int, step: int, steps: int) -> int:
+    """The temperature in ticks: geometric from the hottest to the coldest, in whole numbers."""
+    if not fits(best):
+        return 0
+    done = step / max(steps - 1, 1)
+    millionths: int = round(_HOTTEST * (_COLDEST / _HOTTEST) ** done)
+    return max(best * millionths // _MILLION, 1)
+
+
+def _renew(states: Whole, scores: Whole) -> None:
+    ranked, quarter = np.argsort(scores, kind="stable"), _CHAINS // 4
+    states[ranked[-quarter:]] = states[ranked[:quarter]]
+    scores[ranked[-quarter:]] = scores[ranked[:quarter]]
+
+
+def _moved(space: Space, states: Whole, drawn: Whole) -> tuple[Whole, NDArray[np.bool_]]:
+    """Each state with one move made, half of them with two, and whether the result is allowed."""
+    moved = states.copy()
+    _move(space, moved, drawn[:, :5], np.ones(len(states), np.bool_))
+    _move(space, moved, drawn[:, 5:10], drawn[:, 10] % 2 == 0)
+    return moved, allowed(space.costs, moved)
+
+
+def _move(space: Space, states: Whole, drawn: Whole, chosen: NDArray[np.bool_]) -> None:
+    """Take one layer of the chosen states from where one is, and put it back."""
+    plans, cells, kinds = states.shape
+    stages, rows = space.costs.table.stages, np.arange(plans)
+    there = (states > 0).reshape(plans, -1)
+    counted = np.cumsum(there, axis=1)
+    place = (counted <= (drawn[:, 0] % counted[:, -1])[:, None]).sum(axis=1)
+    cell, kind = place // kinds, place % kinds
+    way, step = drawn[:, 1] % 100, drawn[:, 2]
+    chunk = (cell + stages * (1 + step % max(cells // stages - 1, 1))) % cells
+    beside = np.clip(cell + np.where(step % 2 == 0, 1, -1), 0, cells - 1)
+    aim = np.select([way < _SAME, way < _CHUNK, way < _NEXT], [cell, chunk, beside], step % cells)
+    if space.fixed_layers:
+        aim = cell
+    new = np.where((drawn[:, 3] % 2 == 0) & (aim != cell), kind, drawn[:, 4] % kinds)
+    change = chosen.astype(np.int64)
+    states[rows, cell, kind] -= change
+    states[rows, aim, new] += change

@@ -1,0 +1,343 @@
+"""How short the step of any plan must at least be: a linear relaxation with cuts, and for one chunk whole numbers.
+
+The step's time is the largest of many linear functions of the plan, one for each path through the passes. A few of them are
+enough: solve, simulate the solution, add its longest path and, for each cell, the longest path through it, until nothing longer
+is found. The bound holds for *every* plan whichever paths were added, and is computed from the dual solution, so that it holds for
+whatever the solver returns. With layers in whole numbers the same loop proves that nothing better than a given plan is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+
+from ms_tune.planning.table import Recompute
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.planning.costs import Costs, Whole
+
+    Floats = NDArray[np.float64]
+
+_MOST_CUTS = 96  # added in a round
+_STALLED, _PATIENCE = 1e-7, 5  # what a round has to win, of the bound; how many may win less
+_ON_THE_WAY = (0.5, 0.8, 0.95)
+_CLOSE = 1e-9  # of figures in floating point
+
+
+class Cut(NamedTuple):
+    """A path: how often it goes through each cell forward and backward."""
+
+    forward: Floats
+    backward: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """Plans in fractions of layers. Variables: layers by cell, run of layers and kind of recompute, then the time.
+
+    Args:
+        costs: The table.
+        forward: Ticks of a layer by run. Shape (runs,).
+        backward: Ticks of a layer by run and kind. Shape (runs, kinds).
+        counts: Layers of each run.
+        memory: Rows of the sizes of stages by moment, and what is left for layers, both as parts of the limit.
+        cuts: Paths so far.
+    """
+
+    costs: Costs
+    forward: Floats
+    backward: Floats
+    counts: NDArray[np.int64]
+    memory: sparse.csr_matrix
+    room: Floats
+    cuts: list[Cut] = field(default_factory=list)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Cells, runs, kinds."""
+        return self.costs.table.cells, len(self.counts), self.backward.shape[1]
+
+    @property
+    def size(self) -> int:
+        """How many variables there are beside the time."""
+        cells, runs, kinds = self.shape
+        return cells * runs * kinds
+
+    def equalities(self) -> sparse.csr_matrix:
+        """Every run's layers are all placed."""
+        cells, runs, kinds = self.shape
+        one = sparse.kron(sparse.kron(np.ones((1, cells)), sparse.identity(runs)), np.ones((1, kinds)))
+        return sparse.hstack([one, sparse.csr_matrix((runs, 1))], format="csr")
+
+    def inequalities(self) -> tuple[sparse.csr_matrix, Floats]:
+        """Rows and their upper limits: sizes, cells that must not be empty, paths."""
+        cells, runs, kinds = self.shape
+        inner = sparse.identity(cells, format="csr")[1:-1]
+        filled = -sparse.kron(inner, np.ones((1, runs * kinds)), format="csr")
+        ends = self.costs.ends.astype(float)
+        paths = [
+            np.append(
+                (
+                    cut.forward[:, None, None] * self.forward[:, None] + cut.backward[:, None, None] * self.backward
+                ).ravel(),
+                -1.0,
+            )
+            for cut in self.cuts
+        ]
+        limits = [-float(cut.forward @ ends + 2 * cut.backward @ ends) for cut in self.cuts]
+        blocks = [sparse.hstack([part, sparse.csr_matrix((part.shape[0], 1))]) for part in (self.memory, filled)]
+        rows = sparse.vstack(
+            [*blocks, sparse.csr_matrix(np.array(paths).reshape(len(paths), self.size + 1))], format="csr"
+        )
+        return rows, np.concatenate([self.room, -np.ones(filled.shape[0]), limits])
+
+    def add_cuts(self, layers: Floats) -> float:
+        """Add the longest paths of a solution; its time."""
+        durations = self._durations(layers)
+        graph = self.costs.graph
+        ends = graph.times(durations[:, None])[:, 0]
+        rests = _rests(self.costs, durations)
+        through = ends[:-1] + rests - durations[graph.kind]
+        whole = float(ends.max())
+        best: dict[int, int] = {}
+        for one in np.argsort(through, kind="stable")[::-1].tolist():
+            best.setdefault(int(graph.kind[one]) % graph.cells, one)
+        ranked = sorted(best.values(), key=lambda one: -through[one])[:_MOST_CUTS]
+        known = {(cut.forward.tobytes(), cut.backward.tobytes()) for cut in self.cuts}
+        for one in ranked:
+            cut = self._path(one, ends, rests)
+            key = (cut.forward.tobytes(), cut.backward.tobytes())
+            if key not in known:
+                known.add(key)
+                self.cuts.append(cut)
+        return whole
+
+    def _durations(self, layers: Floats) -> Floats:
+        parts = layers.reshape(self.shape)
+        forward = np.einsum("crk,r->c", parts, self.forward) + self.costs.ends
+        backward = np.einsum("crk,rk->c", parts, self.backward) + 2 * self.costs.ends
+        return np.concatenate([forward, backward])
+
+    def _path(self, one: int, ends: Floats, rests: Floats) -> Cut:
+        """The longest path through one pass."""
+        graph = self.costs.graph
+        followers = _followers(self.costs)
+        nothing = len(graph.kind)
+        counted = np.zeros(2 * graph.cells)
+        here = one
+        while here != nothing:
+            counted[graph.kind[here]] += 1
+            here = int(max(graph.before[here], graph.source[here], key=lambda other: (ends[other], other != nothing)))
+        here = one
+        while True:
+            after = [int(other) for other in followers[here] if other != nothing]
+            if not after:
+                break
+            here = max(after, key=lambda other: rests[other])
+            counted[graph.kind[here]] += 1
+        return Cut(counted[: graph.cells], counted[graph.cells :])
+
+
+def _followers(costs: Costs) -> NDArray[np.intp]:
+    """The passes that wait for a pass, shape (passes, 2)."""
+    graph = costs.graph
+    nothing = len(graph.kind)
+    found = np.full((nothing + 1, 2), nothing, np.intp)
+    numbers = np.arange(nothing)
+    found[graph.before, 0] = numbers
+    found[graph.source, 1] = numbers
+    return found[:-1]
+
+
+def _rests(costs: Costs, durations: Floats) -> Floats:
+    """How long it takes from the start of each pass to the end of the step, by the longest path."""
+    graph = costs.graph
+    followers = _followers(costs)
+    rests = np.zeros(len(graph.kind) + 1)
+    for start, stop in reversed(graph.levels):
+        rests[start:stop] = rests[followers[start:stop]].max(axis=1) + durations[graph.kind[start:stop]]
+    return rests[:-1]
+
+
+def relaxation_of(costs: Costs) -> Relaxation:
+    """The relaxation of a table, without cuts yet."""
+    table = costs.table
+    firsts = [first for first, _ in costs.runs]
+    each = np.array([layer.count for layer in table.layers])
+    forward = np.diff(costs.forward)[firsts].astype(float)
+    backward = np.diff(costs.backward, axis=1)[:, firsts].T.astype(float)
+    kept, weights = np.diff(costs.kept, axis=1)[:, firsts].T, np.diff(costs.weights)[firsts]
+    rows, room = [], []
+    size = (table.chunks, table.stages, len(firsts), len(table.kinds))
+    for stage in range(table.stages):
+        for held in sorted({tuple(map(int, vector)) for vector in costs.held[stage]}):
+            row = np.zeros(size)
+            row[:, stage] = weights[:, None] + np.array(held)[:, None, None] * kept
+            rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
+            room.append((table.limit_bytes - int(costs.fixed[stage])) / table.limit_bytes)
+    return Relaxation(costs, forward, backward, each, sparse.vstack(rows, format="csr"), np.array(room))
+
+
+class Bounded(NamedTuple):
+    """A lower bound for every plan, in ticks, and the fractional layers by cell and kind that reach it; None where none fits."""
+
+    ticks: int
+    layers: Floats | None
+
+
+def lower_bound(relaxation: Relaxation, known: Whole, rounds: int) -> Bounded:
+    """Solve with cuts until nothing longer is found, for so many rounds at most.
+
+    Args:
+        relaxation: The relaxation.
+        known: A good plan as layers by cell, run and kind: paths of points on the way to it are cuts too, and far fewer are needed.
+        rounds: How often to solve.
+    """
+    cells, runs, kinds = relaxation.shape
+    target_plan = known.astype(float).ravel()
+    even = np.zeros(relaxation.shape)
+    even[:, :, -1] = relaxation.counts / cells
+    for point in (even.ravel(), target_plan):
+        relaxation.add_cuts(point)
+    equal = relaxation.equalities()
+    best, layers, stalled = 0.0, None, 0
+    for _ in range(rounds):
+        rows, limits = relaxation.inequalities()
+        target = np.zeros(relaxation.size + 1)
+        target[-1] = 1.0
+        solved = linprog(
+            target, A_ub=rows, b_ub=limits, A_eq=equal, b_eq=relaxation.counts, bounds=(0, None), method="highs"
+        )
+        if solved.status != 0:
+            return Bounded(ceil(best), None if solved.status == 2 else layers)  # noqa: PLR2004 - HiGHS: infeasible
+        found = _from_duals(relaxation, rows, limits, solved.ineqlin.marginals, solved.eqlin.marginals)
+        won, best = found - best, max(best, found)
+        layers = solved.x[:-1].reshape(cells, runs, kinds).sum(axis=1)
+        time = relaxation.add_cuts(solved.x[:-1])
+        for weight in _ON_THE_WAY:
+            relaxation.add_cuts((1 - weight) * solved.x[:-1] + weight * target_plan)
+        stalled = stalled + 1 if won < best * _STALLED else 0
+        if time <= best * (1 + _STALLED) or stalled > _PATIENCE:
+            break
+    return Bounded(ceil(best * (1 - _CLOSE) - 1e-6), layers)
+
+
+def _from_duals(
+    relaxation: Relaxation,
+    rows: sparse.csr_matrix,
+    limits: Floats,
+    prices: Floats,
+    equal_prices: Floats,
+) -> float:
+    """What prices prove, right or not: no plan is below the sum of the limits at their prices, less what is left cheap."""
+    prices = np.minimum(prices, 0)
+    paths = len(relaxation.cuts)
+    total = -prices[len(prices) - paths :].sum()
+    if total > 0:  # the time's own price must be 1 exactly: scale all
+        prices, equal_prices = prices / total, equal_prices / total
+    left = -(rows.T @ prices + relaxation.equalities().T @ equal_prices)[:-1]
+    cells, runs, kinds = relaxation.shape
+    most = np.broadcast_to(relaxation.counts[:, None], (cells, runs, kinds)).ravel()
+    return float(prices @ limits + equal_prices @ relaxation.counts + np.minimum(left, 0) @ most)
+
+
+class Proof(NamedTuple):
+    """What whole numbers say: a bound in ticks, and a better state if one was met."""
+
+    ticks: int
+    state: Whole | None
+    done: bool
+
+
+def next_whole(relaxation: Relaxation, best: int, nodes: int) -> Proof:
+    """Look for a plan of fewer than ``best`` ticks, with the paths so far; its own longest paths are added.
+
+    Returns:
+        ``done`` with a bound of ``best`` if there is none. Else the plan that was found, whose real time may be longer, or
+        none if the search of so many nodes did not end.
+    """
+    cells, runs, kinds = relaxation.shape
+    rows, limits = relaxation.inequalities()
+    size = relaxation.size
+    exclusive, binaries = _exclusive(relaxation)
+    rows = sparse.hstack([rows, sparse.csr_matrix((rows.shape[0], binaries))], format="csr")
+    equal = sparse.hstack([relaxation.equalities(), sparse.csr_matrix((runs, binaries))], format="csr")
+    most = np.broadcast_to(relaxation.counts[:, None], (cells, runs, kinds)).ravel()
+    target = np.zeros(size + 1 + binaries)
+    target[size] = 1.0
+    constraints = [
+        LinearConstraint(rows, -np.inf, limits),
+        LinearConstraint(equal, relaxation.counts, relaxation.counts),
+    ]
+    if binaries:
+        constraints.append(LinearConstraint(exclusive[0], -np.inf, exclusive[1]))
+    solved = milp(
+        target,
+        integrality=np.concatenate([np.ones(size), [0], np.ones(binaries)]),
+        bounds=Bounds(np.zeros(len(target)), np.concatenate([most, [best - 1], np.ones(binaries)])),
+        constraints=constraints,
+        options={"node_limit": nodes, "mip_rel_gap": 0.0},
+    )
+    if solved.status == 2:  # noqa: PLR2004 - HiGHS: infeasible, so nothing is better
+        return Proof(best, None, done=True)
+    dual = getattr(solved, "mip_dual_bound", None)
+    ticks = 0 if dual is None or not np.isfinite(dual) else min(ceil(dual * (1 - _CLOSE) - 1e-4), best)
+    if solved.x is None:
+        return Proof(ticks, None, done=True)
+    whole = np.round(solved.x[:size])
+    relaxation.add_cuts(whole)
+    state = whole.reshape(cells, runs, kinds).sum(axis=1).astype(np.int64)
+    return Proof(ticks, state, done=solved.status != 0)
+
+
+def _exclusive(relaxation: Relaxation) -> tuple[tuple[sparse.csr_matrix, Floats], int]:
+    """A cell has layers that recompute selected operators only, or layers that recompute communication only, not both."""
+    cells, runs, kinds = relaxation.shape
+    names = relaxation.costs.table.kinds
+    if Recompute.SELECT not in names or Recompute.COMM not in names:
+        return (sparse.csr_matrix((0, 0)), np.zeros(0)), 0
+    total = float(relaxation.counts.sum())
+    rows = np.zeros((2 * cells, relaxation.size + 1 + cells))
+    parts = rows[:, : relaxation.size].reshape(2 * cells, cells, runs, kinds)
+    for cell in range(cells):
+        parts[2 * cell, cell, :, names.index(Recompute.SELECT)] = 1
+        parts[2 * cell + 1, cell, :, names.index(Recompute.COMM)] = 1
+        rows[2 * cell, relaxation.size + 1 + cell] = -total
+        rows[2 * cell + 1, relaxation.size + 1 + cell] = total
+    return (sparse.csr_matrix(rows), np.tile([0.0, total], cells)), cells
+
+
+def least_limit(relaxation: Relaxation, nodes: int) -> tuple[int, Whole | None]:
+    """The smallest limit in bytes that a plan could keep, as far as activations in flight go, and a plan that keeps it."""
+    cells, runs, kinds = relaxation.shape
+    table, size = relaxation.costs.table, relaxation.size
+    fixed = 1.0 - relaxation.room  # parts of the limit
+    rows = sparse.hstack([relaxation.memory, -np.ones((relaxation.memory.shape[0], 1))], format="csr")
+    inner = sparse.kron(sparse.identity(cells, format="csr")[1:-1], np.ones((1, runs * kinds)), format="csr")
+    filled = sparse.hstack([inner, sparse.csr_matrix((inner.shape[0], 1))], format="csr")
+    target = np.zeros(size + 1)
+    target[-1] = 1.0
+    solved = milp(
+        target,
+        integrality=np.append(np.ones(size), 0),
+        bounds=Bounds(np.zeros(size + 1), np.full(size + 1, np.inf)),
+        constraints=[
+            LinearConstraint(rows, -np.inf, -fixed),
+            LinearConstraint(filled, 1, np.inf),
+            LinearConstraint(relaxation.equalities(), relaxation.counts, relaxation.counts),
+        ],
+        options={"node_limit": nodes, "mip_rel_gap": 1e-4},
+    )
+    bound = getattr(solved, "mip_dual_bound", None)
+    least = 0 if bound is None or not np.isfinite(bound) else int(bound * (1 - _CLOSE) * table.limit_bytes)
+    state = (
+        None if solved.x is None else np.round(solved.x[:size]).reshape(cells, runs, kinds).sum(axis=1).astype(np.int64)
+    )
+    return least, state

@@ -1,0 +1,147 @@
+"""Why a plan is as it is, what else there is, and what helps where nothing fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.planning.anneal import Best, Space, anneal, fits
+from ms_tune.planning.bound import least_limit, relaxation_of
+from ms_tune.planning.costs import costs_of
+from ms_tune.planning.schedule import Schedule, refusal
+from ms_tune.planning.search import annealing_steps, even_state, without
+from ms_tune.planning.table import MOST_ALL_PASSES, Kept, Recompute
+from ms_tune.units import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.search import Search
+    from ms_tune.planning.table import LayerKind, Table
+
+_WORK, _STEPS = 300_000, 1_000  # of each short search
+_NODES = 500
+_SIMPLE = (Recompute.SELECT, Recompute.COMM, Recompute.BOTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another plan, under a rule of its own.
+
+    Args:
+        name: ``even`` (layers shared out evenly), ``full-only`` (no selective kinds) or ``one-gib-to-spare``.
+        time: Of its step, in the table's unit; None if nothing was found that fits.
+    """
+
+    name: str
+    time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What would help where nothing fits.
+
+    Args:
+        name: ``less-memory``, ``micro-batch``, ``one-chunk``, ``stages`` or ``tensor``.
+        freed_bytes: How much lower the smallest limit is that a plan could keep.
+        fits: Whether it would be enough.
+    """
+
+    name: str
+    freed_bytes: int
+    fits: bool
+
+
+def critical(costs: Costs, state: Whole) -> tuple[tuple[int, float], ...]:
+    """Cells on the longest path and the part of the step that they take there, most first."""
+    durations = costs.durations(state[None])
+    ends = costs.graph.times(durations)[:, 0]
+    graph, here = costs.graph, int(ends[:-1].argmax())
+    nothing, taken = len(graph.kind), np.zeros(graph.cells)
+    while here != nothing:
+        kind = int(graph.kind[here])
+        taken[kind % graph.cells] += float(durations[kind, 0])
+        here = int(max(graph.before[here], graph.source[here], key=lambda other: (ends[other], other != nothing)))
+    parts = taken / max(float(ends.max()), 1.0)
+    return tuple((cell, float(parts[cell])) for cell in np.argsort(-parts, kind="stable").tolist() if parts[cell] > 0)
+
+
+def gain_of_one_gib(found: Search, stage: int, seed: int) -> float:
+    """The step's time if one stage could hold a GiB more, by a short search from the plan that was found."""
+    table = found.table
+    own = table.stage_bytes or (0,) * table.stages
+    others = tuple(size + (0 if index == stage else GIB) for index, size in enumerate(own))
+    roomier = replace(table, limit_bytes=table.limit_bytes + GIB, stage_bytes=others)
+    costs = costs_of(roomier)
+    best = _short(Space(costs), found.best.state, seed)
+    return float(min(best.score, found.best.score) * costs.unit)
+
+
+def alternatives(found: Search, seed: int) -> tuple[Alternative, ...]:
+    """Plans that are simpler or leave more room, and their time."""
+    table, costs = found.table, found.costs
+    kept = [Alternative("even", _time(costs, _short(Space(costs, fixed_layers=True), even_state(costs), seed)))]
+    selective = [kind for kind in _SIMPLE if kind in table.kinds]
+    if selective and len(selective) < len(table.kinds):
+        simple = costs_of(without(table, selective))
+        kept.append(Alternative("full-only", _time(simple, _short(Space(simple), even_state(simple), seed))))
+    if table.limit_bytes > GIB:
+        tighter = costs_of(replace(table, limit_bytes=table.limit_bytes - GIB))
+        kept.append(Alternative("one-gib-to-spare", _time(tighter, _short(Space(tighter), found.best.state, seed))))
+    return tuple(kept)
+
+
+def _short(space: Space, start: Whole, seed: int) -> Best:
+    steps = annealing_steps(space.costs, _WORK, _STEPS)
+    return anneal(space, [start], steps, seed, lambda _step, _best: False)
+
+
+def _time(costs: Costs, best: Best) -> float | None:
+    return float(best.score * costs.unit) if fits(best.score) else None
+
+
+def remedies(table: Table, least: int) -> tuple[Remedy, ...]:
+    """What lowers the smallest limit that a plan could keep, by the table's own figures; the cheapest first."""
+    found = []
+    for name, other in _changed(table):
+        now, state = least_limit(relaxation_of(costs_of(other)), _NODES)
+        if state is not None and now < least:
+            found.append(Remedy(name, least - now, now <= table.limit_bytes))
+    return tuple(found)
+
+
+def _changed(table: Table) -> Iterator[tuple[str, Table]]:
+    """The table after each change; what a change does to its figures is the most that it can do."""
+    table = replace(table, present=None)
+    if table.chunks > 1 and table.order in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_FULL_WARM_UP):
+        yield "less-memory", replace(table, order=Schedule.INTERLEAVED_LESS_MEMORY)
+    if table.chunks > 1:
+        yield "one-chunk", replace(table, chunks=1, order=Schedule.ONE_FORWARD_ONE_BACKWARD)
+    halved = replace(table, micro_batches=2 * table.micro_batches, layers=_scaled(table, activations=2))
+    if 2 * halved.cells * halved.micro_batches <= MOST_ALL_PASSES:
+        yield "micro-batch", halved
+    if table.layer_count >= 2 * table.cells and not table.stage_bytes:
+        more = replace(table, stages=2 * table.stages)
+        if refusal(more.order, more.stages, more.chunks, more.micro_batches) is None:
+            yield "stages", more
+    ends = {name: replace(getattr(table, name), bytes=getattr(table, name).bytes // 2) for name in ("head", "tail")}
+    yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), **ends)
+
+
+def _scaled(table: Table, *, activations: int, weights: int = 1) -> tuple[LayerKind, ...]:
+    return tuple(
+        replace(
+            layer,
+            bytes=layer.bytes // weights,
+            recompute={
+                kind: Kept(
+                    kept.activation_bytes // activations, kept.backward_extra, kept.transient_bytes // activations
+                )
+                for kind, kept in layer.recompute.items()
+            },
+        )
+        for layer in table.layers
+    )

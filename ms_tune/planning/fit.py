@@ -1,0 +1,220 @@
+"""The door of this room: from a table to the cheapest plan that fits, and what is to be said of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.planning.explain import Alternative, Remedy, alternatives, critical, gain_of_one_gib, remedies
+from ms_tune.planning.plan import cells_of, plan_of
+from ms_tune.planning.search import Effort, Progress, Search, even_state, search
+from ms_tune.planning.table_file import table_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.table import Plan, Recompute, Table
+
+_MOST_DRAWN = 20_000  # passes of a picture
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with what the table says of it.
+
+    Args:
+        plan: The lists.
+        cells: How many layers of each kind of recompute every cell has.
+        time: Of a step, in the table's unit.
+        peak_bytes: By stage.
+        bubble: The part of the step in which stages wait, over all stages.
+        passes: The passes of a step, for a picture; empty where they are too many for one.
+    """
+
+    plan: Plan
+    cells: tuple[Mapping[Recompute, int], ...]
+    time: float
+    peak_bytes: tuple[int, ...]
+    bubble: float
+    passes: tuple[DrawnPass, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPass:
+    """A pass in the picture of a schedule; times are parts of the step."""
+
+    stage: int
+    chunk: int
+    forward: bool
+    start: float
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """By how much nothing fits.
+
+    Args:
+        stage: The stage of the nearest plan that is over the limit most.
+        over_bytes: By how much it is.
+        at_least_bytes: By how much every plan is over the limit on some stage, proved; 0 if that is not proved.
+    """
+
+    stage: int
+    over_bytes: int
+    at_least_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """What ``fit`` says of a table.
+
+    Args:
+        table: The table.
+        planned: The best plan; None if none was found within the limit.
+        nearest: Without a plan, the one that is least over the limit.
+        reference: What 100 is: the present plan, or the even split with everything recomputed.
+        has_present: Whether the reference is the present plan.
+        lower_bound: No plan takes less time than this, in the table's unit.
+        optimal: Whether nothing is better, proved.
+        effort: How long was searched.
+        seed: Where the random numbers began.
+        stopped: Whether the user stopped the search.
+        shortage: Without a plan, by how much.
+        binding_stage: The stage with the least room.
+        critical: Cells on the longest path and the part of the step that they take there, most first.
+        one_gib_more: The step's time if that stage could hold one GiB more, as far as a short search tells.
+        alternatives: Other plans, and what they cost.
+        remedies: Without a plan, what would help.
+    """
+
+    table: Table
+    planned: Planned | None
+    nearest: Planned | None
+    reference: Planned
+    has_present: bool
+    lower_bound: float
+    optimal: bool
+    effort: Effort
+    seed: int
+    stopped: bool
+    shortage: Shortage | None = None
+    binding_stage: int = 0
+    critical: tuple[tuple[int, float], ...] = ()
+    one_gib_more: float | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def table_data(self) -> dict[str, object]:
+        """The table as JSON has it, with the plan in it: what this run can be begun with again."""
+        table = self.table if self.planned is None else replace(self.table, present=self.planned.plan)
+        return table_json(table)
+
+    @property
+    def gap(self) -> float | None:
+        """How much longer than the bound the plan's step is, as a part of the bound."""
+        if self.planned is None or not self.lower_bound:
+            return None
+        return self.planned.time / self.lower_bound - 1
+
+    def relative(self, time: float) -> float:
+        """A time where 100 is the reference."""
+        return 100 * time / self.reference.time
+
+
+def fit(
+    table: Table,
+    *,
+    effort: Effort = Effort.NORMAL,
+    seed: int = 1,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> FitReport:
+    """The cheapest plan of a table that fits.
+
+    Args:
+        table: The table; :func:`ms_tune.planning.table.check` has nothing against it.
+        effort: How long to search.
+        seed: Where the random numbers begin.
+        on_progress: Told how far the search is. An interrupt, also one raised here, ends the search with what it has.
+    """
+    present = None if table.present is None else cells_of(table, table.present, "")
+    costs_starts = (
+        [] if present is None else [np.array([[cell.get(k, 0) for k in table.kinds] for cell in present], np.int64)]
+    )
+    found = search(table, effort, seed, on_progress, costs_starts)
+    costs, unit = found.costs, found.costs.unit
+    reference = costs.state(present) if present is not None else even_state(costs)
+    report = FitReport(
+        table=table,
+        planned=_planned(costs, found.best.state, drawn=True) if found.found else None,
+        nearest=None if found.found else _planned(costs, found.best.state),
+        reference=_planned(costs, reference),
+        has_present=present is not None,
+        lower_bound=float(found.bound * unit),
+        optimal=found.optimal(),
+        effort=effort,
+        seed=seed,
+        stopped=found.stopped,
+    )
+    return _explained(report, found, on_progress)
+
+
+def _planned(costs: Costs, state: Whole, *, drawn: bool = False) -> Planned:
+    durations = costs.durations(state[None])
+    ends = costs.graph.times(durations)[:-1, 0]
+    step = int(ends.max())
+    busy = int(durations.sum()) * costs.table.micro_batches
+    cells = costs.cells(state)
+    kind = costs.graph.kind
+    passes = tuple(
+        DrawnPass(
+            stage=int(one % costs.graph.cells % costs.table.stages),
+            chunk=int(one % costs.graph.cells // costs.table.stages),
+            forward=bool(one < costs.graph.cells),
+            start=float(end - durations[one, 0]) / max(step, 1),
+            length=float(durations[one, 0]) / max(step, 1),
+        )
+        for one, end in zip(kind, ends, strict=True)
+        if drawn and len(kind) <= _MOST_DRAWN
+    )
+    return Planned(
+        plan=plan_of(costs.table, cells),
+        cells=tuple(cells),
+        time=float(step * costs.unit),
+        peak_bytes=tuple(map(int, costs.peaks(state[None])[0])),
+        bubble=1 - busy / (costs.table.stages * step) if step else 0.0,
+        passes=passes,
+    )
+
+
+def _explained(report: FitReport, found: Search, on_progress: Callable[[Progress], None]) -> FitReport:
+    """The report with what else there is to say; an interrupt leaves the rest out."""
+    table, costs = report.table, found.costs
+    if report.nearest is not None:
+        over = [peak - table.limit_bytes for peak in report.nearest.peak_bytes]
+        stage = over.index(max(over))
+        shortage = Shortage(stage, over[stage], max(found.least_bytes - table.limit_bytes, 0))
+        report = replace(report, shortage=shortage, binding_stage=stage)
+    elif report.planned is not None:
+        room = [table.limit_bytes - peak for peak in report.planned.peak_bytes]
+        report = replace(report, binding_stage=room.index(min(room)), critical=critical(costs, found.best.state))
+    if report.stopped:
+        return report
+    try:
+        if report.planned is None:
+            return replace(report, remedies=remedies(table, found.least_bytes))
+        on_progress(Progress("explain", 0.0, report.planned.time, report.lower_bound))
+        gained = None if report.optimal and _free(report) else gain_of_one_gib(found, report.binding_stage, report.seed)
+        return replace(report, one_gib_more=gained, alternatives=alternatives(found, report.seed))
+    except KeyboardInterrupt:
+        return replace(report, stopped=True)
+
+
+def _free(report: FitReport) -> bool:
+    """Whether no layer recomputes anything, so that more memory buys nothing."""
+    assert report.planned is not None  # noqa: S101 - the caller has looked
+    return all(count == 0 or kind.value == "none" for cell in report.planned.cells for kind, count in cell.items())

@@ -1,0 +1,84 @@
+"""A plan: how many layers each cell has and what they recompute, as numbers and as MindFormers' lists.
+
+MindFormers takes ``offset`` against ``layers // (stages x chunks)``, and counts every kind of recompute from the first layer of
+a cell on (:mod:`ms_tune.layers.mindformers`): ``recompute`` layers are recomputed in full, ``select_recompute`` and
+``select_comm_recompute`` hold those layers as well. So a cell has its layers in one order (``IN_CELL`` of
+:mod:`ms_tune.planning.table`), and layers that recompute selected operators only and layers that recompute communication only
+cannot stand in one cell.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import ConfigError
+from ms_tune.planning.table import IN_CELL, LISTS, Plan, Recompute, Rows, Table
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def plan_of(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> Plan:
+    """The lists of a plan.
+
+    Args:
+        table: The table.
+        cells: How many layers of each kind of recompute every cell has; cell c is chunk c // stages of stage c % stages.
+    """
+    base = table.layer_count // table.cells
+
+    def rows(kinds: tuple[Recompute, ...], less: int = 0) -> Rows:
+        flat = [sum(cell.get(kind, 0) for kind in kinds) - less for cell in cells]
+        return tuple(tuple(flat[start : start + table.stages]) for start in range(0, table.cells, table.stages))
+
+    return Plan(
+        offset=rows(IN_CELL, base),
+        recompute=rows((Recompute.FULL,)),
+        select_recompute=rows((Recompute.FULL, Recompute.BOTH, Recompute.SELECT)),
+        select_comm_recompute=rows((Recompute.FULL, Recompute.BOTH, Recompute.COMM)),
+    )
+
+
+def cells_of(table: Table, plan: Plan, source: str) -> list[dict[Recompute, int]]:
+    """How many layers of each kind of recompute every cell of a plan has.
+
+    Raises:
+        ConfigError: The lists do not fit the table or each other, or want a kind of recompute that the table has no figures of.
+    """
+    for name in LISTS:
+        shape = [len(row) for row in getattr(plan, name)]
+        if shape != [table.stages] * table.chunks:
+            wanted = f"{table.chunks} x {table.stages}"
+            raise ConfigError(msg("planning.plan.shape", name=name, wanted=wanted), path=source)
+    base = table.layer_count // table.cells
+    rows = zip(*(itertools.chain.from_iterable(getattr(plan, name)) for name in LISTS), strict=True)
+    found = [_cell(base + offset, full, select, comm) for offset, full, select, comm in rows]
+    if sum(sum(cell.values()) for cell in found) != table.layer_count or _bad(found):
+        raise ConfigError(msg("planning.plan.layers", layers=table.layer_count), path=source)
+    known = set(table.layers[0].recompute)
+    for kind in Recompute:
+        if kind not in known and any(cell[kind] for cell in found):
+            raise ConfigError(msg("planning.plan.unknown-kind", kind=kind.value), path=source)
+    return found
+
+
+def _cell(layers: int, full: int, select: int, comm: int) -> dict[Recompute, int]:
+    """What the prefix rule makes of the four numbers of one cell; what reaches less far than the full layers is nothing."""
+    select, comm = max(select - full, 0), max(comm - full, 0)
+    both = min(select, comm)
+    return {
+        Recompute.FULL: full,
+        Recompute.BOTH: both,
+        Recompute.SELECT: select - both,
+        Recompute.COMM: comm - both,
+        Recompute.NONE: layers - full - max(select, comm),
+    }
+
+
+def _bad(cells: Sequence[Mapping[Recompute, int]]) -> bool:
+    """Whether a cell has less than nothing of a kind, or a cell between the first and the last one has no layer."""
+    return any(count < 0 for cell in cells for count in cell.values()) or not all(
+        any(cell.values()) for cell in cells[1:-1]
+    )

@@ -1,0 +1,126 @@
+"""Reads the layers that SAPP's pipeline balance plans with (``layers/NAME.json``).
+
+The meaning of each key is that of ``toolkit/pipeline_balance/utils/layer.py`` and ``utils/recompute.py`` in MindFormers 1.5: ``time``
+is a forward and a backward pass together, a third of it the forward pass where ``forward_time`` is absent; a kind of recompute
+without a memory figure above zero is not offered; sizes are in MB (of 1024 x 1024 bytes, as MindSpore prints them).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ms_tune.errors import ConfigError
+from ms_tune.planning.table import MOST_LAYERS, End, Kept, LayerKind, Recompute, Table, check
+from ms_tune.planning.table_file import parse_json
+from ms_tune.texts import Message, msg
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from ms_tune.planning.schedule import Schedule
+
+_MOST = 1e12  # of any figure
+_MOST_ROWS = 100
+
+
+class _Names(NamedTuple):
+    """Keys of one kind of recompute, and by how much SAPP takes it to lengthen a backward pass where nothing says so."""
+
+    memory: str
+    time: str
+    coefficient: str
+    default: float
+
+
+_KINDS = {
+    Recompute.NONE: _Names("memory_activation", "backward_time", "backward_coef", 0.0),
+    Recompute.SELECT: _Names("memory_select_rec", "select_rec_time", "select_rec_coef", 0.04),
+    Recompute.COMM: _Names("memory_select_comm", "select_comm_time", "select_comm_coef", 0.125),
+    Recompute.BOTH: _Names("memory_both_comm_select", "both_comm_select_time", "both_comm_select_coef", 0.165),
+    Recompute.FULL: _Names("memory_recompute", "recompute_time", "recompute_coef", 0.5),
+}
+
+
+class Pipeline(NamedTuple):
+    """What SAPP takes from its command line."""
+
+    stages: int
+    chunks: int
+    micro_batches: int
+    limit_bytes: int
+    order: Schedule
+    constant_bytes: int = 0
+
+
+def read_sapp(text: str, source: str, pipeline: Pipeline) -> Table:
+    """A table from SAPP's layers.
+
+    Raises:
+        ConfigError: The text is no such file, or the table contradicts itself.
+    """
+    data = parse_json(text, source)
+    rows = data.get("layers_description") if isinstance(data, dict) else None
+    if not isinstance(rows, list) or not 0 < len(rows) <= _MOST_ROWS or not all(isinstance(row, dict) for row in rows):
+        raise ConfigError(msg("planning.sapp.no-layers", most=_MOST_ROWS), path=source)
+    by_type: dict[str, list[dict[str, Any]]] = {"HEAD": [], "BODY": [], "TAIL": []}
+    for index, row in enumerate(rows):
+        kind = row.get("type")
+        if not isinstance(kind, str) or kind not in by_type:
+            raise ConfigError(_at(index, msg("planning.sapp.type")), path=source)
+        by_type[kind].append({**row, "": index})
+    if not by_type["BODY"]:
+        raise ConfigError(msg("planning.sapp.no-body"), path=source)
+    table = Table(
+        **pipeline._asdict(),
+        layers=tuple(_layer(row, source) for row in by_type["BODY"]),
+        head=_end(by_type["HEAD"], source),
+        tail=_end(by_type["TAIL"], source),
+    )
+    return check(table, source)
+
+
+def _at(index: int, what: Message) -> Message:
+    return msg("planning.file.at", where=f"layers_description[{index}]", what=what)
+
+
+def _number(row: dict[str, Any], key: str, source: str) -> float | None:
+    """A figure of at least zero, or None for one that is not there. SAPP itself writes one key with a blank behind it."""
+    value = row.get(key, row.get(f"{key} "))
+    if value is None:
+        return None
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or not 0 <= value <= _MOST
+    ):
+        raise ConfigError(_at(row[""], msg("planning.sapp.number", key=key, high=f"{_MOST:g}")), path=source)
+    return float(value)
+
+
+def _end(rows: list[dict[str, Any]], source: str) -> End:
+    """SAPP sums up what stands at one end, and takes a third of the time for the forward pass."""
+    times = [_number(row, "time", source) or 0.0 for row in rows]
+    sizes = [_number(row, "memory_parameter", source) or 0.0 for row in rows]
+    return End(math.fsum(times) / 3, round(math.fsum(sizes) * MIB))
+
+
+def _layer(row: dict[str, Any], source: str) -> LayerKind:
+    name, count = row.get("name"), row.get("nb_layer")
+    time, forward = _number(row, "time", source), _number(row, "forward_time", source)
+    if not isinstance(name, str) or not name or isinstance(count, bool) or not isinstance(count, int):
+        raise ConfigError(_at(row[""], msg("planning.sapp.name-count")), path=source)
+    if not 1 <= count <= MOST_LAYERS or (time is None and forward is None):
+        raise ConfigError(_at(row[""], msg("planning.sapp.name-count")), path=source)
+    forward = time / 3 if forward is None and time is not None else forward or 0.0
+    backward = 2 * forward if time is None else time * 2 / 3
+    recompute = {}
+    for kind, names in _KINDS.items():
+        size = _number(row, names.memory, source)
+        if size:
+            whole = _number(row, names.time, source)
+            coefficient = _number(row, names.coefficient, source)
+            longer = backward * (1 + (names.default if coefficient is None else coefficient))
+            extra = (whole or longer) / (2 * forward) - 1 if forward else 0.0
+            recompute[kind] = Kept(round(size * MIB), round(extra, 9))
+    return LayerKind(name, count, forward, round((_number(row, "memory_parameter", source) or 0.0) * MIB), recompute)

@@ -1,0 +1,211 @@
+"""The memory table that a plan is made from: what layers cost and keep, by what they recompute, in a pipeline of a size.
+
+A table may come from dryruns, from a JSON file (:mod:`ms_tune.planning.table_file`) or from SAPP's description of layers
+(:mod:`ms_tune.planning.sapp`). Bytes are whole numbers; times are in any unit, one for the whole table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.errors import ConfigError
+from ms_tune.planning.schedule import Schedule, refusal
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST_STAGES, MOST_CHUNKS, MOST_LAYERS = 1024, 64, 10_000
+MOST_ALL_PASSES = 400_000  # of all stages in one training step
+MOST_BYTES = 2**52
+
+
+class Recompute(Enum):
+    """What a layer recomputes."""
+
+    NONE = "none"
+    SELECT = "select"
+    COMM = "comm"
+    BOTH = "both"
+    FULL = "full"
+
+
+# The layers of a cell in this order: MindFormers counts every list from the first layer of a cell on.
+IN_CELL = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Recompute.NONE)
+
+
+class Kept(NamedTuple):
+    """A layer with one kind of recompute.
+
+    Args:
+        activation_bytes: What the layer keeps of one micro-batch between its forward and its backward pass.
+        backward_extra: How much longer its backward pass takes: backward = 2 x forward x (1 + this).
+        transient_bytes: What the stage holds on top while this layer is computed once more.
+    """
+
+    activation_bytes: int
+    backward_extra: float = 0.0
+    transient_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """A run of equal layers; the runs of a table follow each other in the model.
+
+    Args:
+        name: Its name, for messages.
+        count: How many there are.
+        forward: Time of a forward pass of one micro-batch through one of them.
+        bytes: What one holds for the whole run: weights, gradients, optimizer state.
+        recompute: What one keeps, by kind of recompute.
+    """
+
+    name: str
+    count: int
+    forward: float
+    bytes: int
+    recompute: Mapping[Recompute, Kept]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What stands before the first layer or behind the last one.
+
+    Args:
+        forward: Time of a forward pass of one micro-batch; its backward pass takes twice as long.
+        bytes: What it holds for the whole run.
+    """
+
+    forward: float = 0.0
+    bytes: int = 0
+
+
+Rows = tuple[tuple[int, ...], ...]
+LISTS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Lists of chunks x stages, in MindFormers' meaning."""
+
+    offset: Rows
+    recompute: Rows
+    select_recompute: Rows
+    select_comm_recompute: Rows
+
+    def to_json(self) -> dict[str, list[list[int]]]:
+        """The lists as JSON has them."""
+        return {name: [list(row) for row in getattr(self, name)] for name in LISTS}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a plan is made from.
+
+    Args:
+        stages: Pipeline stages.
+        chunks: Chunks of each stage.
+        micro_batches: Micro-batches of a training step.
+        limit_bytes: What a stage may hold.
+        order: The schedule.
+        layers: The model's layers, in its order.
+        head: What stands before them, on the first stage.
+        tail: What stands behind them, on the last stage.
+        constant_bytes: What every stage holds beside its layers.
+        stage_bytes: What each stage holds on top; empty for nothing.
+        present: The plan that the config has now, if there is one.
+    """
+
+    stages: int
+    chunks: int
+    micro_batches: int
+    limit_bytes: int
+    order: Schedule
+    layers: tuple[LayerKind, ...]
+    head: End = End()
+    tail: End = End()
+    constant_bytes: int = 0
+    stage_bytes: tuple[int, ...] = ()
+    present: Plan | None = None
+
+    @property
+    def cells(self) -> int:
+        """How many (chunk, stage) there are; cell c is chunk c // stages of stage c % stages."""
+        return self.stages * self.chunks
+
+    @property
+    def layer_count(self) -> int:
+        """Layers of the model."""
+        return sum(layer.count for layer in self.layers)
+
+    @property
+    def kinds(self) -> tuple[Recompute, ...]:
+        """The kinds of recompute that there are, in the order in which a cell has them."""
+        return tuple(kind for kind in IN_CELL if kind in self.layers[0].recompute)
+
+    def held_by(self, stage: int) -> int:
+        """Bytes that a stage holds whatever layers it has."""
+        own = self.stage_bytes[stage] if self.stage_bytes else 0
+        head = self.head.bytes if stage == 0 else 0
+        tail = self.tail.bytes if stage == self.stages - 1 else 0
+        return self.constant_bytes + own + head + tail
+
+
+def check(table: Table, source: str) -> Table:
+    """The table itself, which makes sense.
+
+    Args:
+        table: The table.
+        source: Where it is from.
+
+    Raises:
+        ConfigError: It contradicts itself, or no framework runs its schedule.
+    """
+    refused = refusal(table.order, table.stages, table.chunks, table.micro_batches)
+    if refused is not None:
+        raise ConfigError(refused, path=source)
+    passes = 2 * table.cells * table.micro_batches
+    if passes > MOST_ALL_PASSES:
+        raise ConfigError(msg("planning.table.passes", passes=passes, limit=MOST_ALL_PASSES), path=source)
+    if table.layer_count > MOST_LAYERS:
+        raise ConfigError(msg("planning.table.layers", layers=table.layer_count, limit=MOST_LAYERS), path=source)
+    if table.layer_count < table.cells - 2:
+        detail = msg("planning.table.few-layers", layers=table.layer_count, cells=table.cells)
+        raise ConfigError(detail, msg("planning.table.few-layers.hint"), path=source)
+    if len({layer.name for layer in table.layers}) < len(table.layers):
+        raise ConfigError(msg("planning.table.names"), path=source)
+    if table.stage_bytes and len(table.stage_bytes) != table.stages:
+        where = {"found": len(table.stage_bytes), "stages": table.stages}
+        raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
+    for layer in table.layers:
+        _check_layer(layer, table.layers[0], source)
+    if not any(layer.forward for layer in table.layers):
+        raise ConfigError(msg("planning.table.no-time"), path=source)
+    return table
+
+
+def _check_layer(layer: LayerKind, first: LayerKind, source: str) -> None:
+    """Recomputing more neither keeps more nor takes less time; every run has the same kinds."""
+    if not layer.recompute:
+        raise ConfigError(msg("planning.table.no-kinds", layer=layer.name), path=source)
+    if set(layer.recompute) != set(first.recompute):
+        raise ConfigError(msg("planning.table.kinds", layer=layer.name, other=first.name), path=source)
+    for less, more in _COMPARED:
+        if less not in layer.recompute or more not in layer.recompute:
+            continue
+        one, other = layer.recompute[less], layer.recompute[more]
+        names = {"layer": layer.name, "less": less.value, "more": more.value}
+        if other.activation_bytes > one.activation_bytes:
+            sizes = {"kept": other.activation_bytes, "fewer": one.activation_bytes}
+            raise ConfigError(msg("planning.table.keeps-more", **names, **sizes), path=source)
+        if other.backward_extra < one.backward_extra:
+            raise ConfigError(msg("planning.table.takes-less", **names), path=source)
+
+
+_COMPARED = (
+    *((Recompute.NONE, kind) for kind in IN_CELL[:-1]),
+    (Recompute.SELECT, Recompute.BOTH),
+    (Recompute.COMM, Recompute.BOTH),
+)

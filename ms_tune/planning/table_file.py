@@ -1,0 +1,239 @@
+"""Reads and writes a table as JSON. docs/fit.md has the form."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ms_tune.errors import ConfigError, closest
+from ms_tune.planning.plan import cells_of
+from ms_tune.planning.schedule import MOST_PASSES, Schedule
+from ms_tune.planning.table import (
+    LISTS,
+    MOST_BYTES,
+    MOST_CHUNKS,
+    MOST_LAYERS,
+    MOST_STAGES,
+    End,
+    Kept,
+    LayerKind,
+    Plan,
+    Recompute,
+    Table,
+    check,
+)
+from ms_tune.texts import Message, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+MOST_TEXT = 4_000_000  # characters of a file
+MOST_KINDS = 100  # runs of layers
+_MOST_TIME, _MOST_EXTRA = 1e15, 100.0
+_REQUIRED = ("stages", "micro_batches", "limit_bytes", "order", "layers")
+_OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "plan")
+# A result of ``ms-tune fit --json`` has its table under this name, and can be read again as it is.
+WITHIN = "table"
+
+
+class _Reader:
+    """Takes values out of parsed JSON, and says where one is wrong."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def fail(self, where: str, what: Message, hint: Message | None = None) -> NoReturn:
+        raise ConfigError(msg("planning.file.at", where=where, what=what) if where else what, hint, path=self.source)
+
+    def mapping(
+        self, value: object, where: str, required: Collection[str], optional: Collection[str]
+    ) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self.fail(where, msg("planning.file.no-object"))
+        known = [*required, *optional]
+        for key in value:
+            if key not in known:
+                like = closest(key, known)
+                hint = msg("planning.file.key.hint", key=like) if like else None
+                self.fail(where, msg("planning.file.key", key=key), hint)
+        for key in required:
+            if key not in value:
+                self.fail(where, msg("planning.file.missing", key=key))
+        return value
+
+    def whole(self, value: object, where: str, low: int, high: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            self.fail(where, msg("planning.file.whole", value=_shown(value), low=low, high=high))
+        return value
+
+    def number(self, value: object, where: str, high: float) -> float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or not 0 <= value <= high:  # type: ignore[arg-type,operator] # a number
+            self.fail(where, msg("planning.file.number", value=_shown(value), high=f"{high:g}"))
+        return float(value)  # type: ignore[arg-type] # a number, as looked at
+
+    def list(self, value: object, where: str, most: int) -> list[Any]:
+        if not isinstance(value, list) or not 0 < len(value) <= most:
+            self.fail(where, msg("planning.file.no-list", most=most))
+        return value
+
+    def name(self, value: object, where: str, most: int = 200) -> str:
+        if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
+            self.fail(where, msg("planning.file.no-name", most=most))
+        return value
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False) if not isinstance(value, (dict, list)) else type(value).__name__
+    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 - what a line has room for
+
+
+def parse_json(text: str, source: str) -> object:
+    """What a JSON text says.
+
+    Raises:
+        ConfigError: It is too long, no JSON, nested too deeply, or has a key twice.
+    """
+    if len(text) > MOST_TEXT:
+        raise ConfigError(msg("planning.file.too-long", limit=MOST_TEXT), path=source)
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise ConfigError(msg("planning.file.twice", key=next(n for n in names if names.count(n) > 1)), path=source)
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            msg("planning.file.no-json", why=error.msg), path=source, line=error.lineno, column=error.colno
+        ) from None
+    except (ValueError, RecursionError):  # a number of too many digits; too deep
+        raise ConfigError(msg("planning.file.no-json", why="too deep or too long"), path=source) from None
+
+
+def read_table(text: str, source: str) -> Table:
+    """A table from its JSON, or from the JSON that ``ms-tune fit --json`` printed.
+
+    Raises:
+        ConfigError: The text is no such JSON, or the table contradicts itself; the message says where.
+    """
+    reader, data = _Reader(source), parse_json(text, source)
+    where = ""
+    if isinstance(data, dict) and isinstance(data.get(WITHIN), dict):
+        data, where = data[WITHIN], WITHIN + "."
+    top = reader.mapping(data, where.rstrip("."), _REQUIRED, _OPTIONAL)
+    stages = reader.whole(top["stages"], where + "stages", 1, MOST_STAGES)
+    rows = reader.list(top["layers"], where + "layers", MOST_KINDS)
+    table = Table(
+        stages=stages,
+        chunks=reader.whole(top.get("chunks", 1), where + "chunks", 1, MOST_CHUNKS),
+        micro_batches=reader.whole(top["micro_batches"], where + "micro_batches", 1, MOST_PASSES),
+        limit_bytes=reader.whole(top["limit_bytes"], where + "limit_bytes", 1, MOST_BYTES),
+        order=_order(reader, top["order"], where + "order"),
+        layers=tuple(_layer(reader, row, f"{where}layers[{index}]") for index, row in enumerate(rows)),
+        head=_end(reader, top.get("head", {}), where + "head"),
+        tail=_end(reader, top.get("tail", {}), where + "tail"),
+        constant_bytes=reader.whole(top.get("constant_bytes", 0), where + "constant_bytes", 0, MOST_BYTES),
+        stage_bytes=_stage_bytes(reader, top.get("stage_bytes"), where + "stage_bytes"),
+        present=_plan(reader, top["plan"], where + "plan") if "plan" in top else None,
+    )
+    check(table, source)
+    if table.present is not None:
+        cells_of(table, table.present, source)
+    return table
+
+
+def _order(reader: _Reader, value: object, where: str) -> Schedule:
+    try:
+        return Schedule(value)
+    except ValueError:
+        known = ", ".join(schedule.value for schedule in Schedule)
+        reader.fail(where, msg("planning.file.order", value=_shown(value), known=known))
+
+
+def _layer(reader: _Reader, value: object, where: str) -> LayerKind:
+    row = reader.mapping(value, where, ("count", "forward", "bytes", "recompute"), ("name",))
+    names = [kind.value for kind in Recompute]
+    kinds = reader.mapping(row["recompute"], f"{where}.recompute", (), names)
+    return LayerKind(
+        name=reader.name(row.get("name", where), f"{where}.name"),
+        count=reader.whole(row["count"], f"{where}.count", 1, MOST_LAYERS),
+        forward=reader.number(row["forward"], f"{where}.forward", _MOST_TIME),
+        bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
+        recompute={
+            Recompute(name): _kept(reader, kinds[name], f"{where}.recompute.{name}") for name in names if name in kinds
+        },
+    )
+
+
+def _kept(reader: _Reader, value: object, where: str) -> Kept:
+    row = reader.mapping(value, where, ("activation_bytes",), ("backward_extra", "transient_bytes"))
+    return Kept(
+        activation_bytes=reader.whole(row["activation_bytes"], f"{where}.activation_bytes", 0, MOST_BYTES),
+        backward_extra=reader.number(row.get("backward_extra", 0), f"{where}.backward_extra", _MOST_EXTRA),
+        transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
+    )
+
+
+def _end(reader: _Reader, value: object, where: str) -> End:
+    row = reader.mapping(value, where, (), ("forward", "bytes"))
+    return End(
+        forward=reader.number(row.get("forward", 0), f"{where}.forward", _MOST_TIME),
+        bytes=reader.whole(row.get("bytes", 0), f"{where}.bytes", 0, MOST_BYTES),
+    )
+
+
+def _stage_bytes(reader: _Reader, value: object, where: str) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    items = reader.list(value, where, MOST_STAGES)
+    return tuple(reader.whole(item, f"{where}[{index}]", 0, MOST_BYTES) for index, item in enumerate(items))
+
+
+def _plan(reader: _Reader, value: object, where: str) -> Plan:
+    lists = reader.mapping(value, where, LISTS[:1], LISTS[1:])
+    nothing = [
+        [0] * len(row) if isinstance(row, list) else [] for row in reader.list(lists["offset"], where, MOST_CHUNKS)
+    ]
+
+    def rows(name: str) -> tuple[tuple[int, ...], ...]:
+        found = reader.list(lists.get(name, nothing), f"{where}.{name}", MOST_CHUNKS)
+        return tuple(
+            tuple(
+                reader.whole(item, f"{where}.{name}[{chunk}][{stage}]", -MOST_LAYERS, MOST_LAYERS)
+                for stage, item in enumerate(reader.list(row, f"{where}.{name}[{chunk}]", MOST_STAGES))
+            )
+            for chunk, row in enumerate(found)
+        )
+
+    return Plan(*(rows(name) for name in LISTS))
+
+
+def table_json(table: Table) -> dict[str, object]:
+    """The table as JSON has it; :func:`read_table` reads it back."""
+    return {
+        "stages": table.stages,
+        "chunks": table.chunks,
+        "micro_batches": table.micro_batches,
+        "limit_bytes": table.limit_bytes,
+        "order": table.order.value,
+        "head": {"forward": table.head.forward, "bytes": table.head.bytes},
+        "tail": {"forward": table.tail.forward, "bytes": table.tail.bytes},
+        "constant_bytes": table.constant_bytes,
+        **({"stage_bytes": list(table.stage_bytes)} if table.stage_bytes else {}),
+        "layers": [
+            {
+                "name": layer.name,
+                "count": layer.count,
+                "forward": layer.forward,
+                "bytes": layer.bytes,
+                "recompute": {kind.value: kept._asdict() for kind, kept in layer.recompute.items()},
+            }
+            for layer in table.layers
+        ],
+        **({"plan": table.present.to_json()} if table.present is not None else {}),
+    }

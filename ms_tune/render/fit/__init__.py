@@ -1,0 +1,1 @@
+"""What `planning` shows, in every form."""

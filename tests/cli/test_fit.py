@@ -1,0 +1,140 @@
+"""``ms-tune fit`` from its arguments to its output."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from ms_tune import api
+from ms_tune.cli.main import main
+from ms_tune.errors import ExitCode
+from ms_tune.planning.table_file import read_table, table_json
+from tests.planning.tables import CASE_E, mb
+from tests.planning.test_table_file import SAPP
+
+KEYS = {
+    *("fits", "plan", "time", "lower_bound", "optimal", "gap", "peak_bytes", "limit_bytes", "bubble", "relative_time"),
+    *("reference", "effort", "seed", "stopped", "verified", "why", "alternatives", "notes", "table"),
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A public case in a file."""
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(table_json(CASE_E)), encoding="utf-8")
+    return path
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = ExitCode.OK) -> dict[str, Any]:
+    assert main(["fit", *map(str, arguments), "--json"]) == code
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+@pytest.mark.slow
+def test_a_table_gives_a_plan_that_is_proved(capsys: pytest.CaptureFixture[str], table: Path, tmp_path: Path) -> None:
+    result = run_json(capsys, "--table", table, "--effort", "quick")
+    assert result.keys() >= KEYS
+    assert (result["time"], result["lower_bound"], result["optimal"]) == (705.0, 705.0, True)
+    assert max(result["peak_bytes"]) <= result["limit_bytes"] == mb(56_000)
+    assert {len(row) for rows in result["plan"].values() for row in rows} == {4}
+    assert len(result["why"]) == 3
+    # The result is a table with a plan: planned again, that plan is what 100 is.
+    again = tmp_path / "again.json"
+    again.write_text(json.dumps(result), encoding="utf-8")
+    second = run_json(capsys, "--table", again, "--effort", "quick")
+    assert second["reference"]["plan"] == result["plan"]
+    assert second["relative_time"] == 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_text_and_the_page_say_the_same(
+    capsys: pytest.CaptureFixture[str], table: Path, tmp_path: Path, language: str
+) -> None:
+    page = tmp_path / "plan.html"
+    arguments = ["fit", "--table", str(table), "--effort", "quick", "--html", str(page), "--lang", language]
+    assert main(arguments) == ExitCode.OK
+    shown = capsys.readouterr().out
+    written = page.read_text(encoding="utf-8")
+    lists = re.findall(r"^\w+: \[\[.*\]\]$", shown, re.MULTILINE)
+    assert len(lists) == 4
+    assert all(line in written for line in lists)
+    assert "<script" not in written
+    picture = ET.fromstring(re.search(r"<svg.*?</svg>", written, re.DOTALL)[0])  # type: ignore[index] # noqa: S314 - our own
+    drawn = [one for one in picture.iter() if one.get("stroke") == "#fff"]
+    assert len(drawn) == 2 * 4 * 8  # forward and backward of each micro-batch on each stage
+    assert main(arguments) == ExitCode.USAGE  # the page is there
+    capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.CaptureFixture[str], table: Path) -> None:
+    result = run_json(capsys, "--table", table, "--limit", "16000MB", "--effort", "quick", code=ExitCode.FINDINGS)
+    assert (result["fits"], result["plan"], result["time"]) == (False, None, None)
+    assert 0 < result["shortage"]["at_least_bytes"] <= result["shortage"]["over_bytes"]
+    assert [remedy["name"] for remedy in result["remedies"]] == ["micro-batch", "stages", "tensor"]
+    assert main(["fit", "--table", str(table), "--limit", "16000MB"]) == ExitCode.FINDINGS
+    shown = capsys.readouterr().out
+    assert "nothing fits (proved)" in shown
+    assert "tensor parallelism: frees" in shown
+
+
+@pytest.mark.slow
+def test_the_layers_of_sapp_are_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps(SAPP), encoding="utf-8")
+    sizes = ("--stages", 16, "--micro-batches", 16, "--limit", "53000MB", "--order", "interleaved-less-memory")
+    result = run_json(capsys, "--sapp-layers", path, *sizes, "--effort", "quick")
+    assert result["fits"]
+    assert sum(result["plan"]["offset"][0]) == 0
+    assert read_table(json.dumps(result), "x").layers[0].forward == 180
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "required"),
+        (["--table", "absent.json"], "cannot be read"),
+        (["--table", "{table}", "--sapp-layers", "{table}"], "not allowed"),
+        (["--table", "{table}", "--stages", "4"], "--stages cannot be used with --table"),
+        (["--table", "{table}", "--limit", "56"], "56"),
+        (["--table", "{table}", "--effort", "more"], "more"),
+        (["--table", "{table}", "--seed", "99999999999999999999"], "99999999999999999999"),
+        (["--sapp-layers", "{table}"], "needs --stages, --micro-batches, --order, --limit"),
+        (["--sapp-layers", "{table}", *["--stages", "5000", "--micro-batches", "1", "--order", "1f1b", "--limit", "1GB"]], "at most"),
+        (["--sapp-layers", "{table}", *["--stages", "5", "--micro-batches", "1", "--order", "1b1f", "--limit", "1GB"]], "1b1f"),
+        (["--sapp-layers", "{table}", *["--stages", "5", "--micro-batches", "1", "--order", "1f1b", "--limit", "1GB"]], "layers_description"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_explained(
+    capsys: pytest.CaptureFixture[str], table: Path, arguments: list[str], words: str
+) -> None:
+    assert main(["fit", *(argument.format(table=table) for argument in arguments)]) == ExitCode.USAGE
+    told = capsys.readouterr().err
+    assert words in told
+    assert "Traceback" not in told
+
+
+def test_a_file_that_is_no_text_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert main(["fit", "--table", str(path)]) == ExitCode.USAGE
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_stop_shows_the_best_so_far(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, table: Path
+) -> None:
+    report = replace(api.fit(table), stopped=True)
+    monkeypatch.setattr(api, "fit", lambda *_args, **_more: report)
+    assert main(["fit", "--table", str(table)]) == 130
+    assert "the best so far" in capsys.readouterr().out

@@ -1,0 +1,138 @@
+"""A pipeline played through pass by pass, and a stage's memory counted block by block: written apart from the package.
+
+Nothing of ``ms_tune.planning`` but the frozen table is used. Orders come from ``tests.planning.orders``.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ms_tune.planning.schedule import Schedule
+from ms_tune.planning.table import Recompute, Table
+from tests.planning import orders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# In the framework's order: what is recomputed in full stands first in a cell.
+ORDER = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Recompute.NONE)
+
+
+def order_of(table: Table, stage: int) -> list[orders.Step]:
+    sizes = (stage, table.stages, table.chunks, table.micro_batches)
+    if table.order is Schedule.GPIPE:
+        forward = [(True, chunk, micro) for chunk in range(table.chunks) for micro in range(table.micro_batches)]
+        chunks = reversed(range(table.chunks))
+        return forward + [(False, chunk, micro) for chunk in chunks for micro in range(table.micro_batches)]
+    if table.chunks == 1:
+        return orders.one_chunk(stage, table.stages, table.micro_batches)
+    if table.order is Schedule.INTERLEAVED_SPREAD:
+        return orders.hyper_parallel(*sizes)
+    if table.order is Schedule.INTERLEAVED_FULL_WARM_UP:
+        return orders.megatron(*sizes, full_warm_up=True)
+    return orders.mindspore(*sizes, less_memory=table.order is Schedule.INTERLEAVED_LESS_MEMORY)
+
+
+def layers_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[list[tuple[int, Recompute]]]:
+    """Of each cell its layers in their order: the run that each belongs to, and what it recomputes."""
+    runs = [number for number, layer in enumerate(table.layers) for _ in range(layer.count)]
+    found, first = [], 0
+    for cell in cells:
+        kinds = [kind for kind in ORDER for _ in range(cell.get(kind, 0))]
+        found.append(list(zip(runs[first : first + len(kinds)], kinds, strict=True)))
+        first += len(kinds)
+    assert first == len(runs)
+    return found
+
+
+def time_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> Fraction:
+    """How long a step takes: stages take turns at whatever pass they can do next."""
+    exact = {number: Fraction(repr(layer.forward)) for number, layer in enumerate(table.layers)}
+    forward, backward = [], []
+    for place, layers in enumerate(layers_of(table, cells)):
+        ends = Fraction(0)
+        if place == 0:
+            ends += Fraction(repr(table.head.forward))
+        if place == table.cells - 1:
+            ends += Fraction(repr(table.tail.forward))
+        forward.append(ends + sum((exact[run] for run, _ in layers), Fraction(0)))
+        longer = (
+            2 * exact[run] * (1 + Fraction(repr(table.layers[run].recompute[kind].backward_extra)))
+            for run, kind in layers
+        )
+        backward.append(2 * ends + sum(longer, Fraction(0)))
+    todo = [order_of(table, stage) for stage in range(table.stages)]
+    clock, done = [Fraction(0)] * table.stages, dict[tuple[bool, int, int], Fraction]()
+    while any(todo):
+        moved = False
+        for stage, steps in enumerate(todo):
+            while steps:
+                is_forward, chunk, micro = steps[0]
+                place = chunk * table.stages + stage
+                if is_forward:
+                    needed = (True, place - 1, micro) if place else None
+                else:
+                    needed = (False, place + 1, micro) if place + 1 < table.cells else (True, place, micro)
+                if needed is not None and needed not in done:
+                    break
+                start = max(clock[stage], done[needed] if needed is not None else Fraction(0))
+                clock[stage] = start + (forward if is_forward else backward)[place]
+                done[is_forward, place, micro] = clock[stage]
+                steps.pop(0)
+                moved = True
+        assert moved
+    return max(clock)
+
+
+def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
+    """What each stage holds at most: activations come with forward passes and go layer by layer, the last one first."""
+    layers = layers_of(table, cells)
+    found = []
+    for stage in range(table.stages):
+        own = [layers[chunk * table.stages + stage] for chunk in range(table.chunks)]
+        held = table.held_by(stage) + sum(table.layers[run].bytes for cell in own for run, _ in cell)
+        most = held
+        for is_forward, chunk, _ in order_of(table, stage):
+            kept = [table.layers[run].recompute[kind] for run, kind in own[chunk]]
+            if is_forward:
+                held += sum(one.activation_bytes for one in kept)
+                most = max(most, held)
+                continue
+            for one in reversed(kept):
+                most = max(most, held + one.transient_bytes)
+                held -= one.activation_bytes
+        found.append(most)
+    return found
+
+
+def every_plan(table: Table) -> Iterator[list[dict[Recompute, int]]]:
+    """Every plan that MindFormers can express: for tables of a handful of layers."""
+    kinds = [kind for kind in ORDER if kind in table.layers[0].recompute]
+    for counts in _splits(table.layer_count, table.cells):
+        if all(counts[1:-1]):
+            yield from _cells(counts, kinds)
+
+
+def _cells(counts: Sequence[int], kinds: Sequence[Recompute]) -> Iterator[list[dict[Recompute, int]]]:
+    choices = [
+        [
+            cell
+            for split in _splits(count, len(kinds))
+            for cell in [dict(zip(kinds, split, strict=True))]
+            if not (cell.get(Recompute.SELECT) and cell.get(Recompute.COMM))
+        ]
+        for count in counts
+    ]
+    for chosen in product(*choices):
+        yield list(chosen)
+
+
+def _splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for rest in _splits(total - first, parts - 1):
+            yield (first, *rest)

@@ -1,0 +1,106 @@
+"""Tables: the two public cases, and random ones."""
+
+from __future__ import annotations
+
+import random
+
+from ms_tune.planning.schedule import Schedule, refusal
+from ms_tune.planning.table import IN_CELL, End, Kept, LayerKind, Recompute, Table
+from ms_tune.units import MIB
+
+_SMALL = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3))
+
+
+def mb(size: float) -> int:
+    return int(size * MIB)
+
+
+# SAPP's example of 175 billion parameters, and its demonstration of four stages.
+CASE_A = Table(
+    stages=16,
+    chunks=1,
+    micro_batches=16,
+    limit_bytes=mb(53_000),
+    order=Schedule.INTERLEAVED_LESS_MEMORY,
+    layers=(
+        LayerKind(
+            "body",
+            96,
+            180.0,
+            mb(1583),
+            {Recompute.NONE: Kept(mb(826)), Recompute.FULL: Kept(mb(32), backward_extra=0.5)},
+        ),
+    ),
+    head=End(30.0, mb(11_000)),
+    tail=End(90.0, mb(2_473)),
+)
+CASE_E = Table(
+    stages=4,
+    chunks=1,
+    micro_batches=8,
+    limit_bytes=mb(56_000),
+    order=Schedule.ONE_FORWARD_ONE_BACKWARD,
+    layers=(
+        LayerKind(
+            "body",
+            80,
+            1.0,
+            mb(400.6),
+            {Recompute.NONE: Kept(mb(743.5)), Recompute.FULL: Kept(mb(131.8), backward_extra=0.5)},
+        ),
+    ),
+    head=End(1.0, mb(1459.8)),
+    tail=End(2.0, mb(3329.3)),
+    constant_bytes=mb(955.3),
+)
+
+
+def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Table:
+    """A table that makes sense; the limit may be too low for it."""
+    draw = random.Random(seed)  # noqa: S311 - test data
+    while True:
+        stages, chunks = draw.choice(_SMALL[:5] if tiny else _SMALL)
+        order = draw.choice(list(Schedule))
+        micro = draw.randint(1, 4 if tiny else 12)
+        if refusal(order, stages, chunks, micro) is None:
+            break
+    cells = stages * chunks
+    low = max(cells - 2, 1)
+    count = draw.randint(low, max(low, (5 if cells < 4 else 6) if tiny else most_layers))
+    optional = [kind for kind in IN_CELL[:-1] if draw.random() < (0.4 if tiny else 0.5)]
+    kinds = [*optional[: 2 if tiny else 4], Recompute.NONE]
+    first = draw.randint(1, count - 1) if count > 1 and draw.random() < 0.4 else count
+    runs = [first, count - first] if first < count else [count]
+    layers = tuple(_layer(draw, f"run{number}", run, kinds) for number, run in enumerate(runs))
+    room = sum(layer.count * (layer.bytes + layer.recompute[Recompute.NONE].activation_bytes) for layer in layers)
+    return Table(
+        stages=stages,
+        chunks=chunks,
+        micro_batches=micro,
+        limit_bytes=int(room / stages * draw.uniform(0.5, 2.5)) + 600,
+        order=order,
+        layers=layers,
+        head=End(draw.choice([0.0, 0.5, 2.0]), draw.randint(0, 200)),
+        tail=End(draw.choice([0.0, 1.25, 3.0]), draw.randint(0, 200)),
+        constant_bytes=draw.randint(0, 50),
+        stage_bytes=tuple(draw.randint(0, 60) for _ in range(stages)) if draw.random() < 0.3 else (),
+    )
+
+
+def _layer(draw: random.Random, name: str, count: int, kinds: list[Recompute]) -> LayerKind:
+    none = draw.randint(60, 300)
+    single = {Recompute.SELECT: draw.randint(40, none), Recompute.COMM: draw.randint(40, none)} if none >= 40 else {}
+    sizes = {Recompute.NONE: none, **single, Recompute.BOTH: draw.randint(20, 40), Recompute.FULL: draw.randint(0, 20)}
+    extras = {
+        Recompute.NONE: 0.0,
+        Recompute.SELECT: 0.04,
+        Recompute.COMM: 0.125,
+        Recompute.BOTH: 0.165,
+        Recompute.FULL: 0.5,
+    }
+    transients = draw.random() < 0.5
+    recompute = {
+        kind: Kept(sizes[kind], extras[kind], draw.randint(0, 200) if transients and kind is not Recompute.NONE else 0)
+        for kind in kinds
+    }
+    return LayerKind(name, count, draw.choice([1.0, 1.5, 2.75, 10.0]), draw.randint(20, 100), recompute)

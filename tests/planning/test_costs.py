@@ -1,0 +1,63 @@
+"""Times and peaks of random plans beside a pipeline that is played through pass by pass."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from ms_tune.planning.costs import costs_of
+from ms_tune.planning.table import Recompute, Table, check
+from tests.planning import naive
+from tests.planning.tables import CASE_A, CASE_E, random_table
+
+
+def random_cells(table: Table, draw: random.Random) -> list[dict[Recompute, int]]:
+    edges = sorted(draw.randint(0, table.layer_count) for _ in range(table.cells - 1))
+    counts = [stop - start for start, stop in zip([0, *edges], [*edges, table.layer_count], strict=True)]
+    cells = []
+    for count in counts:
+        cell = dict.fromkeys(table.kinds, 0)
+        for _ in range(count):
+            cell[draw.choice(table.kinds)] += 1
+        cells.append(cell)
+    return cells
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_times_and_peaks_are_those_of_a_pipeline_played_through(seed: int) -> None:
+    table, draw = check(random_table(seed), "random"), random.Random(seed)  # noqa: S311 - test data
+    costs = costs_of(table)
+    plans = [random_cells(table, draw) for _ in range(4)]
+    states = np.stack([costs.state(cells) for cells in plans])
+    times, peaks = costs.time(states), costs.peaks(states)
+    for number, cells in enumerate(plans):
+        assert int(times[number]) * costs.unit == naive.time_of(table, cells)
+        assert peaks[number].tolist() == naive.peaks_of(table, cells)
+        assert costs.cells(states[number]) == cells
+
+
+@pytest.mark.parametrize("table", [CASE_A, CASE_E])
+def test_the_public_cases_too(table: Table) -> None:
+    costs, draw = costs_of(table), random.Random(7)  # noqa: S311 - test data
+    cells = random_cells(table, draw)
+    state = costs.state(cells)[None]
+    assert int(costs.time(state)[0]) * costs.unit == naive.time_of(table, cells)
+    assert costs.peaks(state)[0].tolist() == naive.peaks_of(table, cells)
+
+
+def test_times_without_a_common_unit_keep_nine_digits() -> None:
+    layer = CASE_E.layers[0]
+    odd = [0.123456789012345 * 10**power for power in (0, 3)]
+    table = Table(
+        2,
+        1,
+        50_000,
+        2**50,
+        CASE_E.order,
+        tuple(type(layer)(f"{time}", 5_000, time, 1, layer.recompute) for time in odd),
+    )
+    costs = costs_of(table)
+    assert abs(float(costs.forward[-1] * costs.unit) / (5_000 * sum(odd)) - 1) < 1e-8
+    assert int(costs.forward[-1]) * 6 * table.micro_batches < 2**62

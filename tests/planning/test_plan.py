@@ -1,0 +1,108 @@
+"""Lists of a plan: read back by the framework's rules, layer by layer, and by the package itself."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.errors import ConfigError
+from ms_tune.layers.conversion.sapp import SappLists
+from ms_tune.layers.conversion.sapp import plan_of as framework_plan
+from ms_tune.layers.result import Effect
+from ms_tune.planning.plan import cells_of, plan_of
+from ms_tune.planning.table import IN_CELL, Plan, Recompute, Table
+from tests.planning.tables import CASE_A, CASE_E, random_table
+
+if TYPE_CHECKING:
+    from ms_tune.layers.result import LayerPlan
+
+
+def kind_of(layer: LayerPlan) -> Recompute:
+    """What the framework makes one layer recompute."""
+    if layer.recompute is Effect.FULL:
+        return Recompute.FULL
+    switched = (bool(layer.select_patterns), bool(layer.comm_patterns))
+    return {
+        (False, False): Recompute.NONE,
+        (True, False): Recompute.SELECT,
+        (False, True): Recompute.COMM,
+        (True, True): Recompute.BOTH,
+    }[switched]
+
+
+def expressible(table: Table, draw: random.Random) -> list[dict[Recompute, int]]:
+    """A random plan without empty cells in the middle, and without select and comm alone in one cell."""
+    counts = [1] * table.cells
+    for _ in range(table.layer_count - table.cells):
+        counts[draw.randrange(table.cells)] += 1
+    cells = []
+    for count in counts:
+        left_out = draw.choice((Recompute.SELECT, Recompute.COMM))
+        kinds = [kind for kind in table.kinds if kind is not left_out]
+        cell = dict.fromkeys(IN_CELL, 0)
+        for _ in range(count):
+            cell[draw.choice(kinds)] += 1
+        cells.append(cell)
+    return cells
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_framework_reads_what_was_meant(seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311 - test data
+    table = random_table(seed)
+    if table.layer_count < table.cells:
+        return
+    cells = expressible(table, draw)
+    plan = plan_of(table, cells)
+    assert cells_of(table, plan, "here") == cells
+    lists = SappLists(**{name: [list(row) for row in getattr(plan, name)] for name in Plan.__dataclass_fields__})
+    read = framework_plan(lists, layers=table.layer_count, stages=table.stages, chunks=table.chunks, legacy=False)
+    assert read.failure is None
+    assert read.placement is not None
+    assert [count for row in read.placement for count in row] == [sum(cell.values()) for cell in cells]
+    wanted = [kind for cell in cells for kind in IN_CELL for _ in range(cell[kind])]
+    assert [kind_of(layer) for layer in read.layers] == wanted
+
+
+def test_full_layers_count_in_every_list() -> None:
+    table = replace(CASE_E, layers=(replace(CASE_E.layers[0], count=20),))
+    cell = {Recompute.FULL: 1, Recompute.BOTH: 1, Recompute.SELECT: 2, Recompute.NONE: 1}
+    plan = plan_of(table, [cell] * 4)
+    assert plan.to_json() == {
+        "offset": [[0] * 4],
+        "recompute": [[1] * 4],
+        "select_recompute": [[4] * 4],
+        "select_comm_recompute": [[2] * 4],
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"offset": ((0,) * 15,)}, "not 1 x 16"),
+        ({"offset": ((1,) * 16,)}, "do not place 96 layers"),
+        ({"recompute": ((7,) * 16,)}, "less than nothing"),
+        ({"select_recompute": ((3,) * 16,)}, "recompute 'select', of which the table has no figures"),
+    ],
+)
+def test_lists_that_do_not_fit_the_table_are_refused(
+    change: dict[str, tuple[tuple[int, ...], ...]], words: str
+) -> None:
+    zeros = ((0,) * 16,)
+    plan = replace(Plan(zeros, zeros, zeros, zeros), **change)
+    with pytest.raises(ConfigError, match=words):
+        cells_of(CASE_A, plan, "here")
+
+
+def test_random_plans_are_of_all_kinds() -> None:
+    seen: Counter[Recompute] = Counter()
+    for seed in range(40):
+        table = random_table(seed)
+        if table.layer_count >= table.cells:
+            for cell in expressible(table, random.Random(seed)):  # noqa: S311 - test data
+                seen.update(cell)
+    assert all(seen[kind] for kind in Recompute)

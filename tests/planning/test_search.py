@@ -1,0 +1,120 @@
+"""Plans and their proofs: beside every plan of tiny tables, the public cases, and rules that no plan may break."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.planning.fit import FitReport, fit
+from ms_tune.planning.plan import cells_of
+from ms_tune.planning.schedule import Schedule
+from ms_tune.planning.search import Effort
+from ms_tune.units import MIB
+from tests.planning import naive
+from tests.planning.tables import CASE_A, CASE_E, random_table
+
+if TYPE_CHECKING:
+    from ms_tune.planning.table import Table
+
+MORE = bool(os.environ.get("MS_TUNE_TEST_MORE"))
+TINY, RANDOM = (150, 1000) if MORE else (8, 6)
+
+
+def sound(table: Table, report: FitReport) -> None:
+    """What every report promises, asked of a pipeline that is played through."""
+    if report.planned is None:
+        assert report.shortage is not None
+        assert report.shortage.at_least_bytes <= report.shortage.over_bytes
+        return
+    cells = cells_of(table, report.planned.plan, "")
+    assert cells == [{kind: cell.get(kind, 0) for kind in cells[0]} for cell in report.planned.cells]
+    assert naive.peaks_of(table, cells) == list(report.planned.peak_bytes)
+    assert max(report.planned.peak_bytes) <= table.limit_bytes
+    assert float(naive.time_of(table, cells)) == report.planned.time
+    assert report.lower_bound <= report.planned.time
+    assert report.optimal == (report.lower_bound == report.planned.time)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(TINY))
+def test_nothing_is_better_than_the_best_of_every_plan(seed: int) -> None:
+    table = random_table(seed, tiny=True)
+    within = [
+        naive.time_of(table, cells)
+        for cells in naive.every_plan(table)
+        if max(naive.peaks_of(table, cells)) <= table.limit_bytes
+    ]
+    report = fit(table, effort=Effort.QUICK)
+    sound(table, report)
+    if not within:
+        assert report.planned is None
+    else:
+        assert report.planned is not None
+        assert report.planned.time == float(min(within))
+        assert report.lower_bound <= float(min(within))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1000 + RANDOM))
+def test_no_bound_is_above_a_plan(seed: int) -> None:
+    table = random_table(seed)
+    sound(table, fit(table, effort=Effort.QUICK))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table", "best"), [(CASE_A, 107_460.0), (CASE_E, 705.0)])
+def test_the_public_cases_are_solved_to_the_end(table: Table, best: float) -> None:
+    report = fit(table)
+    sound(table, report)
+    assert report.planned is not None
+    assert (report.planned.time, report.lower_bound, report.optimal) == (best, best, True)
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_plan() -> None:
+    table = replace(CASE_E, chunks=2, order=Schedule.INTERLEAVED, limit_bytes=60_000 * MIB)
+    one, other = fit(table, effort=Effort.QUICK, seed=5), fit(table, effort=Effort.QUICK, seed=5)
+    assert one.planned == other.planned
+
+
+def test_a_plan_that_is_there_is_what_100_is() -> None:
+    first = fit(CASE_E, effort=Effort.QUICK)
+    assert first.planned is not None
+    again = fit(replace(CASE_E, present=first.planned.plan), effort=Effort.QUICK)
+    assert again.has_present
+    assert again.reference.time == first.planned.time
+    assert again.planned is not None
+    assert again.relative(again.planned.time) == 100
+
+
+def test_a_limit_that_nothing_keeps_is_proved_and_remedies_are_told() -> None:
+    table = replace(CASE_A, limit_bytes=12_000 * MIB)
+    report = fit(table, effort=Effort.QUICK)
+    assert report.planned is None
+    assert report.nearest is not None
+    assert report.shortage is not None
+    over = max(report.nearest.peak_bytes) - table.limit_bytes
+    assert 0 < report.shortage.at_least_bytes <= report.shortage.over_bytes == over
+    assert [remedy.name for remedy in report.remedies] == ["micro-batch", "stages", "tensor"]
+    assert all(remedy.freed_bytes > 0 for remedy in report.remedies)
+    roomier = replace(table, limit_bytes=table.limit_bytes + over)
+    assert fit(roomier, effort=Effort.QUICK).planned is not None
+
+
+def test_an_interrupt_keeps_the_best_so_far() -> None:
+    calls = 0
+
+    def interrupt(_progress: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+
+    report = fit(CASE_A, on_progress=interrupt)
+    assert report.stopped
+    assert report.planned is not None
+    assert not report.optimal
+    sound(CASE_A, report)

@@ -1,0 +1,169 @@
+"""Tables as JSON and SAPP's layers: what is read, written back, and refused with its place."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ms_tune.errors import ConfigError
+from ms_tune.planning.sapp import Pipeline, read_sapp
+from ms_tune.planning.schedule import Schedule
+from ms_tune.planning.table import End, Kept, LayerKind, Plan, Recompute, Table
+from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
+from ms_tune.units import MIB
+from tests.planning.tables import CASE_A, CASE_E, random_table
+
+GOOD: dict[str, Any] = {
+    "stages": 4,
+    "chunks": 2,
+    "micro_batches": 8,
+    "limit_bytes": 1000,
+    "order": "interleaved",
+    "layers": [
+        {
+            "name": "dense",
+            "count": 16,
+            "forward": 180,
+            "bytes": 10,
+            "recompute": {"none": {"activation_bytes": 9}, "full": {"activation_bytes": 1, "backward_extra": 0.5}},
+        }
+    ],
+}
+
+
+def changed(path: str, value: object) -> str:
+    """The good table with one value changed; None takes it away. Parts of the path are divided by slashes."""
+    data = copy.deepcopy(GOOD)
+    place: Any = data
+    *parents, last = path.split("/")
+    for part in parents:
+        place = place[int(part) if part.isdigit() else part]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return json.dumps(data)
+
+
+def test_what_is_not_written_is_nothing() -> None:
+    table = read_table(json.dumps(GOOD), "t.json")
+    assert (table.head, table.constant_bytes, table.stage_bytes, table.present) == (End(), 0, (), None)
+    assert table.layers[0].recompute == {Recompute.NONE: Kept(9), Recompute.FULL: Kept(1, 0.5)}
+    assert read_table(changed("chunks", 1), "t.json").cells == 4
+
+
+@pytest.mark.parametrize("table", [CASE_A, CASE_E, *(random_table(seed) for seed in range(30))])
+def test_a_table_written_is_read_back(table: Table) -> None:
+    assert read_table(json.dumps(table_json(table)), "t.json") == table
+
+
+def test_a_result_is_a_table_with_a_plan() -> None:
+    zeros = ((0,) * 4, (0,) * 4)
+    table = replace(read_table(json.dumps(GOOD), "t.json"), present=Plan(zeros, zeros, zeros, zeros))
+    assert read_table(json.dumps({"time": 3, "table": table_json(table)}), "t.json") == table
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('{"a": ' + "1" * 5000 + "}", "not JSON"),
+        ("[]", "must be an object"),
+        ("x" * (MOST_TEXT + 1), "longer than"),
+        ('{"stages": 1, "stages": 2}', "stages stands twice"),
+        (changed("stages", None), "stages is missing"),
+        (json.dumps(GOOD).replace('"stages": 4', '"stages": true'), "stages: true is not a whole number"),
+        (changed("stages", 10**6), "stages: 1000000 is not a whole number from 1 to 1024"),
+        (changed("micro_batches", 10**18), "micro_batches"),
+        (changed("micro_batches", 90_000), "too long to simulate"),
+        (changed("micro_batches", 3), "at least as many micro-batches"),
+        (changed("order", "zero_bubble_v"), 'order: "zero_bubble_v" is no schedule'),
+        (changed("order", "1f1b"), "one chunk a stage, not 2"),
+        (changed("stage", 1), "unknown key stage"),
+        (changed("layers", []), "layers: must be a list of 1"),
+        (changed("layers/0/count", 3), "too few for 8 cells"),
+        (changed("layers/0/forward", -1), r"layers\[0\].forward: -1 is not a number"),
+        (changed("layers/0/forward", 0), "no layer takes any time"),
+        (json.dumps(GOOD).replace("180", "NaN"), r"layers\[0\].forward: NaN"),
+        (changed("layers/0/recompute", {}), "no kind of recompute"),
+        (changed("layers/0/recompute/all", {}), "unknown key all"),
+        (changed("layers/0/recompute/full/activation_bytes", 10), "keeps more with 'full'"),
+        (changed("layers/0/recompute/none/backward_extra", 0.6), "takes less time with 'full'"),
+        (changed("stage_bytes", [1, 2]), "stage_bytes has 2 entries"),
+        (changed("layers", GOOD["layers"] * 2), "two runs of layers have one name"),
+        (changed("layers", [*GOOD["layers"], {**GOOD["layers"][0], "name": "b", "recompute": {"none": {"activation_bytes": 9}}}]), "other kinds"),
+        (changed("plan", {"offset": [[0] * 4]}), "plan: offset is not 2 x 4"),
+        (changed("plan", {"offset": 3}), "must be a list"),
+        (changed("head", {"forward": "1"}), 'head.forward: "1" is not a number'),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_place(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        read_table(text, "t.json")
+    assert str(caught.value).startswith("t.json")
+
+
+SAPP: dict[str, Any] = {
+    "name": "m",
+    "layers_description": [
+        {"name": "Embedding", "type": "HEAD", "time": 30, "nb_layer": 1, "memory_parameter": 11000},
+        {
+            "name": "Layer",
+            "type": "BODY",
+            "time": 540,
+            "nb_layer": 96,
+            "memory_parameter": 1583,
+            "memory_activation": 826,
+            "memory_select_rec": 700.5,
+            "memory_recompute": 32,
+            "recompute_time": 500,
+            "memory_select_comm": 0,
+        },
+        {"name": "Head", "type": "TAIL", "time": 90, "nb_layer": 1, "memory_parameter": 2000},
+        {"name": "Norm", "type": "TAIL", "time": 3, "nb_layer": 1, "memory_parameter": 473},
+    ],
+}
+PIPELINE = Pipeline(16, 1, 16, 53_000 * MIB, Schedule.INTERLEAVED_LESS_MEMORY)
+
+
+def test_the_layers_of_sapp_mean_what_they_mean_there() -> None:
+    """``compute_internal_time`` of ``utils/layer.py``: a third forward, and a kind without memory is not offered."""
+    table = read_sapp(json.dumps(SAPP), "s.json", PIPELINE)
+    kinds = {
+        Recompute.NONE: Kept(826 * MIB),
+        Recompute.SELECT: Kept(round(700.5 * MIB), 0.04),
+        Recompute.FULL: Kept(32 * MIB, round(500 / 360 - 1, 9)),
+    }
+    assert table.layers == (LayerKind("Layer", 96, 180.0, 1583 * MIB, kinds),)
+    assert (table.head, table.tail) == (End(10.0, 11_000 * MIB), End(31.0, 2_473 * MIB))
+    assert (table.stages, table.limit_bytes, table.order) == (16, 53_000 * MIB, Schedule.INTERLEAVED_LESS_MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"type": "BODIES"}, r"layers_description\[1\]: type must be"),
+        ({"type": "HEAD"}, "no layer has the type BODY"),
+        ({"time": "540"}, r"layers_description\[1\]: time is not a number"),
+        ({"nb_layer": 0}, "whole nb_layer"),
+        ({"name": None}, "needs a name"),
+        ({"memory_activation": -1}, "memory_activation is not a number"),
+        ({"memory_recompute": 900}, "keeps more"),
+    ],
+)
+def test_layers_that_make_no_sense_are_refused(change: dict[str, object], words: str) -> None:
+    data = copy.deepcopy(SAPP)
+    data["layers_description"][1].update(change)
+    with pytest.raises(ConfigError, match=words):
+        read_sapp(json.dumps(data), "s.json", PIPELINE)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"layers_description": [1]}', '{"layers_description": []}'])
+def test_a_file_without_layers_is_none_of_sapp(text: str) -> None:
+    with pytest.raises(ConfigError, match="layers_description"):
+        read_sapp(text, "s.json", PIPELINE)
