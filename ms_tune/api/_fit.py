@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import ConfigError
-from ms_tune.texts import msg
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -58,6 +55,9 @@ def fit(
 
 
 def _text(path: Path) -> str:
+    from ms_tune.errors import ConfigError  # noqa: PLC0415 - start-up time
+    from ms_tune.texts import msg  # noqa: PLC0415 - as above
+
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(msg("planning.file.too-long", limit=_MOST_BYTES), path=path)

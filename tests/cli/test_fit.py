@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,6 +16,9 @@ from ms_tune.errors import ExitCode
 from ms_tune.planning.table_file import read_table, table_json
 from tests.planning.tables import CASE_E, mb
 from tests.planning.test_table_file import SAPP
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KEYS = {
     *("fits", "plan", "time", "lower_bound", "optimal", "gap", "peak_bytes", "limit_bytes", "bubble", "relative_time"),
@@ -101,9 +103,9 @@ def test_the_layers_of_sapp_are_planned(capsys: pytest.CaptureFixture[str], tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "required"),
+        ([], "one of these is needed: --table --sapp-layers"),
         (["--table", "absent.json"], "cannot be read"),
-        (["--table", "{table}", "--sapp-layers", "{table}"], "not allowed"),
+        (["--table", "{table}", "--sapp-layers", "{table}"], "cannot be used together with"),
         (["--table", "{table}", "--stages", "4"], "--stages cannot be used with --table"),
         (["--table", "{table}", "--limit", "56"], "56"),
         (["--table", "{table}", "--effort", "more"], "more"),
