@@ -106,7 +106,11 @@ def _derived(words: Words, layout: Layout, stage: int, full: Small, least: int) 
 
 
 def _smaller(words: Words, layout: Layout, stage: int, full: Small) -> Iterator[Small]:
-    """The stage with fewer layers of its kinds, the smallest first; of as many layers those of most kinds first."""
+    """The stage with fewer layers of each of its kinds, the smallest first.
+
+    Each kind is there at least once: without a layer that is not recomputed, for one, the peak is at another moment, when a
+    recomputed one is made anew.
+    """
     tried = 0
     for size in range(1, max(layout.sizes)):
         found: list[Small] = []
@@ -117,9 +121,9 @@ def _smaller(words: Words, layout: Layout, stage: int, full: Small) -> Iterator[
             with contextlib.suppress(UsageError):
                 made = layout_of(changed)
                 kinds = kinds_of(changed, made, stage)
-                if all(count <= full.kinds.get(kind, 0) for kind, count in kinds.items()) and kinds:
+                if set(kinds) == set(full.kinds) and all(count <= full.kinds[kind] for kind, count in kinds.items()):
                     found.append(Small(made.layers(stage), kinds, changed.arguments()))
-        yield from sorted(found, key=lambda one: (one.layers, -len(one.kinds)))
+        yield from sorted(found, key=lambda one: one.layers)
 
 
 def _changed(words: Words, layout: Layout, stage: int, size: int) -> Iterator[Words]:

@@ -276,7 +276,7 @@ class TestFewerLayers:
         options = "--recompute-granularity full --recompute-method block --recompute-num-layers 7"
         code, result, err = script(f"{self.LINE} 80 {options}", "--layers", "auto", "--stages", "1")
         assert code == 0, err
-        assert result["extrapolated_from_layers"] == [2, 2, 3]
+        assert result["extrapolated_from_layers"] == [2, 3, 3]
         assert result["extrapolated_peak_bytes"] == GIB + (80 - 7) * 2**20
 
     def test_few_layers_are_run_whole(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
