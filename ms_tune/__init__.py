@@ -13,8 +13,9 @@ from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from ms_tune import api
+    from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
-    from ms_tune.dryrun.result import CommandResult, DryrunResult, SweepResult
+    from ms_tune.dryrun.result import DryrunResult, SweepResult
     from ms_tune.errors import MsTuneError
     from ms_tune.frameworks.dialect import Dialect
     from ms_tune.layers.plans import NormalizedPlan
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "CommandRequest": "dryrun.request",
-    "CommandResult": "dryrun.result",
+    "CommandResult": "dryrun.command_result",
     "Dialect": "frameworks.dialect",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",

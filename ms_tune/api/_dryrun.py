@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.dryrun.check import Check
+    from ms_tune.dryrun.command_result import CommandResult, CommandSweep
     from ms_tune.dryrun.full_report import JobReport
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest
-    from ms_tune.dryrun.result import CommandResult, CommandSweep, DryrunResult, RealComparison, SweepResult
+    from ms_tune.dryrun.result import DryrunResult, RealComparison, SweepResult
     from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.dryrun.task import Observer
     from ms_tune.memory.request import MemoryRequest

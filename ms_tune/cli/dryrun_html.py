@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from pathlib import Path
 
-    from ms_tune.dryrun.result import CommandResult
+    from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.render.console import Console
 
 # The page keeps all blocks of four ranks and the curves of the others: half a megabyte each.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
+from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVariant, RankResult
 from ms_tune.dryrun.command_tasks import check_request, name_of, run_tasks, tasks_of
 from ms_tune.dryrun.command_whole import SmallRun, kept_of, with_whole
 from ms_tune.dryrun.engines.choice import reach
@@ -19,8 +20,8 @@ from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
-from ms_tune.dryrun.result import CommandResult, CommandSweep, CommandVariant, RankResult
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
+from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.start import child_of
 from ms_tune.errors import MsTuneError
 from ms_tune.texts import msg
@@ -145,7 +146,10 @@ def _read(task: Task, here: Path, ended: Ended, found: _Found) -> None:
     for part in (Part(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
         own = processes_of(part.folder)
         readings = _readings(part)
-        wrong = [(part.named(problem), where) for problem, where in _problems(part, task, own, readings)]
+        wrong = [
+            (part.named(problem), defect_in(str(problem)) or where)
+            for problem, where in _problems(part, task, own, readings)
+        ]
         if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from
             found.ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
         if part.rank is not None and part.job is not None:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ms_tune.dryrun.command_result import RankResult
     from ms_tune.dryrun.launchers.job import Job, JobRank
     from ms_tune.dryrun.request import CommandRequest
-    from ms_tune.dryrun.result import RankResult, Reading
+    from ms_tune.dryrun.result import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,13 @@ def _with_whole(request: CommandRequest, rank: RankResult, runs: Sequence[SmallR
     stage = job.stage_of(rank.rank)
     sized = replace(rank, layers=own[0].rank.layers or None, full_layers=stage.layers)
     whole = stage.factors and stage.layers is not None and len(stage.factors) == len(own)
-    if not whole or stage.layers is None or any(len(one.readings) != 1 for one in own):
+    sound = rank.verdict.no_verdict_because is None and all(not one.rank.code and len(one.readings) == 1 for one in own)
+    if not whole or stage.layers is None or not sound:
         return sized
     sizes = [(one.rank.layers, one.rank.kinds) for one in own]
     found = derived(stage.layers, sizes, stage.factors, [one.readings[0] for one in own])
     verdict = rank.verdict
-    if verdict.limit is not None and verdict.no_verdict_because is None:
+    if verdict.limit is not None:
         report = rank.reading.report
         groups = communicators_in(report.collectives, report.log, report.rank)
         verdict = judge(found.need, verdict.limit, outside_of(request).with_groups(groups))

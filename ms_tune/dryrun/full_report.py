@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.result import CommandResult
+from ms_tune.dryrun.command_result import CommandResult
 from ms_tune.memory.findings import findings_between
 from ms_tune.memory.report import analyse_rank
 from ms_tune.memory.request import MemoryRequest

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import LOG
+from ms_tune.dryrun.theory_megatron import MegatronModel
 from ms_tune.texts import Message
 from ms_tune.units import MIB
 
@@ -53,6 +54,7 @@ class Process:
         places: How many places there are; the first are told.
         endless: A loop that waits for a value and was stopped.
         support: What of its frameworks runs otherwise than on a device.
+        model: Its model and optimizer, of a Megatron program.
     """
 
     folder: Path
@@ -65,6 +67,7 @@ class Process:
     places: int
     endless: Place | None
     support: tuple[Message, ...] = ()
+    model: MegatronModel | None = None
 
 
 def processes_of(folder: Path) -> tuple[Process, ...]:
@@ -108,6 +111,7 @@ def _process(record: Path) -> Process | None:
             places=int(told.get("places", len(reads))),
             endless=_endless(record.parent, told),
             support=tuple(map(_support, told.get("support", [])[:_MOST])),
+            model=MegatronModel.told(told["model"]) if "model" in told else None,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

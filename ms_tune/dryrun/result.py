@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.theory import beside_theory
 from ms_tune.texts import msg
-from ms_tune.verdict.judge import Fit, Verdict, no_verdict
+from ms_tune.verdict.judge import Verdict, no_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Backend
-    from ms_tune.dryrun.launchers.job import Job
-    from ms_tune.dryrun.processes import Process
     from ms_tune.dryrun.request import PreparedRun, Setting
     from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.errors import MsTuneError
@@ -229,144 +226,6 @@ class SweepResult:
 
     folder: Path
     variants: tuple[VariantResult, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RankResult:
-    """What one process of a command left behind.
-
-    Attributes:
-        rank: Its rank; None if nothing tells.
-        reading: What it left.
-        verdict: Whether it fits, and on what grounds.
-        process: What the process told of itself; None where it could not.
-        stage: Its pipeline stage, where a launcher's stand-in chose it by that.
-        job: The number of the job that a launcher started it for.
-        layers: Layers of its stage as it ran; None where that is not known.
-        full_layers: Layers that the program's arguments give the stage; None where that is not known.
-        extrapolation: The whole stage, if it ran with fewer layers.
-    """
-
-    rank: int | None
-    reading: Reading
-    verdict: Verdict
-    process: Process | None = None
-    stage: int | None = None
-    job: int | None = None
-    layers: int | None = None
-    full_layers: int | None = None
-    extrapolation: Extrapolation | None = None
-
-    @property
-    def judged_bytes(self) -> int:
-        """The peak that the verdict is about: of the whole stage where it was derived."""
-        return self.extrapolation.peak_bytes if self.extrapolation is not None else self.reading.peak_bytes
-
-    @property
-    def footprint_bytes(self) -> int:
-        """The footprint that the verdict is about; the upper end where only a range is known."""
-        whole = self.extrapolation
-        return whole.need.footprint_bytes if whole is not None else self.reading.footprint_bytes
-
-    @property
-    def contents(self) -> Mapping[Content, int]:
-        """What the peak that the verdict is about is made of."""
-        return self.extrapolation.contents if self.extrapolation is not None else self.reading.contents
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CommandResult:
-    """A command of the user's own that was run.
-
-    Attributes:
-        folder: Where the run is kept.
-        command: The command.
-        backend: What the Ascend back end was loaded with.
-        level: ``MS_SIMULATION_LEVEL``; None on devices.
-        code: Its exit code; of the first process that failed, if any did.
-        ranks: The traces that it left.
-        problems: What is wrong with its processes, and where to read more.
-        seconds: How long it ran.
-        processes: Its processes that imported MindSpore.
-        jobs: The jobs that its launchers were told to start.
-    """
-
-    folder: Path
-    command: tuple[str, ...]
-    backend: Backend
-    level: int | None
-    code: int
-    ranks: tuple[RankResult, ...]
-    problems: tuple[tuple[Message, Message], ...]
-    seconds: float
-    processes: tuple[Process, ...] = ()
-    jobs: tuple[Job, ...] = ()
-
-    @property
-    def warnings(self) -> tuple[Message, ...]:
-        """What makes the figures less certain than they look, each thing once, and no problem again."""
-        found = [warning for rank in self.ranks for warning in rank.reading.warnings]
-        found += [
-            msg("launch.refused", launcher=job.launcher, problem=job.problem)
-            for job in self.jobs
-            if job.problem is not None
-        ]
-        for job in self.jobs:
-            told_once = {str(stage.reason): stage.reason for stage in job.stages if stage.reason is not None}
-            found += [msg("launch.layers.reason", reason=reason) for reason in told_once.values()]
-        if self.level is not None and any(rank.process is None for rank in self.ranks):
-            found.append(msg("stages.command.unseen"))
-        told = {str(problem) for problem, _ in self.problems}
-        return tuple({text: warning for warning in found if (text := str(warning)) not in told}.values())
-
-    @property
-    def worst(self) -> RankResult | None:
-        """The rank with the worst verdict that needs most."""
-        return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.judged_bytes), default=None)
-
-    @property
-    def verdict(self) -> Verdict:
-        """About the whole command: that of the worst rank; none where a rank or a process went wrong."""
-        worst = self.worst
-        if worst is None:
-            reason = self.problems[0][0] if self.problems else msg("verdict.none.no-trace")
-            return Verdict(None, reason, None, None, ())
-        if not self.problems or worst.verdict.outcome in (None, Fit.DOES_NOT_FIT):
-            return worst.verdict
-        return replace(worst.verdict, outcome=None, no_verdict_because=self.problems[0][0])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CommandVariant:
-    """A command with some options of its programs otherwise.
-
-    Attributes:
-        settings: The options, with their words.
-        result: What it found; None if it could not be started.
-        error: Why.
-    """
-
-    settings: tuple[tuple[str, str | None], ...]
-    result: CommandResult | None
-    error: MsTuneError | None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The options as ``--set`` takes them."""
-        return tuple(words_of([one]) for one in self.settings)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CommandSweep:
-    """Variants of a command, each simulated.
-
-    Attributes:
-        folder: Where all of them are kept.
-        variants: In the order that the user named them.
-    """
-
-    folder: Path
-    variants: tuple[CommandVariant, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

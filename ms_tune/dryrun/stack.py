@@ -70,6 +70,11 @@ class Documented:
     parts: Mapping[str, str]
 
 
+def defect_in(error: str) -> Message | None:
+    """The defect of a framework that an error is known to come from, on devices, too; None if it is of another kind."""
+    return next((msg(f"stack.defect.{row['text']}") for row in load("stack")["defects"] if row["error"] in error), None)
+
+
 def modules() -> tuple[str, ...]:
     """The top-level modules to be looked for."""
     facts = load("stack")

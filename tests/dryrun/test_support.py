@@ -14,6 +14,7 @@ import pytest
 from ms_tune.dryrun.child.hook import bounds, known, startup
 from ms_tune.dryrun.child.hook.process import Process
 from ms_tune.dryrun.child.hook.support import experts, megatron, mindspore, msadapter
+from ms_tune.dryrun.theory_megatron import MegatronModel
 from ms_tune.texts import Message
 
 if TYPE_CHECKING:
@@ -124,6 +125,15 @@ def test_every_rank_builds_its_index(process: Process, rank: int) -> None:
     assert set(told(process)) == ({"support.builds-index"} if rank else set())
 
 
+def test_every_rank_builds_the_index_of_a_tuning(process: Process) -> None:
+    distributed = SimpleNamespace(is_initialized=lambda: True, get_rank=lambda: 4)
+    module = SimpleNamespace(torch=SimpleNamespace(distributed=distributed), check_equal=lambda a, b: 1 / (a == b))
+    module.build_train_valid_test_datasets = lambda prefix: (prefix, distributed.get_rank(), module.check_equal(0, 8))
+    megatron.packed_datasets(module, process)
+    assert module.build_train_valid_test_datasets("data") == ("data", 0, None)
+    assert told(process) == ["support.builds-index"]
+
+
 @pytest.fixture
 def imported(tmp_path: Path) -> Callable[..., str]:
     """What a program says that imports a made-up Megatron."""
@@ -168,32 +178,129 @@ def test_tokens_are_spread_over_the_experts_evenly(
 ) -> None:
     seen: list[object] = []
 
-    class Dispatcher:
+    class Base:
+        def __init__(self, given: object = None) -> None:
+            self.given = given
+
+    class Dispatcher(Base):
         num_experts, drop_and_pad = 8, pads
         config = SimpleNamespace(moe_router_topk=2)
 
         def preprocess(self, routing_map: _Tensor) -> _Tensor:
             counts = routing_map.sum(dim=0)
-            gathered = module.gather_from_sequence_parallel_region(counts, group="tp")
-            seen.append((routing_map.shape, known.value_of(counts), known.value_of(gathered)))
+            seen.append((routing_map.shape, known.value_of(counts)))
             return counts
 
-    module = SimpleNamespace(
-        MoEAlltoAllTokenDispatcher=Dispatcher,
-        permute=lambda *_, **named: (bounds.limit(), named.get("num_out_tokens")),
-        gather_from_sequence_parallel_region=lambda tensor, group: _Tensor(*tensor.shape, len(group)),
-    )
-    gather = module.gather_from_sequence_parallel_region
-    experts.dispatcher(module, process)
+    experts.dispatcher(SimpleNamespace(MoETokenDispatcher=Base), process)
     for _ in range(2):
-        counts = Dispatcher().preprocess(_Tensor(tokens, 8))
-    assert counts.shape == (8,)
-    assert seen == [((tokens, 8), share, share)] * 2
-    assert module.gather_from_sequence_parallel_region is gather
+        made = Dispatcher("config")
+        assert made.preprocess(_Tensor(tokens, 8)).shape == (8,)
+    assert seen == [((tokens, 8), share)] * 2
+
+    def another(dispatcher: Dispatcher, routing_map: _Tensor) -> _Tensor:
+        seen.append((dispatcher.given, known.value_of(routing_map.sum(dim=0))))
+        return routing_map
+
+    Dispatcher.preprocess = another  # type: ignore[method-assign, assignment]  # as MindSpeed puts its own in the place of Megatron's
+    made.preprocess(_Tensor(tokens, 8))
+    assert seen[-1] == ("config", share)
     assert told(process) == (["support.even-experts"] if share else [])
+    assert not hasattr(Base(), "preprocess")
+
+
+def test_what_is_gathered_of_what_is_known_is_known(process: Process) -> None:
+    module = SimpleNamespace(
+        gather_from_sequence_parallel_region=lambda tensor, group: _Tensor(*tensor.shape, len(group))
+    )
+    experts.gathers(module, process)
+    counts = known.with_value(_Tensor(8), 256)
+    gathered = module.gather_from_sequence_parallel_region(counts, group="tp")
+    assert (gathered.shape, known.value_of(gathered)) == ((8, 2), 256)
+    assert known.value_of(module.gather_from_sequence_parallel_region(_Tensor(8), group="tp")) is None
+
+
+def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: Process) -> None:
+    module = SimpleNamespace(permute=lambda *_, **named: (bounds.limit(), named.get("num_out_tokens")))
+    experts.permutation(module, process)
     assert module.permute(1, num_out_tokens=2048) == (2048, 2048)
     assert module.permute(1) == (None, None)
     assert bounds.limit() is None
+
+
+def test_operators_that_write_in_place_are_left_out(process: Process) -> None:
+    class AtbOpBuilder:
+        def load(self, name: str) -> str:
+            return f"built {name}"
+
+    module = SimpleNamespace(AtbOpBuilder=AtbOpBuilder)
+    msadapter.atb(module, process)
+    builder: Any = AtbOpBuilder()
+    assert builder.load("groupmatmul_add").npu_groupmatmul_add_fp32(1, 2, 3, 4) is None
+    assert builder.load("groupmatmul_add").npu_groupmatmul_add_fp32(x=1) is None
+    assert builder.load("rope") == "built rope"
+    assert told(process) == ["support.in-place"]
+
+
+@pytest.mark.parametrize(("rank", "sized"), [(0, True), (1, False)])
+def test_the_sizes_of_a_batch_are_those_of_its_data(process: Process, rank: int, *, sized: bool) -> None:
+    module = SimpleNamespace(
+        get_tensor_model_parallel_rank=lambda: rank, _build_key_size_numel_dictionaries=lambda *_: ({}, {}, 0)
+    )
+    megatron.sizes(module, process)
+    build = module._build_key_size_numel_dictionaries
+    for _ in range(2):
+        found = build(["a", "b"], {"a": _Tensor(2, 8), "b": _Tensor(3)})
+    assert found == (({"a": [2, 8], "b": [3]}, {"a": 16, "b": 3}, 19) if sized else ({}, {}, 0))
+    assert told(process) == (["support.sizes"] if sized else [])
+
+
+@pytest.mark.parametrize(("parallel", "length"), [(True, 512), (False, 1024)])
+def test_what_another_stage_sends_has_the_greatest_length(
+    process: Process,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    parallel: bool,
+    length: int,
+) -> None:
+    arguments = SimpleNamespace(seq_length=2048, micro_batch_size=3)
+    monkeypatch.setitem(sys.modules, "megatron.training", SimpleNamespace(get_args=lambda: arguments))
+    config = SimpleNamespace(
+        context_parallel_size=2, tensor_model_parallel_size=2, sequence_parallel=parallel, hidden_size=64
+    )
+    module = SimpleNamespace(_communicate_shapes=lambda *_: ([0, 0, 0], [0, 0, 0]))
+    megatron.shapes(module, process)
+    assert module._communicate_shapes(None, None, 1, 0, config) == ([length, 3, 64], [0, 0, 0])
+    assert module._communicate_shapes(None, None, 0, 1, config) == ([0, 0, 0], [length, 3, 64])
+    assert told(process) == ["support.lengths"]
+
+
+def test_what_a_rank_tells_of_its_model(process: Process) -> None:
+    def parameter(count: int, *, trained: bool = True, shared: bool = True) -> SimpleNamespace:
+        return SimpleNamespace(shape=(count,), element_size=lambda: 2, requires_grad=trained, allreduce=shared)
+
+    twice = parameter(10)
+    chunks = [SimpleNamespace(parameters=lambda: [twice, parameter(5, shared=False)])]
+    chunks += [SimpleNamespace(parameters=lambda: [twice, parameter(7, trained=False)])]
+    arguments = SimpleNamespace(
+        use_distributed_optimizer=True, accumulate_allreduce_grads_in_fp32=True, bf16=True, fp16=False, optimizer="adam"
+    )
+    groups = SimpleNamespace(get_data_parallel_world_size=lambda **_: 4, get_expert_data_parallel_world_size=lambda: 2)
+    module = SimpleNamespace(
+        setup_model_and_optimizer=lambda: (chunks, "optimizer"), get_args=lambda: arguments, mpu=groups
+    )
+    megatron.model(module, process)
+    assert module.setup_model_and_optimizer() == (chunks, "optimizer")
+    facts = process.facts["model"]
+    assert (facts["weights"], facts["trained"], facts["experts"]) == (44, 15, 5)
+    assert MegatronModel.told(facts).theory() == {"weights": 44, "gradients": 60, "optimizer_state": 12 * (3 + 3)}
+
+
+def test_another_release_tells_nothing_of_its_model(process: Process) -> None:
+    module = SimpleNamespace(setup_model_and_optimizer=lambda: ([], None), get_args=lambda: None, mpu=None)
+    megatron.model(module, process)
+    assert module.setup_model_and_optimizer() == ([], None)
+    assert "model" not in process.facts
+    megatron.model(SimpleNamespace(), process)
 
 
 def test_the_grouped_product_gets_the_ends_of_what_is_known(process: Process) -> None:

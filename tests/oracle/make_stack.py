@@ -44,7 +44,10 @@ def written(content: dict[str, Any]) -> str:
     """The data file's text: a part and a release a line."""
     rows = []
     for key, value in content.items():
-        if isinstance(value, dict):
+        if isinstance(value, list) and isinstance(value[0], dict):
+            lines = ",\n".join(f"  {json.dumps(one)}" for one in value)
+            rows.append(f" {json.dumps(key)}: [\n{lines}\n ]")
+        elif isinstance(value, dict) and all(isinstance(one, dict) for one in value.values()):
             lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in value.items())
             rows.append(f" {json.dumps(key)}: {{\n{lines}\n }}")
         else:

@@ -11,12 +11,15 @@ from array import array
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 _MAGIC = b"MMIDIDX\x00\x00"  # megatron/core/datasets/indexed_dataset.py, Megatron-LM core_v0.12.1
 _VERSION, _INT32 = 1, 4
 _DOCUMENTS = 16
 _WORDS = 100  # of the tokenizer, and so token numbers
+_NO_LABEL = -100  # IGNORE_INDEX of mindspeed_llm/tasks/preprocess, MindSpeed-LLM v2.2.0
+_ANSWERS = ("chosen_labels", "rejected_labels")
 _SPECIAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
@@ -27,7 +30,27 @@ def write_data(prefix: Path, length: int) -> None:
         prefix: The path without its ending.
         length: Tokens of a sample; every document has one more.
     """
-    tokens = array("i", (number % _WORDS for number in range(length + 1)))
+    _write(prefix, array("i", (number % _WORDS for number in range(length + 1))))
+
+
+def write_packed(prefix: Path, length: int, fields: Iterable[str]) -> None:
+    """Write the data of a tuning, ``PREFIX_packed_FIELD_document.bin`` and ``.idx`` for each field.
+
+    Args:
+        prefix: What all paths begin with.
+        length: Tokens of a sample.
+        fields: What a sample consists of; of two answers to compare each is the second half of what it stands in.
+    """
+    for field in fields:
+        tokens = array("i", (1 + number % (_WORDS - 1) for number in range(length)))
+        if field.endswith("attention_mask"):
+            tokens = array("i", [1] * length)
+        elif field in _ANSWERS:
+            tokens = array("i", [_NO_LABEL] * (length // 2)) + tokens[length // 2 :]
+        _write(prefix.with_name(f"{prefix.name}_packed_{field}_document"), tokens)
+
+
+def _write(prefix: Path, tokens: array[int]) -> None:
     with prefix.with_suffix(".bin").open("wb") as file:
         for _ in range(_DOCUMENTS):
             tokens.tofile(file)

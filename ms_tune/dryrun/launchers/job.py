@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.launchers.stages import Parallel
 from ms_tune.dryrun.launchers.words import Change
+from ms_tune.frameworks.data import load
 from ms_tune.texts import Message
 from ms_tune.units import MIB
 
@@ -109,6 +110,12 @@ class Job:
     arguments: tuple[str, ...] = ()
     look: Look | None = None
     stages: tuple[JobStage, ...] = ()
+
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """Options of its program that simulation is not known to work with."""
+        given = {word.partition("=")[0] for word in self.arguments}
+        return tuple(option for option in load("launchers")["megatron"]["untold"] if option in given)
 
     def stage_of(self, rank: int) -> JobStage:
         """The stage of one of its ranks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.launchers.data import write_data, write_tokenizer
+from ms_tune.dryrun.launchers.data import write_data, write_packed, write_tokenizer
 from ms_tune.dryrun.launchers.stages import Parallel, parallel_of
 from ms_tune.dryrun.launchers.words import Words
 from ms_tune.errors import UsageError
@@ -104,7 +104,12 @@ def _made_up(words: Words, names: Mapping[str, Any], folder: Path) -> None:
         words.put(names["tokenizer_folder"], str(place))
     given = [option for option in names["data"] if option in words]
     if given:
-        write_data(folder / _DATA, words.number(names["sequence"]) or 1)
+        length = words.number(names["sequence"]) or 1
+        packed = next((fields for option, fields in names["packed"].items() if option in words), None)
+        if packed is None:
+            write_data(folder / _DATA, length)
+        else:
+            write_packed(folder / _DATA, length, packed)
         words.drop(option for option in given if option != names["data"][0])
         words.put(names["data"][0], str(folder / _DATA))
         words.put(names["split"], "100,0,0")

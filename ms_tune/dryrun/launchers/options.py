@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from argparse import REMAINDER, ArgumentParser
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, NoReturn
 
+from ms_tune.dryrun.launchers.words import Change, Words
 from ms_tune.errors import UsageError
 from ms_tune.frameworks.data import load
 from ms_tune.texts import msg
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 MSRUN, TORCHRUN, TORCH_LAUNCH = "msrun", "torchrun", "torch.distributed.launch"
 LAUNCHERS = (MSRUN, TORCHRUN, TORCH_LAUNCH)
 _PYTHONS = ("python", "pytest", "python3")  # msrun runs these as they are (parallel/cluster/process_entity/_utils.py)
+_PYTHON = ".py"
 _MOST = 1_000_000  # ranks of a job
 
 
@@ -34,6 +38,7 @@ class Launch:
         program: The program that every rank runs.
         arguments: The program's own arguments.
         names_local_rank: Every rank gets ``--local-rank`` as an argument, too.
+        changes: What of its own options was read otherwise than the launcher would.
     """
 
     launcher: str
@@ -45,6 +50,7 @@ class Launch:
     program: str
     arguments: tuple[str, ...]
     names_local_rank: bool = False
+    changes: tuple[Change, ...] = ()
 
 
 class _Parser(ArgumentParser):
@@ -64,8 +70,31 @@ def parse(launcher: str, words: Sequence[str], environment: Mapping[str, str], d
     Raises:
         UsageError: The launcher would refuse this, or leaves open how many ranks there are.
     """
-    found = _parser(launcher, environment if launcher != MSRUN else {}).parse_args(list(words))
-    return (_of_msrun if launcher == MSRUN else _of_torch)(launcher, found, devices)
+    parser = _parser(launcher, environment if launcher != MSRUN else {})
+    found = parser.parse_args(list(words))
+    changes: tuple[Change, ...] = ()
+    if not found.program.endswith(_PYTHON) and not Path(found.program).exists() and not which(found.program):
+        kept, changes = _without_sentences(words)
+        try:
+            found = parser.parse_args(kept) if changes else found
+        except UsageError:  # they are none: the options belong to a program that is no Python file
+            changes = ()
+    launch = (_of_msrun if launcher == MSRUN else _of_torch)(launcher, found, devices)
+    return replace(launch, changes=changes)
+
+
+def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[Change, ...]]:
+    """The words with one for each option where several stand, as a shell makes them of ``--master_addr your master node ip``.
+
+    Vendors' scripts have such sentences to be replaced; the launcher would take their second word for the program.
+    """
+    end = next((at for at, word in enumerate(words) if word.endswith(_PYTHON)), 0)
+    head = Words(words[:end])
+    changes = tuple(
+        Change(name, " ".join(told), told[0]) for name, told in head.parts if name.startswith("-") and len(told) > 1
+    )
+    kept = [word for name, told in head.parts for word in ([name] if name else []) + told[:1]]
+    return [*kept, *words[end:]], changes
 
 
 def _parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParser:

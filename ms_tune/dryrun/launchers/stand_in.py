@@ -116,7 +116,7 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
     job.facts |= {
         "world": launch.world,
         "program": launch.program,
-        "changes": [asdict(change) for change in given.changes],
+        "changes": [asdict(change) for change in (*launch.changes, *given.changes)],
         "split": asdict(parallel) if parallel is not None else None,
     }
     runs = [

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
-from ms_tune.render.dryrun.json import VERSION, categories, largest
+from ms_tune.render.dryrun.json import VERSION, categories, largest, theory_json
 from ms_tune.render.dryrun.stages import in_gib, show_table
-from ms_tune.render.dryrun.text import near
+from ms_tune.render.dryrun.text import near, theory_lines
 from ms_tune.render.memory import text as memory_text
 from ms_tune.render.verdict import verdict_json, verdict_lines, word
 from ms_tune.texts import Message
 
 if TYPE_CHECKING:
+    from ms_tune.dryrun.command_result import CommandResult, RankResult
     from ms_tune.dryrun.launchers.job import Job
     from ms_tune.dryrun.launchers.words import Change
     from ms_tune.dryrun.processes import Place
-    from ms_tune.dryrun.result import CommandResult, RankResult
     from ms_tune.render.console import Console
 
 _SHOWN_HOLDERS = 5
@@ -41,25 +41,35 @@ def show(result: CommandResult, console: Console) -> None:
         console.write(line)
     _show_doubtful(result, console)
     if worst is not None:
-        if len(result.ranks) > 1 or worst.extrapolation is not None:
-            _show_ranks(result, console)
-        if any(rank.extrapolation is not None for rank in result.ranks):
-            console.write(console.text("launch.layers.few"))
-        if worst.extrapolation is not None:
-            console.write("")
-            small = {"stage": worst.stage, "rank": worst.rank, "layers": worst.layers, "full": worst.full_layers}
-            console.write(console.text("dryrun.show.traced-small", **small))
-        memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
-        if result.level is not None:
-            kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
-            console.write("")
-            console.write(console.text(f"dryrun.show.worth.{kind}", level=result.level))
-            console.write(f"  - {console.text('dryrun.not-included.workspace')}")
-            console.write(f"  - {console.text('dryrun.not-included.communication')}")
+        _show_figures(result, worst, console)
     console.write("")
     console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
     if worst is not None:
         console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near(result.folder)}"))
+
+
+def _show_figures(result: CommandResult, worst: RankResult, console: Console) -> None:
+    """The ranks, and what the worst holds."""
+    if len(result.ranks) > 1 or worst.extrapolation is not None:
+        _show_ranks(result, console)
+    if any(rank.extrapolation is not None for rank in result.ranks):
+        console.write(console.text("launch.layers.few"))
+    if worst.extrapolation is not None:
+        console.write("")
+        small = {"stage": worst.stage, "rank": worst.rank, "layers": worst.layers, "full": worst.full_layers}
+        console.write(console.text("dryrun.show.traced-small", **small))
+    if worst.theory:
+        console.write("")
+        console.write(console.text("launch.theory"))
+        for line in theory_lines(worst.theory, console):
+            console.write(line)
+    memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
+    if result.level is not None:
+        kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
+        console.write("")
+        console.write(console.text(f"dryrun.show.worth.{kind}", level=result.level))
+        console.write(f"  - {console.text('dryrun.not-included.workspace')}")
+        console.write(f"  - {console.text('dryrun.not-included.communication')}")
 
 
 def _show_changes(result: CommandResult, console: Console) -> None:
@@ -225,7 +235,7 @@ _NO_FIGURES = dict.fromkeys(
     (
         *("trace", "peak_bytes", "footprint_bytes", "categories_at_peak", "layers", "full_layers", "verdict_about"),
         *("extrapolated_peak_bytes", "extrapolated_footprint_bytes", "extrapolated_categories_at_peak"),
-        "extrapolated_from_layers",
+        *("extrapolated_from_layers", "theory"),
     )
 )
 
@@ -245,4 +255,5 @@ def _figures(rank: RankResult, console: Console) -> dict[str, object]:
         "extrapolated_footprint_bytes": None if whole is None else whole.need.footprint_bytes,
         "extrapolated_categories_at_peak": None if whole is None else categories(whole.contents),
         "extrapolated_from_layers": None if whole is None else list(whole.from_layers),
+        "theory": theory_json(rank.theory),
     }

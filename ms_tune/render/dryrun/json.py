@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from ms_tune.render.verdict import verdict_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.result import DryrunResult, Reading, StageResult
+    from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.memory.contents import Content
     from ms_tune.render.console import Console
 
@@ -79,7 +80,7 @@ def _figures(stage: StageResult, console: Console) -> dict[str, object]:
         "extrapolated_from_layers": list(whole.from_layers) if whole else None,
         "bytes_per_layer": whole.layer_bytes if whole else None,
         "activation_bytes_per_layer": stage.layer_activations or 0,
-        "theory": _theory(stage),
+        "theory": theory_json(stage.theory),
     }
 
 
@@ -97,7 +98,7 @@ def _assumptions(run: PreparedRun, console: Console) -> dict[str, object]:
     }
 
 
-def _theory(stage: StageResult) -> dict[str, object] | None:
+def theory_json(pairs: Iterable[BesideTheory]) -> dict[str, object] | None:
     """What lives for the whole run, by category; None where theory is not known."""
     return {
         pair.content: {
@@ -105,7 +106,7 @@ def _theory(stage: StageResult) -> dict[str, object] | None:
             "measured_bytes": pair.measured,
             "difference": None if pair.difference is None else round(pair.difference, 6),
         }
-        for pair in stage.theory
+        for pair in pairs
     } or None
 
 

@@ -15,7 +15,10 @@ from ms_tune.units import gib
 from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ms_tune.dryrun.result import DryrunResult, StageResult
+    from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.render.console import Console
 
 _SHOWN_CHANGES = 12
@@ -112,11 +115,17 @@ def _show_theory(stage: StageResult, console: Console) -> None:
         console.write(console.text("dryrun.show.no-theory"))
         return
     console.write(console.text("dryrun.show.theory", stage=stage.run.stage, layers=stage.run.layers))
-    for pair in stage.theory:
+    for line in theory_lines(stage.theory, console):
+        console.write(line)
+
+
+def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[str]:
+    """A line for each content: measured, by theory, the difference."""
+    for pair in pairs:
         label = memory_text.pad(console.text(f"memory.content.{pair.content}"), 18)
         difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
         note = console.text("dryrun.show.by-theory", size=memory_text.size(pair.expected), difference=difference)
-        console.write(f"  {label}{memory_text.size(pair.measured):>12}   {note}")
+        yield f"  {label}{memory_text.size(pair.measured):>12}   {note}"
 
 
 def _show_saving(stage: StageResult, console: Console) -> None:

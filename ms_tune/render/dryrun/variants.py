@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dryrun.result import CommandSweep, CommandVariant, SweepResult, VariantResult
+    from ms_tune.dryrun.command_result import CommandSweep, CommandVariant
+    from ms_tune.dryrun.result import SweepResult, VariantResult
     from ms_tune.memory.contents import Content
     from ms_tune.render.console import Console
     from ms_tune.texts import Message

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.dryrun.launchers.data import write_data, write_tokenizer
+from ms_tune.dryrun.launchers.data import write_data, write_packed, write_tokenizer
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
 from ms_tune.dryrun.launchers.words import Change, Words
 from ms_tune.errors import UsageError
@@ -164,3 +164,16 @@ def test_the_tokenizer_can_be_read(tmp_path: Path) -> None:
     assert tokenizers.Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json")).encode("word7 x").ids == [11, 0]
     settings = json.loads((tmp_path / "made" / "tokenizer_config.json").read_text("utf-8"))
     assert [settings[f"{name}_token"] for name in ("eos", "pad")] == ["</s>", "<pad>"]
+
+
+def test_data_of_a_tuning(tmp_path: Path) -> None:
+    found = words(f"{BASE} --data-path x --is-instruction-dataset", tmp_path)
+    assert found.get("--data-path") == [str(tmp_path / "data")]
+    names = sorted(path.name for path in tmp_path.glob("data*.bin"))
+    assert names == [f"data_packed_{field}_document.bin" for field in ("attention_mask", "input_ids", "labels")]
+    tokens = np.fromfile(tmp_path / "data_packed_input_ids_document.bin", np.int32)
+    assert (tokens[:128].min(), len(tokens) % 128) == (1, 0)
+    assert set(np.fromfile(tmp_path / "data_packed_attention_mask_document.bin", np.int32)) == {1}
+    write_packed(tmp_path / "pairs", 8, ["chosen_input_ids", "chosen_labels"])
+    labels = np.fromfile(tmp_path / "pairs_packed_chosen_labels_document.bin", np.int32)[:8]
+    assert list(labels) == [-100] * 4 + [5, 6, 7, 8]

@@ -150,3 +150,17 @@ def test_a_python_process_that_is_a_launcher(line: str, launcher: str | None, re
     assert (found and found[0]) == launcher
     if found is not None:
         assert words[found[1] :] == rest.split()
+
+
+def test_sentences_that_are_to_be_replaced_are_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "--worker_num 8 --master_addr your master node ip --node_rank your node id --join=False train.py --a b c"
+    launch = parse("msrun", line.split(), {})
+    assert (launch.program, launch.arguments, launch.world, launch.waits) == ("train.py", ("--a", "b", "c"), 8, False)
+    assert [(one.key, one.before, one.after) for one in launch.changes] == [
+        ("--master_addr", "your master node ip", "your"),
+        ("--node_rank", "your node id", "your"),
+    ]
+    (tmp_path / "master").touch()
+    assert parse("msrun", line.split(), {}).program == "master"
+    assert parse("msrun", ["--worker_num", "8", "run", "--x", "y.py"], {}).program == "run"

@@ -237,6 +237,22 @@ def test_worst_stages_are_those_that_no_other_outdoes(script: Callable[..., tupl
     assert list(peaks(result)) == [(1, 0), (1, 3), (2, 0), (2, 1), (2, 2), (2, 3)]  # 6 layers are not followed: all run
 
 
+def test_a_defect_of_the_stack_and_options_that_are_not_simulated_are_named(
+    script: Callable[..., tuple[int, dict[str, Any], str]],
+) -> None:
+    text = (
+        Path("train.py")
+        .read_text("utf-8")
+        .replace("RuntimeError('no such data')", "TypeError(\"'bool' object is not callable\")")
+    )
+    Path("train.py").write_text(text, encoding="utf-8")
+    code, result, err = script(f"msrun --worker_num 4 --join=True train.py {ARGUMENTS} --use-ascend-coc --fail-0")
+    assert code == 1
+    assert "hint: MSAdapter 0.5.0b1 itself fails here, on devices, too" in err
+    assert [warning for warning in result["warnings"] if "--use-ascend-coc" in warning]
+    assert not script(f"msrun --worker_num 4 train.py {ARGUMENTS} --use-ascend-coc")[1]["warnings"]
+
+
 class TestFewerLayers:
     """The peak of this program is a GiB, and a MiB for every layer of its stage; two for one that is not recomputed."""
 

@@ -23,9 +23,15 @@ _BY_MODULE = {
     "mindspore.device_context.ascend": ("mindspore", "device_count"),
     "msadapter": ("msadapter", "generator"),
     "msadapter.distributed.distributed_c10d": ("msadapter", "role"),
+    "torch_npu.atb": ("msadapter", "atb"),
     "megatron.core.datasets.blended_megatron_dataset_builder": ("megatron", "datasets"),
+    "megatron.core.tensor_parallel.mappings": ("experts", "gathers"),
+    "megatron.core.transformer.moe.moe_utils": ("experts", "permutation"),
     "megatron.core.transformer.moe.token_dispatcher": ("experts", "dispatcher"),
     "mindspeed.mindspore.core.transformer.moe.grouped_gemm_util": ("experts", "grouped_product"),
+    "mindspeed_llm.tasks.preprocess.decoder_packed_mtf_dataset": ("megatron", "packed_datasets"),
+    "megatron.core.tensor_parallel.data": ("megatron", "sizes"),
+    "megatron.core.pipeline_parallel.p2p_communication": ("megatron", "shapes"),
     "megatron.training.training": ("megatron", "training"),
 }
 _SUPPORT = "support"  # in the process's record

@@ -16,31 +16,30 @@ from . import tell
 if TYPE_CHECKING:
     from ms_tune.dryrun.child.hook.process import Process
 
-_DISPATCHER = "MoEAlltoAllTokenDispatcher"
+_GATHERS = ("gather_from_sequence_parallel_region", "_gather_along_first_dim")
 
 
-def dispatcher(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
-    """Spread the tokens of ``megatron.core.transformer.moe.token_dispatcher``."""
-    owner = getattr(module, _DISPATCHER)
-    preprocess, permute = owner.preprocess, module.permute
+def gathers(module: Any, _process: Process | None) -> None:  # noqa: ANN401 - a module without types
+    """Let what is gathered of tensors that are known be known, too (``megatron.core.tensor_parallel.mappings``)."""
+    for name in _GATHERS:
+        gather = getattr(module, name, None)
+        if gather is not None:
+            setattr(module, name, _known(gather))
 
-    @functools.wraps(preprocess)
-    def spread(self: Any, routing_map: Any) -> Any:  # noqa: ANN401 - tensors
-        share, rest = divmod(routing_map.shape[0] * self.config.moe_router_topk, self.num_experts)
-        if rest or self.drop_and_pad:
-            return preprocess(self, routing_map)
-        tell_once(process, share)
-        gather = module.gather_from_sequence_parallel_region
 
-        @functools.wraps(gather)
-        def gather_known(tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
-            return known.with_value(gather(tensor, *arguments, **named), known.value_of(tensor))
+def _known(gather: Any) -> Any:  # noqa: ANN401 - a function
+    @functools.wraps(gather)
+    def gather_known(tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        value = known.value_of(tensor)
+        found = gather(tensor, *arguments, **named)
+        return found if value is None else known.with_value(found, value)
 
-        module.gather_from_sequence_parallel_region = gather_known
-        try:
-            return preprocess(self, _Counted(routing_map, share))
-        finally:
-            module.gather_from_sequence_parallel_region = gather
+    return gather_known
+
+
+def permutation(module: Any, _process: Process | None) -> None:  # noqa: ANN401 - a module without types
+    """Have a permutation give as many tokens as it is told (``megatron.core.transformer.moe.moe_utils``)."""
+    permute = module.permute
 
     @functools.wraps(permute)
     def permute_evenly(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
@@ -50,14 +49,34 @@ def dispatcher(module: Any, process: Process | None) -> None:  # noqa: ANN401 - 
         with bounds.at_most(tokens):
             return permute(*arguments, **named)
 
-    owner.preprocess = spread
     module.permute = permute_evenly
-    told: set[int] = set()
 
-    def tell_once(process: Process | None, share: int) -> None:
+
+def dispatcher(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+    """Spread the tokens of every dispatcher of ``megatron.core.transformer.moe.token_dispatcher`` and of those made of it.
+
+    MindSpeed puts other functions in the place of their methods, so that whichever is there when it is called is given
+    a routing map that knows how many tokens each expert has.
+    """
+    base, told = module.MoETokenDispatcher, set[int]()
+
+    def spread(dispatcher: Any, routing_map: Any) -> Any:  # noqa: ANN401 - tensors
+        preprocess = type(dispatcher).preprocess
+        share, rest = divmod(routing_map.shape[0] * dispatcher.config.moe_router_topk, dispatcher.num_experts)
+        if rest or getattr(dispatcher, "drop_and_pad", False):
+            return preprocess(dispatcher, routing_map)
         if share not in told:
             told.add(share)
             tell(process, "even-experts", tokens=share)
+        return preprocess(dispatcher, _Counted(routing_map, share))
+
+    def __new__(cls: Any, *_arguments: Any, **_named: Any) -> Any:  # noqa: ANN401, N807 - as the class is called
+        made = object.__new__(cls)
+        if hasattr(cls, "preprocess"):
+            made.preprocess = functools.partial(spread, made)
+        return made
+
+    base.__new__ = __new__
 
 
 class _Counted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from . import tell
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.child.hook.process import Process
 
 _ROLE = "MS_ROLE"
+_IN_PLACE = {  # the source of an operator, and its function
+    "matmul_add": "npu_matmul_add_fp32",
+    "groupmatmul_add": "npu_groupmatmul_add_fp32",
+    "group_topk": "npu_group_topk",
+}
 _SOURCE = "GeneratorOp(self._seed"  # in mindspore/common/generator.py since 2.9
 
 
@@ -40,6 +46,28 @@ def generator(msadapter: Any, process: Process | None) -> None:  # noqa: ANN401 
 def _takes_arguments(base: Any) -> bool:  # noqa: ANN401 - a class without types
     """Whether MindSpore's own generator hands seed and offset to its operator."""
     return _SOURCE in inspect.getsource(base.__init__)
+
+
+def atb(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+    """Leave out operators of CANN's transformer library that write their result into a tensor that they are given.
+
+    MSAdapter 0.5 builds them with that library, which is not part of CANN's toolkit (``torch_npu/atb/__init__.py``). They
+    allocate nothing but workspaces; those that make tensors are built as ever, and fail.
+    """
+    load = module.AtbOpBuilder.load
+
+    @functools.wraps(load)
+    def load_in_simulation(self: Any, name: str) -> Any:  # noqa: ANN401 - as the method
+        operator = _IN_PLACE.get(name)
+        if operator is None:
+            return load(self, name)
+        if name not in told:
+            told.add(name)
+            tell(process, "in-place", operator=operator)
+        return SimpleNamespace(**{operator: lambda *_arguments, **_named: None})
+
+    told: set[str] = set()
+    module.AtbOpBuilder.load = load_in_simulation
 
 
 class _Os:
