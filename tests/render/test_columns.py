@@ -1,0 +1,62 @@
+"""Plain tables: aligned by what letters take up, as wide as the terminal, and nothing of a text is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.render.columns import pad, table, terminal_width, text_width
+
+if TYPE_CHECKING:
+    import pytest
+
+TEXTS = st.text(st.sampled_from("ab层重 "), max_size=30).map(lambda text: " ".join(text.split()))
+ROWS = st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=5)
+
+
+def test_a_table_to_the_letter() -> None:
+    rows = [("1", "full recompute", "", "x"), ("20", "重计算", "", "")]
+    assert list(table(["layer", "does", "empty", "more"], rows, right=1, width=80)) == [
+        "layer  does            more",
+        "───────────────────────────",
+        "    1  full recompute  x",
+        "   20  重计算",
+    ]
+
+
+def test_what_is_too_wide_is_wrapped_between_words() -> None:
+    rows = [("1", "one two three four five", "short")]
+    assert list(table(["no", "text", "end"], rows, right=1, width=24)) == [
+        "no  text           end",
+        "────────────────────────",
+        " 1  one two three  short",
+        "    four five",
+    ]
+
+
+@given(ROWS, st.integers(20, 90))
+def test_lines_keep_to_the_width_and_words_stay_whole(rows: list[tuple[str, str, str]], width: int) -> None:
+    lines = list(table(["a", "b", "c"], rows, right=1, width=width))
+    longest = max(text_width(word) for row in rows for cell in row[1:] for word in (*cell.split(), ""))
+    first = max(1, *(text_width(row[0]) for row in rows))
+    if first + 2 * (2 + max(longest, 8)) <= width:
+        assert all(text_width(line) <= width for line in lines)
+    words = sorted(word for row in rows for cell in row for word in cell.split())
+    assert sorted(word for line in lines[2:] for word in line.split()) == words
+
+
+@given(TEXTS, st.integers(0, 40), st.booleans())
+def test_padding_fills_up_to_a_width(text: str, width: int, right: bool) -> None:  # noqa: FBT001
+    padded = pad(text, width, right=right)
+    assert text_width(padded) == max(width, text_width(text))
+    assert padded.strip() == text
+    assert padded.endswith(text) if right else padded.startswith(text)
+
+
+def test_without_a_terminal_a_table_is_as_wide_as_a_file_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal_width() == 100
+    monkeypatch.setenv("COLUMNS", "71")
+    assert terminal_width() == 71
