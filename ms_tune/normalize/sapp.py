@@ -20,7 +20,7 @@ from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.names import counterpart, models
 from ms_tune.frameworks.releases import DEFAULT_VERSION
 from ms_tune.layers.conversion.convert import Converted, convert
-from ms_tune.layers.conversion.sapp import KEYS, MOST, SappLists, plan_of
+from ms_tune.layers.conversion.sapp import KEYS, MOST, SappLists, plan_of, settled
 from ms_tune.layers.mindformers.recompute import is_patterns
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.result import Effect, Problem, Severity
@@ -71,6 +71,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: Target) -> Converted:
     Raises:
         UsageError: The lists do not fit the sizes.
     """
+    lists = settled(lists, sizes.layers)
     plan = plan_of(lists, **asdict(sizes), legacy=False)
     if target.dialect is Dialect.MINDFORMERS_PYNATIVE:
         # The operators that the framework chooses for a model whose name SAPP does not tell.
@@ -125,6 +126,7 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     else:
         sizes = _sizes(source, dialect, version, layers)
     _check_sizes(lists, sizes)
+    lists = settled(lists, sizes.layers)
     problems: list[Problem] = []
     plan = plan_of(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
     plan = replace(plan, framework_version=release_of(dialect, version))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,7 +50,7 @@ def test_sizes_within_the_bounds(sizes: tuple[int, int, int]) -> None:
 )
 @pytest.mark.parametrize("key", sapp.KEYS)
 def test_another_shape(key: str, table: Table, size: str) -> None:
-    lists = SappLists(**{name: table if name == key else None for name in sapp.KEYS})
+    lists = SappLists(*(table if name == key else None for name in sapp.KEYS))
     assert refusal(lists) == ("shape", {"key": key, "size": size, "wanted": "1 x 2"})
 
 
@@ -69,7 +70,7 @@ def test_offsets_that_place_them_all(offset: Table, counts: tuple[int, int]) -> 
 @pytest.mark.parametrize("key", sapp.KEYS[1:])
 @pytest.mark.parametrize(("row", "stage"), [([5, 0], 0), ([0, 5], 1), ([-1, 0], 0), ([0, -1], 1)])
 def test_more_than_a_cell_holds_and_less_than_nothing(key: str, row: list[int], stage: int) -> None:
-    lists = SappLists(**{name: [row] if name == key else None for name in sapp.KEYS})
+    lists = SappLists(*([row] if name == key else None for name in sapp.KEYS))
     where = {"key": key, "chunk": 0, "stage": stage, "number": row[stage], "count": 4}
     assert refusal(lists) == ("too-many", where)
 
@@ -145,3 +146,67 @@ def test_a_place_may_hold_no_layer() -> None:
     assert plan.placement == ((4, 0),)
     with pytest.raises(UsageError):
         plan_of(parse_sapp("offset: [[3, -3]]"), layers=4, stages=2)
+
+
+def printed(kinds: list[list[list[int]]], fulls: list[list[list[int]]], *, named: bool = True) -> str:
+    """What SAPP prints of several kinds of layers: the layers of each cell, and those of them recomputed in full."""
+    text = ""
+    for counts, full in zip(kinds, fulls, strict=True):
+        layers, cells = sum(map(sum, counts)), sum(map(len, counts))
+        even = layers // cells
+        split = [[even] * len(row) for row in counts]
+        offset = [[count - even for count in row] for row in counts]
+        head = (
+            f"- OUTPUT - layer_num = {layers}\n- OUTPUT - layer-to-stage assignment baseline is \n\t{split}\n"
+            if named
+            else ""
+        )
+        text += f"{head}- OUTPUT - \nTo put in yaml configuration:\n\toffset: {offset}\n\trecompute: {full}\n"
+    return text
+
+
+def total(tables: list[list[list[int]]]) -> list[list[int]]:
+    return [[sum(cell) for cell in zip(*rows, strict=True)] for rows in zip(*tables, strict=True)]
+
+
+def test_kinds_of_layers_are_added_up() -> None:
+    random = Random(5)  # noqa: S311 - the same cases every time
+    for _ in range(200):
+        stages, chunks, kinds = random.randrange(1, 5), random.randrange(1, 4), random.randrange(2, 5)
+        tables = [[[random.randrange(4) for _ in range(stages)] for _ in range(chunks)] for _ in range(kinds)]
+        tables[0] = [[count + 1 for count in row] for row in tables[0]]  # MindFormers wants a layer in each cell
+        fulls = [[[random.randrange(count + 1) for count in row] for row in table] for table in tables]
+        counts, text = total(tables), printed(tables, fulls)
+        layers = sum(map(sum, counts))
+        plan = plan_of(parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
+        assert plan.failure is None
+        assert plan.placement == tuple(map(tuple, counts))
+        assert sum(layer.recompute is Effect.FULL for layer in plan.layers) == sum(map(sum, total(fulls)))
+        again = parse_sapp(text * 2)  # two results are no further kinds
+        with pytest.raises(UsageError):
+            plan_of(again, layers=layers, stages=stages, chunks=chunks)
+
+
+def test_the_published_example_of_dense_layers_and_experts() -> None:
+    """Three dense layers, and thirteen with experts of which the tool's readme shows the even split."""
+    text = (
+        "To put in yaml configuration:\n  offset: [[3, 0], [0, 0]]\n  recompute: [[0, 0], [0, 0]]\n"
+        "- OUTPUT - layer-to-stage assignment baseline is\n        [[3, 3], [3, 3]]\n"
+        "To put in yaml configuration:\n  offset: [[-1, 1], [0, 1]]\n  recompute: [[0, 0], [0, 0]]\n"
+    )
+    lists = parse_sapp(text)
+    assert sapp.settled(lists, 16).offset == [[1, 0], [-1, 0]]
+    assert plan_of(lists, layers=16, stages=2, chunks=2).placement == ((5, 4), (3, 4))
+    for layers in (15, 12):
+        with pytest.raises(UsageError):
+            plan_of(lists, layers=layers, stages=2, chunks=2)
+
+
+def test_lists_that_stand_there_again_need_to_say_of_what() -> None:
+    text = printed([[[2, 1]], [[1, 2]]], [[[0, 0]], [[0, 0]]], named=False)
+    assert parse_refusal(text) == ("twice", {"key": "offset"})
+    text = printed([[[2, 1]], [[1, 2], [0, 0]]], [[[0, 0]], [[0, 0], [0, 0]]])
+    assert parse_refusal(text) == ("twice", {"key": "offset"})
+    many = printed([[[1, 1]]] * 9, [[[0, 0]]] * 9)
+    assert parse_refusal(many) == ("twice", {"key": "offset"})
+    assert parse_sapp(printed([[[1, 1]]] * 8, [[[0, 1]]] * 8)).recompute == [[0, 8]]

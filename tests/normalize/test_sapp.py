@@ -202,6 +202,19 @@ def test_sizes_that_do_not_agree_are_both_named(old: str, new: str, words: str) 
     assert render(caught.value.message, Language.ZH)
 
 
+def test_lists_of_two_kinds_of_layers_come_to_those_of_all() -> None:
+    even = "OUTPUT - layer-to-stage assignment baseline is \n\t"
+    dense = f"{even}[[0, 0, 0, 0, 0], [0, 0, 0, 0, 0]]\n\toffset: [[3, 0, 0, 0, 0], [0, 0, 0, 0, 0]]\n\trecompute: {[[1, 0, 0, 0, 0], [0] * 5]}\n"
+    offset, full = [[-3, 1, 1, 1, 1], [1, 1, 1, 1, 0]], [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
+    experts = f"{even}[[4, 4, 4, 4, 4], [4, 4, 4, 4, 4]]\n\toffset: {offset}\n\trecompute: {full}\n"
+    merged = api.merge_sapp(dense + experts, source(STATIC))
+    wanted = api.merge_sapp(f"offset: {OFFSET}\nrecompute: {FULL}\n", source(STATIC))
+    assert merged.text == wanted.text
+    values = api.convert_sapp(dense + experts, "mindformers", **SIZES).values
+    assert values["model.model_config.offset"] == OFFSET
+    assert values["recompute_config.recompute"] == FULL
+
+
 def test_a_list_of_one_row_is_one_chunk() -> None:
     with pytest.raises(UsageError) as caught:
         api.merge_sapp("recompute: [1, 0, 0, 0, 0]", source(STATIC))

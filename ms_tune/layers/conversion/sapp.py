@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import UsageError
@@ -21,13 +21,15 @@ from ms_tune.layers.plans import NormalizedPlan, from_recompute_plan
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
 
 _LONGEST = 200_000  # characters of a pasted text
 MOST = 10_000  # of anything
 _LINE = re.compile(rf"^[^\S\n]*(?:-[^\S\n]*)?[\"']?({'|'.join(KEYS)})[\"']?[^\S\n]*[:=]", re.MULTILINE)
+_EVEN = re.compile(r"layer-to-stage assignment baseline is")
+_MOST_KINDS = 8
 _LIST = re.compile(r"[\[\]\s,\d-]*")
 
 Table = list[list[int]]
@@ -35,31 +37,81 @@ Table = list[list[int]]
 
 @dataclass(frozen=True, slots=True)
 class SappLists:
-    """The lists as written: rows of numbers, or None for a kind that is not there."""
+    """The lists as written: rows of numbers, or None for a kind that is not there.
+
+    SAPP prints them once for each kind of body layer, dense ones and those with experts, each with offsets from an even split
+    of that kind alone (``print_yaml_results`` of its pipeline balance). They are added up, as it does itself for its own use.
+
+    Attributes:
+        offset: Layers beyond an even split.
+        recompute: Layers recomputed in full.
+        select_recompute: Those and layers with selected operators.
+        select_comm_recompute: Those and layers with communication.
+        kinds: How many kinds of layers were added up.
+        even: Layers of each cell in the even splits that are named, all kinds together.
+        all_named: Whether every kind's even split is named.
+    """
 
     offset: Table | None
     recompute: Table | None
     select_recompute: Table | None
     select_comm_recompute: Table | None
+    kinds: int = field(default=1, kw_only=True)
+    even: int = field(default=0, kw_only=True)
+    all_named: bool = field(default=False, kw_only=True)
 
 
 def parse_sapp(text: str) -> SappLists:
     """The lists in a pasted text. Lines about other things are passed over; a list may run over several lines.
 
     Raises:
-        UsageError: There is no such list, one stands twice, or one is no table of whole numbers.
+        UsageError: There is no such list, one is no table of whole numbers, or one stands there again without the even split
+            that tells that it is another kind of layers.
     """
     if len(text) > _LONGEST:
         raise UsageError(msg("plans.sapp.too-long", limit=_LONGEST))
-    found: dict[str, Table | None] = {}
+    blocks: list[dict[str, Table | None]] = [{}]
+    again = ""
     for match in _LINE.finditer(text):
         key = match[1]
-        if key in found:
-            raise UsageError(msg("plans.sapp.twice", key=key))
-        found[key] = _parse_value(key, text[match.end() :])
-    if not found:
+        if key in blocks[-1]:
+            again = again or key
+            blocks.append({})
+        blocks[-1][key] = _parse_value(key, text[match.end() :])
+    if not blocks[0]:
         raise UsageError(msg("plans.sapp.nothing", keys=", ".join(KEYS)))
-    return SappLists(**{key: found.get(key) for key in KEYS})
+    if not again:
+        return SappLists(*map(blocks[0].get, KEYS))
+    even = [_parse_value("offset", text[match.end() :].lstrip()) for match in _EVEN.finditer(text)]
+    if not even or len(blocks) > _MOST_KINDS:
+        raise UsageError(msg("plans.sapp.twice", key=again))
+    tables = [_added(key, [block.get(key) for block in blocks]) for key in KEYS]
+    each = sum(table[0][0] for table in even if table)
+    return SappLists(*tables, kinds=len(blocks), even=each, all_named=len(even) == len(blocks))
+
+
+def _added(key: str, tables: Sequence[Table | None]) -> Table | None:
+    """The sum of the tables of several kinds of layers."""
+    given = [table for table in tables if table is not None]
+    if len({tuple(map(len, table)) for table in given}) > 1:
+        raise UsageError(msg("plans.sapp.twice", key=key))
+    return [[sum(cell) for cell in zip(*rows, strict=True)] for rows in zip(*given, strict=True)] if given else None
+
+
+def settled(lists: SappLists, layers: int) -> SappLists:
+    """The lists with the offsets of several kinds of layers counted from an even split of all of them.
+
+    Raises:
+        UsageError: They do not place as many layers as the model has.
+    """
+    if lists.kinds == 1 or lists.offset is None:
+        return lists
+    cells, more = sum(map(len, lists.offset)), sum(map(sum, lists.offset))
+    even, left = divmod(layers - more, cells)
+    if left or lists.even > even or (lists.all_named and lists.even < even):
+        raise UsageError(msg("plans.sapp.offset", layers=layers, placed=lists.even * cells + more))
+    shift = even - layers // cells
+    return replace(lists, offset=[[extra + shift for extra in row] for row in lists.offset], kinds=1)
 
 
 def _parse_value(key: str, text: str) -> Table | None:
@@ -113,6 +165,7 @@ def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, lega
     """
     if not (1 <= layers <= MOST and 1 <= stages <= MOST and 1 <= chunks <= MOST // stages):
         raise UsageError(msg("plans.sapp.sizes", layers=layers, stages=stages, chunks=chunks, limit=MOST))
+    lists = settled(lists, layers)
     tables: dict[str, Table | None] = {key: getattr(lists, key) for key in KEYS}
     for key, table in tables.items():
         if table is not None and (len(table), len(table[0])) != (chunks, stages):
