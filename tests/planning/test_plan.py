@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import ConfigError
-from ms_tune.layers.conversion.sapp import SappLists
+from ms_tune.layers.conversion.sapp import KEYS, SappLists
 from ms_tune.layers.conversion.sapp import plan_of as framework_plan
 from ms_tune.layers.result import Effect
 from ms_tune.planning.plan import cells_of, plan_of
@@ -59,7 +59,7 @@ def test_the_framework_reads_what_was_meant(seed: int) -> None:
     cells = expressible(table, draw)
     plan = plan_of(table, cells)
     assert cells_of(table, plan, "here") == cells
-    lists = SappLists(**{name: [list(row) for row in getattr(plan, name)] for name in Plan.__dataclass_fields__})
+    lists = SappLists(*([list(row) for row in getattr(plan, name)] for name in KEYS))
     read = framework_plan(lists, layers=table.layer_count, stages=table.stages, chunks=table.chunks, legacy=False)
     assert read.failure is None
     assert read.placement is not None
