@@ -50,6 +50,10 @@ _MAY_USE = {
         "frameworks",
         *_FOUNDATION,
     },
+    "fit": {
+        *("fit", "planning", "dryrun", "memory", "verdict", "native", "estimate", "normalize", "layers", "config"),
+        *("frameworks", *_FOUNDATION),
+    },
     "dryrun": {
         *(
             "dryrun",

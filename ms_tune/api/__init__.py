@@ -24,7 +24,7 @@ from ms_tune.api._dryrun import (
     sweep,
     sweep_command,
 )
-from ms_tune.api._fit import fit
+from ms_tune.api._fit import fit, fit_config
 from ms_tune.api._lint import course, lint, rules, write_baseline
 from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
 from ms_tune.api._normalize import against, convert, convert_sapp, explicit, from_sapp, merge_sapp, normalize
@@ -40,6 +40,7 @@ __all__ = [
     "dryrun",
     "explicit",
     "fit",
+    "fit_config",
     "from_sapp",
     "job_report",
     "lint",

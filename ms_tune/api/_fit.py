@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.run import ConfigFitRequest
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.planning.search import Progress
@@ -52,6 +55,48 @@ def fit(
         seed=request.seed,
         on_progress=on_progress,
     )
+
+
+def fit_config(
+    config: str | Path | None = None,
+    *,
+    request: ConfigFitRequest | None = None,
+    observer: Observer | None = None,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> ConfigFit:
+    """The cheapest plan of a config that fits, simulated before it is handed over. The file stays as it is.
+
+    Args:
+        config: The config; None for that of the request.
+        request: The job, its device, and how to plan.
+        observer: Told what is simulated.
+        on_progress: As for :func:`fit`.
+
+    Raises:
+        ConfigError: The config is wrong.
+        UnsupportedError: This machine, the model or its schedule is not served.
+        MissingExtraError: The extra ``fit`` or ``dryrun`` is not installed.
+        RunError: A simulated process failed.
+
+    Example::
+
+        found = api.fit_config("train.yaml")
+        if found.chosen is not None:
+            Path("fits.yaml").write_text(found.text)
+    """
+    from dataclasses import replace  # noqa: PLC0415 - start-up time
+
+    from ms_tune.extras import need  # noqa: PLC0415 - as above
+
+    for module in ("numpy", "scipy"):
+        need("ms-tune fit", "fit", module)
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - start-up time
+    from ms_tune.fit import run  # noqa: PLC0415 - as above
+
+    request = request or run.ConfigFitRequest()
+    if config is not None:
+        request = replace(request, dryrun=replace(request.dryrun, config=Path(config)))
+    return run.fit_config(request, observer or Observer(), on_progress)
 
 
 def _text(path: Path) -> str:

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
+from ms_tune.cli import fit_config
+from ms_tune.cli.dryrun_inputs import refuse
+from ms_tune.cli.fit_config import INTERRUPTED, ONLY_CONFIG, add_config_arguments
 from ms_tune.cli.memory_inputs import ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
+from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from ms_tune.texts import Language
 
 _EFFORTS = ("quick", "normal", "best")  # of ms_tune.planning.search, which needs scipy
-_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _PIPELINE = ("stages", "micro_batches", "order")
 _ONLY_SAPP = (*_PIPELINE, "chunks", "constant")
 _MOST = {"stages": 1024, "chunks": 64, "micro_batches": 100_000}
@@ -33,7 +36,8 @@ def build_parser(language: Language) -> Parser:
     parser = Parser(
         prog="ms-tune fit", language=language, description=msg("fit.description"), epilog=msg("fit.examples")
     )
-    source = parser.add_mutually_exclusive_group(required=True)
+    add_config_arguments(parser, language)
+    source = parser.add_mutually_exclusive_group()
     source.add_argument("--table", type=Path, metavar="FILE", help=parser.tr("fit.help.table"))
     source.add_argument("--sapp-layers", type=Path, metavar="FILE", help=parser.tr("fit.help.sapp-layers"))
     parser.add_argument("--limit", type=size_argument(language), metavar="SIZE", help=parser.tr("fit.help.limit"))
@@ -58,6 +62,12 @@ def run(arguments: Namespace, console: Console) -> int:
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
     new_file(arguments.html, force=arguments.force)
+    if arguments.config is not None:
+        _check_alone(arguments)
+        return fit_config.run(arguments, console)
+    if arguments.table is None and arguments.sapp_layers is None:
+        raise UsageError(msg("cli.usage.required", detail="CONFIG, --table, --sapp-layers"), usage_hint("ms-tune fit"))
+    refuse(arguments, ONLY_CONFIG, "fitting.only-config")
     request = _request(arguments)
     from ms_tune.render.fit import html, json, text  # noqa: PLC0415 - imported late: start-up time
 
@@ -72,8 +82,16 @@ def run(arguments: Namespace, console: Console) -> int:
     else:
         text.show(report, console)
     if report.stopped:
-        return _INTERRUPTED
+        return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK
+
+
+def _check_alone(arguments: Namespace) -> None:
+    """A config says by itself what a table would."""
+    for name in ("table", "sapp_layers", "limit", *_ONLY_SAPP):
+        if getattr(arguments, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(msg("cli.usage.not-allowed", argument=option, other="CONFIG"), usage_hint("ms-tune fit"))
 
 
 class _FitProgress(ProgressLine):

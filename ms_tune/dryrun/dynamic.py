@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.model import Change, Sharding
 from ms_tune.dryrun.job import MindSpeedJob
-from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun, Split
+from ms_tune.dryrun.request import STEPS, DryrunRequest, Pipeline, PreparedRun, Split
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.pynative import trainer_job
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.layers.stage import resized, stage_of
-from ms_tune.planning.schedule import Schedule, enough_micro_batches, held
+from ms_tune.planning.schedule import Schedule, enough_micro_batches
 from ms_tune.reference_model.job import ReferenceJob, theory_of
 from ms_tune.reference_model.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference_model.pynative import check_pynative_served, read_pynative_job
@@ -100,7 +100,7 @@ def prepare(
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
         split=split,
-        in_flight=_in_flight(job.config, request.stage),
+        pipeline=_pipeline(job.config),
         standing=job.standing,
     )
     if not isinstance(framework, Framework):
@@ -188,11 +188,14 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
     return enough, (Change(key, wanted * factor, enough * factor),)
 
 
-def _in_flight(config: TrainingConfig, stage: int) -> tuple[int, ...] | None:
-    """What the schedule of the config's framework holds of its micro-batches; None of more than can be followed."""
+def _pipeline(config: TrainingConfig) -> Pipeline:
+    """How micro-batches go through the stages of the config's framework."""
     parallel = config.parallelism
     schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
-    return held(schedule, stage, parallel.pipeline, parallel.virtual_pipeline or 1, config.batch.micro_batch_num)
+    chunks = parallel.virtual_pipeline or 1
+    if chunks == 1:
+        schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
+    return Pipeline(schedule, parallel.pipeline, chunks, config.batch.micro_batch_num)
 
 
 def _handed(config: TrainingConfig) -> dict[str, Any]:

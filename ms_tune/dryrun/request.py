@@ -12,6 +12,7 @@ import yaml
 
 from ms_tune.errors import UsageError
 from ms_tune.frameworks.launchers import is_launcher
+from ms_tune.planning.schedule import Schedule, held
 from ms_tune.texts import msg
 from ms_tune.verdict.limit import Cap
 
@@ -218,6 +219,29 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How a job's micro-batches go through its stages.
+
+    Attributes:
+        schedule: In which order; None where it is one that is not followed.
+        stages: Pipeline stages.
+        chunks: Chunks of each stage.
+        micro_batches: Micro-batches of a step, as the config says.
+    """
+
+    schedule: Schedule | None = Schedule.ONE_FORWARD_ONE_BACKWARD
+    stages: int = 1
+    chunks: int = 1
+    micro_batches: int = 1
+
+    def in_flight(self, stage: int) -> tuple[int, ...] | None:
+        """Micro-batches that a stage holds when it holds most, for each chunk; None where nothing tells."""
+        if self.schedule is None:
+            return None
+        return held(self.schedule, stage, self.stages, self.chunks, self.micro_batches)
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRun:
     """A run that is ready to start.
 
@@ -244,8 +268,7 @@ class PreparedRun:
         limited_by: What names ``max_device_memory``.
         split: How the job's devices are split.
         devices_source: What says how many there are.
-        in_flight: Micro-batches between their forward and their backward pass when the stage holds most, for each chunk;
-            None where nothing tells.
+        pipeline: How its micro-batches go through the stages.
         standing: What was held to the framework's own code for such a job, and what was not; empty where that code itself
             is run.
     """
@@ -272,5 +295,10 @@ class PreparedRun:
     limited_by: Cap = Cap.CONFIG
     split: Split = field(default_factory=Split)
     devices_source: Message = field(default_factory=lambda: msg("stages.devices.config"))
-    in_flight: tuple[int, ...] | None = None
+    pipeline: Pipeline = field(default_factory=Pipeline)
     standing: tuple[Message, ...] = ()
+
+    @property
+    def in_flight(self) -> tuple[int, ...] | None:
+        """Micro-batches between their forward and their backward pass when the stage holds most, for each chunk."""
+        return self.pipeline.in_flight(self.stage)

@@ -50,18 +50,19 @@ if TYPE_CHECKING:
     from ms_tune.verdict.kept import KeptRank
 
 
-def dryrun(request: DryrunRequest, observer: Observer) -> DryrunResult:
+def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | None = None) -> DryrunResult:
     """Simulate the stages of a training job and judge whether each fits.
 
     Args:
         request: What the user asks for.
         observer: Told what is going on.
+        loaded: The config; None for the one that the request names.
 
     Raises:
         MsTuneError: The config, this machine or a run is at fault; the text says which.
     """
     mindspore = find_mindspore()
-    job = _planned(request)
+    job = _planned(request, loaded)
     here = _look_around(mindspore, [job], observer)
     _announce(job, observer)
     folder = create_run_folder(request.run_folder, job.loaded.name)
@@ -80,24 +81,38 @@ def sweep(requests: Sequence[DryrunRequest], observer: Observer) -> SweepResult:
     Raises:
         MsTuneError: No variant could be run, or this machine is at fault.
     """
+    return simulate_each([(request, None) for request in requests], observer)
+
+
+def simulate_each(jobs: Sequence[tuple[DryrunRequest, LoadedConfig | None]], observer: Observer) -> SweepResult:
+    """Simulate several jobs in one go, below one run folder: that of the first.
+
+    Args:
+        jobs: What each is to be, and its config; None for the one that the request names.
+        observer: Told what is going on.
+
+    Raises:
+        MsTuneError: None could be run, or this machine is at fault.
+    """
     mindspore = find_mindspore()
-    jobs: list[_Job | MsTuneError] = []
-    for request in requests:
+    planned: list[_Job | MsTuneError] = []
+    for request, loaded in jobs:
         try:
-            jobs.append(_planned(request))
+            planned.append(_planned(request, loaded))
         except MsTuneError as error:
-            jobs.append(error)
-    good = [job for job in jobs if isinstance(job, _Job)]
+            planned.append(error)
+    good = [job for job in planned if isinstance(job, _Job)]
     if not good:
-        raise next(job for job in jobs if isinstance(job, MsTuneError))
+        raise next(job for job in planned if isinstance(job, MsTuneError))
     here = _look_around(mindspore, good, observer)
-    folder = create_run_folder(requests[0].run_folder, good[0].loaded.name)
-    for number, job in enumerate(jobs, start=1):
+    folder = create_run_folder(jobs[0][0].run_folder, good[0].loaded.name)
+    for number, job in enumerate(planned, start=1):
         if isinstance(job, _Job):
             job.prefix = f"variant_{number}/"
             job.folder = folder / f"variant_{number}"
     _simulate(good, folder, here, observer, keep_going=True)
-    return SweepResult(folder, tuple(_variant(request, job, here) for request, job in zip(requests, jobs, strict=True)))
+    found = (_variant(request, job, here) for (request, _), job in zip(jobs, planned, strict=True))
+    return SweepResult(folder, tuple(found))
 
 
 def _variant(request: DryrunRequest, job: _Job | MsTuneError, here: _Here) -> VariantResult:
@@ -165,8 +180,8 @@ def _announce(job: _Job, observer: Observer) -> None:
         observer.say(msg(text, stages=", ".join(dict.fromkeys(stages)), runs=runs, full=full))
 
 
-def _planned(request: DryrunRequest) -> _Job:
-    loaded = load(request)
+def _planned(request: DryrunRequest, loaded: LoadedConfig | None = None) -> _Job:
+    loaded = loaded or load(request)
     if not request.real:
         if loaded.dialect is Dialect.MINDFORMERS:
             check_graph_engine(loaded.source.data)

@@ -174,15 +174,32 @@ def relaxation_of(costs: Costs) -> Relaxation:
     forward = np.diff(costs.forward)[firsts].astype(float)
     backward = np.diff(costs.backward, axis=1)[:, firsts].T.astype(float)
     kept, weights = np.diff(costs.kept, axis=1)[:, firsts].T, np.diff(costs.weights)[firsts]
+    once = np.diff(costs.once, axis=1)[:, firsts].T
     rows, room = [], []
     size = (table.chunks, table.stages, len(firsts), len(table.kinds))
     for stage in range(table.stages):
-        for held in sorted({tuple(map(int, vector)) for vector in costs.held[stage]}):
+        for held, late in _moments(costs, stage).items():
             row = np.zeros(size)
-            row[:, stage] = weights[:, None] + np.array(held)[:, None, None] * kept
+            row[:, stage] = weights[:, None] + once + np.array(held)[:, None, None] * kept
             rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
-            room.append((table.limit_bytes - int(costs.fixed[stage])) / table.limit_bytes)
+            room.append((table.limit_bytes - int(costs.fixed[stage]) - late) / table.limit_bytes)
+        if table.update is not None:
+            row = np.zeros(size)
+            row[:, stage] = table.update.bytes
+            rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
+            room.append((table.limit_bytes - table.update.stage_bytes[stage]) / table.limit_bytes)
     return Relaxation(costs, forward, backward, each, sparse.vstack(rows, format="csr"), np.array(room))
+
+
+def _moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
+    """What a stage has in flight at its moments, and what the end of the last forward pass adds to it."""
+    table = costs.table
+    found: dict[tuple[int, ...], int] = {}
+    for vector, chunk in zip(costs.held[stage].tolist(), costs.returning[stage].tolist(), strict=True):
+        last = (stage, chunk) == (table.stages - 1, table.chunks - 1)
+        late = table.tail.transient_bytes if last else 0
+        found[tuple(vector)] = max(found.get(tuple(vector), 0), late)
+    return dict(sorted(found.items()))
 
 
 class Bounded(NamedTuple):

@@ -50,6 +50,7 @@ class Costs:
         held: Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
         returning: The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
         transients: Bytes by kind of recompute and run of layers. Shape (kinds, runs).
+        once: Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
         runs: First and last-but-one layer of each run.
     """
 
@@ -65,6 +66,7 @@ class Costs:
     held: Whole
     returning: NDArray[np.intp]
     transients: Whole
+    once: Whole
     runs: tuple[tuple[int, int], ...]
 
     def durations(self, states: Whole) -> Whole:
@@ -84,12 +86,19 @@ class Costs:
         segments = np.stack([row[stop[:, :, k]] - row[start[:, :, k]] for k, row in enumerate(self.kept)], axis=2)
         shape = (len(states), table.chunks, table.stages)
         moments = np.einsum("smc,kcs->ksm", self.held, segments.sum(axis=2).reshape(shape))
-        if self.transients.any():
-            again = self._again(stop, start, segments).reshape(shape)
+        if self.transients.any() or table.tail.transient_bytes:
+            again = self._again(stop, start, segments)
+            np.maximum(again[:, -1], table.tail.transient_bytes, out=again[:, -1])
+            again = again.reshape(shape)
             stages = np.arange(table.stages)[:, None]
             moments = moments + again[:, self.returning, stages]
-        weights = (self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]]).reshape(shape).sum(axis=1)
-        found: Whole = self.fixed + weights + moments.max(axis=2)
+        weights = self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]]
+        for kind, row in enumerate(self.once):
+            weights = weights + row[stop[:, :, kind]] - row[start[:, :, kind]]
+        found: Whole = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
+        if table.update is not None:
+            layers = states.sum(axis=2).reshape(shape).sum(axis=1)
+            np.maximum(found, np.array(table.update.stage_bytes) + table.update.bytes * layers, out=found)
         return found
 
     def time(self, states: Whole) -> Whole:
@@ -160,6 +169,7 @@ def costs_of(table: Table) -> Costs:
         fixed=np.array([table.held_by(stage) for stage in range(table.stages)], np.int64),
         held=np.array([[moment.held for moment in stage] for stage in moments], np.int64),
         returning=np.array([[moment.chunk for moment in stage] for stage in moments], np.intp),
+        once=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].once_bytes) for kind in kinds]),  # type: ignore[misc]
         transients=np.array([[layer.recompute[kind].transient_bytes for layer in table.layers] for kind in kinds]),
         runs=tuple(pairwise(starts.tolist())),
     )

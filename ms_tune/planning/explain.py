@@ -12,7 +12,7 @@ from ms_tune.planning.bound import least_limit, relaxation_of
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.schedule import Schedule, refusal
 from ms_tune.planning.search import annealing_steps, even_state, without
-from ms_tune.planning.table import MOST_ALL_PASSES, Kept, Recompute
+from ms_tune.planning.table import MOST_ALL_PASSES, Recompute
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -123,12 +123,13 @@ def _changed(table: Table) -> Iterator[tuple[str, Table]]:
     halved = replace(table, micro_batches=2 * table.micro_batches, layers=_scaled(table, activations=2))
     if 2 * halved.cells * halved.micro_batches <= MOST_ALL_PASSES:
         yield "micro-batch", halved
-    if table.layer_count >= 2 * table.cells and not table.stage_bytes:
+    if table.layer_count >= 2 * table.cells and not table.stage_bytes and table.update is None:
         more = replace(table, stages=2 * table.stages)
         if refusal(more.order, more.stages, more.chunks, more.micro_batches) is None:
             yield "stages", more
     ends = {name: replace(getattr(table, name), bytes=getattr(table, name).bytes // 2) for name in ("head", "tail")}
-    yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), **ends)
+    update = table.update and replace(table.update, bytes=table.update.bytes // 2)
+    yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), update=update, **ends)
 
 
 def _scaled(table: Table, *, activations: int, weights: int = 1) -> tuple[LayerKind, ...]:
@@ -137,8 +138,10 @@ def _scaled(table: Table, *, activations: int, weights: int = 1) -> tuple[LayerK
             layer,
             bytes=layer.bytes // weights,
             recompute={
-                kind: Kept(
-                    kept.activation_bytes // activations, kept.backward_extra, kept.transient_bytes // activations
+                kind: kept._replace(
+                    activation_bytes=kept.activation_bytes // activations,
+                    transient_bytes=kept.transient_bytes // activations,
+                    once_bytes=kept.once_bytes // activations,
                 )
                 for kind, kept in layer.recompute.items()
             },

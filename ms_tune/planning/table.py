@@ -43,11 +43,14 @@ class Kept(NamedTuple):
         activation_bytes: What the layer keeps of one micro-batch between its forward and its backward pass.
         backward_extra: How much longer its backward pass takes: backward = 2 x forward x (1 + this).
         transient_bytes: What the stage holds on top while this layer is computed once more.
+        once_bytes: What the layer keeps beside, however many micro-batches are in flight; below zero where the one that is at
+            its backward pass holds less than the others.
     """
 
     activation_bytes: int
     backward_extra: float = 0.0
     transient_bytes: int = 0
+    once_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,26 @@ class End:
     Args:
         forward: Time of a forward pass of one micro-batch; its backward pass takes twice as long.
         bytes: What it holds for the whole run.
+        transient_bytes: What its stage holds on top when the last forward pass ends and no layer is computed once more yet:
+            the logits and their loss.
     """
 
     forward: float = 0.0
     bytes: int = 0
+    transient_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What is held while weights are updated, when no micro-batch is in flight.
+
+    Args:
+        bytes: By a layer: what it holds for the whole run, and copies of its gradients or weights.
+        stage_bytes: By each stage beside its layers.
+    """
+
+    bytes: int
+    stage_bytes: tuple[int, ...]
 
 
 Rows = tuple[tuple[int, ...], ...]
@@ -116,6 +135,7 @@ class Table:
         constant_bytes: What every stage holds beside its layers.
         stage_bytes: What each stage holds on top; empty for nothing.
         present: The plan that the config has now, if there is one.
+        update: What is held while weights are updated, where that may be more than in a backward pass.
     """
 
     stages: int
@@ -129,6 +149,7 @@ class Table:
     constant_bytes: int = 0
     stage_bytes: tuple[int, ...] = ()
     present: Plan | None = None
+    update: Update | None = None
 
     @property
     def cells(self) -> int:
@@ -179,6 +200,9 @@ def check(table: Table, source: str) -> Table:
     if table.stage_bytes and len(table.stage_bytes) != table.stages:
         where = {"found": len(table.stage_bytes), "stages": table.stages}
         raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
+    if table.update is not None and len(table.update.stage_bytes) != table.stages:
+        where = {"found": len(table.update.stage_bytes), "stages": table.stages}
+        raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
     for layer in table.layers:
         _check_layer(layer, table.layers[0], source)
     if not any(layer.forward for layer in table.layers):
@@ -192,6 +216,9 @@ def _check_layer(layer: LayerKind, first: LayerKind, source: str) -> None:
         raise ConfigError(msg("planning.table.no-kinds", layer=layer.name), path=source)
     if set(layer.recompute) != set(first.recompute):
         raise ConfigError(msg("planning.table.kinds", layer=layer.name, other=first.name), path=source)
+    least = min(kept.once_bytes for kept in layer.recompute.values())
+    if layer.bytes + least < 0:
+        raise ConfigError(msg("planning.table.once", layer=layer.name, once=least, bytes=layer.bytes), path=source)
     for less, more in _COMPARED:
         if less not in layer.recompute or more not in layer.recompute:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import ConfigError, closest
@@ -21,6 +22,7 @@ from ms_tune.planning.table import (
     Plan,
     Recompute,
     Table,
+    Update,
     check,
 )
 from ms_tune.texts import Message, msg
@@ -32,7 +34,7 @@ MOST_TEXT = 4_000_000  # characters of a file
 MOST_KINDS = 100  # runs of layers
 _MOST_TIME, _MOST_EXTRA = 1e15, 100.0
 _REQUIRED = ("stages", "micro_batches", "limit_bytes", "order", "layers")
-_OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "plan")
+_OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "update", "plan")
 # A result of ``ms-tune fit --json`` has its table under this name, and can be read again as it is.
 WITHIN = "table"
 
@@ -140,6 +142,7 @@ def read_table(text: str, source: str) -> Table:
         constant_bytes=reader.whole(top.get("constant_bytes", 0), where + "constant_bytes", 0, MOST_BYTES),
         stage_bytes=_stage_bytes(reader, top.get("stage_bytes"), where + "stage_bytes"),
         present=_plan(reader, top["plan"], where + "plan") if "plan" in top else None,
+        update=_update(reader, top["update"], where + "update") if "update" in top else None,
     )
     check(table, source)
     if table.present is not None:
@@ -171,19 +174,33 @@ def _layer(reader: _Reader, value: object, where: str) -> LayerKind:
 
 
 def _kept(reader: _Reader, value: object, where: str) -> Kept:
-    row = reader.mapping(value, where, ("activation_bytes",), ("backward_extra", "transient_bytes"))
+    row = reader.mapping(value, where, ("activation_bytes",), ("backward_extra", "transient_bytes", "once_bytes"))
     return Kept(
         activation_bytes=reader.whole(row["activation_bytes"], f"{where}.activation_bytes", 0, MOST_BYTES),
         backward_extra=reader.number(row.get("backward_extra", 0), f"{where}.backward_extra", _MOST_EXTRA),
         transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
+        once_bytes=reader.whole(row.get("once_bytes", 0), f"{where}.once_bytes", -MOST_BYTES, MOST_BYTES),
+    )
+
+
+def _update(reader: _Reader, value: object, where: str) -> Update:
+    row = reader.mapping(value, where, ("bytes", "stage_bytes"), ())
+    stages = reader.list(row["stage_bytes"], f"{where}.stage_bytes", MOST_STAGES)
+    return Update(
+        bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
+        stage_bytes=tuple(
+            reader.whole(item, f"{where}.stage_bytes[{index}]", -MOST_BYTES, MOST_BYTES)
+            for index, item in enumerate(stages)
+        ),
     )
 
 
 def _end(reader: _Reader, value: object, where: str) -> End:
-    row = reader.mapping(value, where, (), ("forward", "bytes"))
+    row = reader.mapping(value, where, (), ("forward", "bytes", "transient_bytes"))
     return End(
         forward=reader.number(row.get("forward", 0), f"{where}.forward", _MOST_TIME),
         bytes=reader.whole(row.get("bytes", 0), f"{where}.bytes", 0, MOST_BYTES),
+        transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
     )
 
 
@@ -221,8 +238,8 @@ def table_json(table: Table) -> dict[str, object]:
         "micro_batches": table.micro_batches,
         "limit_bytes": table.limit_bytes,
         "order": table.order.value,
-        "head": {"forward": table.head.forward, "bytes": table.head.bytes},
-        "tail": {"forward": table.tail.forward, "bytes": table.tail.bytes},
+        "head": asdict(table.head),
+        "tail": asdict(table.tail),
         "constant_bytes": table.constant_bytes,
         **({"stage_bytes": list(table.stage_bytes)} if table.stage_bytes else {}),
         "layers": [
@@ -235,5 +252,6 @@ def table_json(table: Table) -> dict[str, object]:
             }
             for layer in table.layers
         ],
+        **({"update": asdict(table.update)} if table.update is not None else {}),
         **({"plan": table.present.to_json()} if table.present is not None else {}),
     }

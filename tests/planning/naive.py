@@ -92,9 +92,13 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
     found = []
     for stage in range(table.stages):
         own = [layers[chunk * table.stages + stage] for chunk in range(table.chunks)]
-        held = table.held_by(stage) + sum(table.layers[run].bytes for cell in own for run, _ in cell)
+        held = table.held_by(stage) + sum(
+            table.layers[run].bytes + table.layers[run].recompute[kind].once_bytes for cell in own for run, kind in cell
+        )
         most = held
         for is_forward, chunk, _ in order_of(table, stage):
+            if (is_forward, chunk, stage) == (False, table.chunks - 1, table.stages - 1):
+                most = max(most, held + table.tail.transient_bytes)
             kept = [table.layers[run].recompute[kind] for run, kind in own[chunk]]
             if is_forward:
                 held += sum(one.activation_bytes for one in kept)
@@ -103,6 +107,8 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
             for one in reversed(kept):
                 most = max(most, held + one.transient_bytes)
                 held -= one.activation_bytes
+        if table.update is not None:
+            most = max(most, table.update.stage_bytes[stage] + table.update.bytes * sum(map(len, own)))
         found.append(most)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from ms_tune.planning.schedule import Schedule, refusal
-from ms_tune.planning.table import IN_CELL, End, Kept, LayerKind, Recompute, Table
+from ms_tune.planning.table import IN_CELL, End, Kept, LayerKind, Recompute, Table, Update
 from ms_tune.units import MIB
 
 _SMALL = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3))
@@ -81,10 +81,15 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
         order=order,
         layers=layers,
         head=End(draw.choice([0.0, 0.5, 2.0]), draw.randint(0, 200)),
-        tail=End(draw.choice([0.0, 1.25, 3.0]), draw.randint(0, 200)),
+        tail=End(draw.choice([0.0, 1.25, 3.0]), draw.randint(0, 200), draw.choice([0, 0, 90, 400])),
         constant_bytes=draw.randint(0, 50),
         stage_bytes=tuple(draw.randint(0, 60) for _ in range(stages)) if draw.random() < 0.3 else (),
+        update=_update(draw, stages) if draw.random() < 0.3 else None,
     )
+
+
+def _update(draw: random.Random, stages: int) -> Update:
+    return Update(draw.randint(20, 400), tuple(draw.randint(-50, 300) for _ in range(stages)))
 
 
 def _layer(draw: random.Random, name: str, count: int, kinds: list[Recompute]) -> LayerKind:
@@ -98,9 +103,14 @@ def _layer(draw: random.Random, name: str, count: int, kinds: list[Recompute]) -
         Recompute.BOTH: 0.165,
         Recompute.FULL: 0.5,
     }
-    transients = draw.random() < 0.5
+    transients, once = draw.random() < 0.5, draw.random() < 0.4
     recompute = {
-        kind: Kept(sizes[kind], extras[kind], draw.randint(0, 200) if transients and kind is not Recompute.NONE else 0)
+        kind: Kept(
+            sizes[kind],
+            extras[kind],
+            draw.randint(0, 200) if transients and kind is not Recompute.NONE else 0,
+            draw.randint(-20, 60) if once else 0,
+        )
         for kind in kinds
     }
     return LayerKind(name, count, draw.choice([1.0, 1.5, 2.75, 10.0]), draw.randint(20, 100), recompute)

@@ -41,6 +41,7 @@ _LIBRARIES = Path("latest") / "lib64"
 # MindSpore imports hccl.sys_version when communication is initialised. There must be no package `te` beside it:
 # where it imports, mindspore.ops imports te.tik too, and fails.
 _PYTHON_PACKAGES = Path("opp/built-in/op_impl/ai_core/tbe")
+_FRAMEWORKS = ("mindformers", "hyper-parallel")
 _FALLBACK_VERSION = "8.5.0"
 
 
@@ -167,6 +168,25 @@ def stand_ins_built(mindspore: MindSpore) -> Path | None:
     """The folder of this MindSpore's stand-ins if they are built already."""
     folder = _stand_in_folder(mindspore)
     return folder if is_complete(folder) else None
+
+
+def simulated_by() -> str:
+    """What every figure of a simulation here depends on beside the job: frameworks, and CANN or its stand-ins.
+
+    Raises:
+        MsTuneError: As :func:`find_mindspore` says.
+    """
+    mindspore = find_mindspore()
+    real = find_real_cann()
+    cann = str(real.home) if real is not None else _stand_in_folder(mindspore).name
+    return " ".join([mindspore.version, cann, *filter(None, map(_release, _FRAMEWORKS))])
+
+
+def _release(package: str) -> str:
+    try:
+        return f"{package}-{importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def check_supported(mindspore: MindSpore) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.job import MindFormersJob
-from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun, Split
+from ms_tune.dryrun.request import STEPS, DryrunRequest, Pipeline, PreparedRun, Split
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import (
     MODEL,
@@ -24,7 +24,7 @@ from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, 
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.planning.schedule import Schedule, held
+from ms_tune.planning.schedule import Schedule
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
@@ -89,23 +89,21 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         kinds=model.kinds,
         theory=mindformers_theory(model.config, stage_in(model.config, request.stage)),
         split=split,
-        in_flight=_in_flight(config, request.stage, stages),
+        pipeline=_pipeline(config, stages),
     )
 
 
-def _in_flight(config: ConfigCopy, stage: int, stages: int) -> tuple[int, ...] | None:
-    """What the pipeline's schedule holds; None for the schedules that cut sequences or backward passes."""
-    pipeline = "parallel.pipeline_config."
-    micro_batches = config.count("parallel_config.micro_batch_num", 1)
+def _pipeline(config: ConfigCopy, stages: int) -> Pipeline:
+    """How micro-batches go through the stages; schedules that cut sequences or backward passes are not followed."""
+    section = "parallel.pipeline_config."
     if stages == 1:
-        return (1,)
-    if not config.get(pipeline + "pipeline_interleave"):  # without it MindSpore looks at no scheduler
-        return held(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, stages, 1, micro_batches)
-    chunks = config.count(f"{MODEL}.pp_interleave_num", 1)
-    scheduler = config.get(pipeline + "pipeline_scheduler") or "1f1b"
-    if scheduler == "gpipe":
-        return held(Schedule.GPIPE, stage, stages, chunks, micro_batches)
-    return held(_interleaved(), stage, stages, chunks, micro_batches) if scheduler == "1f1b" else None
+        return Pipeline()
+    micro_batches = config.count("parallel_config.micro_batch_num", 1)
+    if not config.get(section + "pipeline_interleave"):  # without it MindSpore looks at no scheduler
+        return Pipeline(Schedule.ONE_FORWARD_ONE_BACKWARD, stages, 1, micro_batches)
+    named = config.get(section + "pipeline_scheduler") or "1f1b"
+    schedule = {"gpipe": Schedule.GPIPE, "1f1b": _interleaved()}.get(str(named))
+    return Pipeline(schedule, stages, config.count(f"{MODEL}.pp_interleave_num", 1), micro_batches)
 
 
 def _interleaved() -> Schedule:

@@ -34,8 +34,14 @@ pre { background: #fff; border: 1px solid #d9dee5; border-radius: 8px; padding: 
 """
 
 
-def page(report: FitReport, language: Language) -> str:
-    """The page; it runs no scripts and loads nothing."""
+def page(report: FitReport, language: Language, notes: list[Message] | None = None) -> str:
+    """The page; it runs no scripts and loads nothing.
+
+    Args:
+        report: The plan, or why there is none.
+        language: The user's.
+        notes: What the figures are, in place of what is told of a table.
+    """
 
     def said(message: Message) -> str:
         return escape(render(message, language))
@@ -63,7 +69,7 @@ def page(report: FitReport, language: Language) -> str:
         ("fit.title.why", why.reasons(report)),
         ("fit.title.others", why.others(report)),
         ("fit.title.remedies", why.remedies(report)),
-        ("fit.title.notes", why.notes(report)),
+        ("fit.title.notes", why.notes(report) if notes is None else notes),
     ):
         if lines:
             items = "".join(f"<li>{said(line)}</li>" for line in lines)

@@ -1,0 +1,139 @@
+"""``ms-tune fit CONFIG``: a config's table from small dryruns, the cheapest plan that fits, and its own dryrun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune import api
+from ms_tune.cli.device import add_device_arguments
+from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.cli.memory_inputs import written
+from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.config.write import write_back
+from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
+from ms_tune.errors import ConfigError, ExitCode, UsageError
+from ms_tune.extras import need
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping
+
+    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.run import ConfigFitRequest
+    from ms_tune.planning.search import Progress
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+# Options for configs, with what they are when they are not given.
+ONLY_CONFIG: Mapping[str, object] = {
+    **dict.fromkeys(("devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
+    **dict.fromkeys(("allow_tight", "no_verify", "write", "diff"), False),
+    "set": [],
+    "engine": ENGINES[0],
+    "timeout": 3600,
+}
+_KINDS = ("select", "comm", "both", "full")
+
+
+def add_config_arguments(parser: Parser, language: Language) -> None:
+    """The options for configs."""
+    count = integer_argument(language, minimum=1)
+    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help=parser.tr("fitting.help.config"))
+    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
+    add_device_arguments(parser, language)
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
+    parser.add_argument("--kinds", metavar="KIND,..", help=parser.tr("fitting.help.kinds", kinds=", ".join(_KINDS)))
+    parser.add_argument("--no-verify", action="store_true", help=parser.tr("fitting.help.no-verify"))
+    parser.add_argument("--write", action="store_true", help=parser.tr("fitting.help.write"))
+    parser.add_argument("--diff", action="store_true", help=parser.tr("fitting.help.diff"))
+    parser.add_argument("--jobs", type=count, metavar="N", help=parser.tr("dryrun_help.jobs"))
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help=parser.tr("dryrun_help.engine"))
+    parser.add_argument("--timeout", type=count, default=3600, metavar="SECONDS", help=parser.tr("dryrun_help.timeout"))
+
+
+def run(arguments: Namespace, console: Console) -> int:
+    """Measure, plan, simulate, show, write."""
+    if arguments.write and arguments.diff:
+        raise UsageError(msg("cli.usage.not-allowed", argument="--diff", other="--write"))
+    if arguments.write and arguments.set:
+        raise UsageError(msg("cli.usage.not-allowed", argument="--set", other="--write"))
+    need("ms-tune fit", "dryrun", "mindspore")
+    from ms_tune.render.fit import config, html  # noqa: PLC0415 - imported late: start-up time
+
+    with DryrunProgress(console) as progress:
+        told = _Searching(progress)
+        found = api.fit_config(request=_request(arguments), observer=progress, on_progress=told.tell)
+    if arguments.html:
+        with written(arguments.html, console) as part:
+            page = html.page(found.last.report, console.language, config.notes(found))
+            part.write_text(page, encoding="utf-8")
+    if arguments.json:
+        console.write_json(config.to_json(found, console.language))
+    elif arguments.diff:
+        console.write(config.difference(found).rstrip("\n"))
+        for sentence in config.verdict(found):
+            console.note(console.say(sentence))
+    else:
+        config.show(found, console)
+    if arguments.write and found.chosen is not None:
+        _write(found, arguments.config, console)
+    if found.last.report.stopped:
+        return INTERRUPTED
+    return ExitCode.OK if found.chosen is not None else ExitCode.FINDINGS
+
+
+def _write(found: ConfigFit, path: Path, console: Console) -> None:
+    if not found.changed:
+        console.note(console.text("fitting.same"))
+        return
+    if found.source.path != path:  # what a base_config says was put together for the run
+        raise ConfigError(msg("fitting.write.base"), msg("fitting.write.base.hint"), path=path)
+    write_back(path, found.source.text, found.text)
+    console.note(console.text("fitting.written", count=found.changed, path=path))
+
+
+class _Searching:
+    """Tells of a search between the runs of processes: once for each of its parts."""
+
+    def __init__(self, progress: DryrunProgress) -> None:
+        self._progress, self._part = progress, ""
+
+    def tell(self, progress: Progress) -> None:
+        """A part has begun."""
+        if progress.part != self._part:
+            self._part = progress.part
+            self._progress.say(msg("fitting.searching", part=msg(f"fit.progress.{progress.part}")))
+
+
+def _request(arguments: Namespace) -> ConfigFitRequest:
+    from ms_tune.fit.run import ConfigFitRequest  # noqa: PLC0415 - imported late: it needs scipy
+    from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
+    from ms_tune.planning.table import Recompute  # noqa: PLC0415 - as above
+
+    names = _KINDS if arguments.kinds is None else tuple(filter(None, arguments.kinds.split(",")))
+    unknown = [name for name in names if name not in _KINDS]
+    if unknown:
+        choices = {"argument": "--kinds", "value": unknown[0], "choices": ", ".join(_KINDS)}
+        raise UsageError(msg("cli.usage.choice", **choices))
+    job = DryrunRequest(
+        config=arguments.config,
+        devices=arguments.devices,
+        device_bytes=arguments.device_memory,
+        chip=arguments.chip,
+        reserve_bytes=arguments.reserve or 0,
+        timeout=arguments.timeout,
+        jobs=arguments.jobs,
+        engine=arguments.engine,
+        settings=tuple(map(Setting.parse, arguments.set)),
+    )
+    return ConfigFitRequest(
+        dryrun=job,
+        kinds=tuple(map(Recompute, names)),
+        effort=Effort(arguments.effort),
+        seed=arguments.seed,
+        verify=not arguments.no_verify,
+        allow_tight=arguments.allow_tight,
+    )

@@ -1,0 +1,135 @@
+"""The job to be planned: its config, its cells, and what its layers do now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.config.source import parse_source
+from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
+from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.layers.conversion.sapp import SappLists
+from ms_tune.layers.result import Effect
+from ms_tune.normalize.sapp import merge
+from ms_tune.normalize.source import normalize_source
+from ms_tune.planning.plan import cells_of
+from ms_tune.planning.table import Plan
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.dryrun.request import DryrunRequest, PreparedRun
+    from ms_tune.layers.conversion.sapp import Table as Rows
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.planning.table import Table
+
+Cells = tuple[tuple[int, ...], ...]  # chunks x stages
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job as its config has it.
+
+    Attributes:
+        request: What to simulate of it, and for which device.
+        loaded: The config.
+        now: What its layers do now.
+        first: The first stage as it would be run whole.
+    """
+
+    request: DryrunRequest
+    loaded: LoadedConfig
+    now: NormalizedPlan
+    first: PreparedRun
+
+    @property
+    def placement(self) -> Cells:
+        """Layers of each cell, now."""
+        assert self.now.placement is not None  # noqa: S101 - read_job has looked
+        return self.now.placement
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages."""
+        return len(self.placement[0])
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of each stage."""
+        return len(self.placement)
+
+    @property
+    def layers(self) -> int:
+        """Layers of the model, without those of multi-token prediction."""
+        return sum(map(sum, self.placement))
+
+    def with_lists(self, lists: SappLists) -> LoadedConfig:
+        """The config with other lists; its file stays as it is.
+
+        Raises:
+            ConfigError: A value stands where it cannot be changed alone.
+            UsageError: The framework does not get through the result.
+        """
+        merged = merge(self.loaded.source, lists, self.now.framework_version)
+        return replace(self.loaded, source=parse_source(merged.text, self.loaded.source.path))
+
+
+def read_job(request: DryrunRequest) -> PlannedJob:
+    """The job of a config.
+
+    Raises:
+        ConfigError: The config cannot be read, or its framework refuses it.
+        UnsupportedError: Nothing is known about its layers one by one.
+    """
+    loaded = load(request)
+    now = normalize_source(loaded.source)
+    if now.failure is not None:
+        hint = now.problems[0].hint if now.problems else None
+        raise ConfigError(msg("fitting.refused", error=now.failure.text), hint, path=loaded.source.path)
+    if now.placement is None or not now.layers:
+        raise UnsupportedError(msg("fitting.no-layers"), msg("fitting.no-layers.hint"))
+    return PlannedJob(request, loaded, now, prepare(replace(request, stage=0, layers=None), loaded))
+
+
+def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
+    """The lists that have every layer do the same; the placement stays.
+
+    Args:
+        cells: Layers of each cell.
+        kind: ``none``, ``select``, ``comm``, ``both`` or ``full``.
+    """
+    everything: Rows = [list(row) for row in cells]
+    nothing: Rows = [[0] * len(row) for row in cells]
+    return SappLists(
+        None,
+        everything if kind == "full" else nothing,
+        everything if kind in ("full", "select", "both") else nothing,
+        everything if kind in ("full", "comm", "both") else nothing,
+    )
+
+
+def present_plan(job: PlannedJob, table: Table) -> Plan | None:
+    """What the config's layers do now, as lists; None where lists cannot say it: other layers than the first of a cell."""
+    chunks, stages = job.chunks, job.stages
+    counts = {name: [[0] * stages for _ in range(chunks)] for name in ("full", "select", "comm")}
+    ranks: dict[tuple[int, int], int] = {}
+    for layer in job.now.layers[: job.layers]:
+        cell = (layer.chunk, layer.stage)
+        rank = ranks[cell] = ranks.get(cell, 0) + 1
+        full = layer.recompute is Effect.FULL
+        does = {"full": full, "select": full or bool(layer.select_patterns), "comm": full or bool(layer.comm_patterns)}
+        for name, wanted in does.items():
+            if not wanted:
+                continue
+            if counts[name][layer.chunk][layer.stage] != rank - 1:
+                return None
+            counts[name][layer.chunk][layer.stage] = rank
+    base = table.layer_count // table.cells
+    offset = [[count - base for count in row] for row in job.placement]
+    plan = Plan(*(tuple(map(tuple, rows)) for rows in (offset, counts["full"], counts["select"], counts["comm"])))
+    try:
+        cells_of(table, plan, str(job.loaded.source.path))
+    except ConfigError:
+        return None
+    return plan

@@ -1,0 +1,140 @@
+"""What a stage holds, as a straight line in its layers: the part that it holds anyhow, and what one more layer adds.
+
+Differences are taken within one stage, never over several: what a stage holds anyhow differs from stage to stage, and a
+fit over all of them would spread that difference over the layers. Seen with MindSpore 2.9 (docs/fit.md): every line is
+straight to the last digit, and what a layer adds is what it keeps for the whole run, and an amount for every micro-batch in
+flight, less once what the last of them frees early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.fit.measure import Figures
+
+_NEAR = Fraction(1001, 1000)  # the allocator rounds every tensor up
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One stage whose layers all do the same.
+
+    Attributes:
+        stage: The stage.
+        phase: The phase of the training step at whose peak it is.
+        base: Bytes that it holds without any layer.
+        slope: Bytes that one more layer adds.
+        lasting: What of it is weights, optimizer state and gradients.
+        in_flight: Micro-batches in flight of a layer: the mean of the stage's chunks.
+    """
+
+    stage: int
+    phase: str
+    base: Fraction
+    slope: Fraction
+    lasting: Fraction
+    in_flight: Fraction
+
+    def at(self, layers: int) -> Fraction:
+        """What the stage holds with so many layers."""
+        return self.base + self.slope * layers
+
+
+def lines_of(few: Figures, more: Figures) -> tuple[Line, ...]:
+    """The lines through two runs of a stage, one for each phase of the training step.
+
+    Args:
+        few: The run with fewer layers.
+        more: The other one.
+    """
+    added = {cell: count - few.cells.get(cell, 0) for cell, count in more.cells.items()}
+    total = sum(added.values())
+    held = few.in_flight or (1,)
+    in_flight = Fraction(sum(count * held[chunk] for (chunk, _), count in added.items()), total)
+    found = []
+    for phase in sorted(few.peaks.keys() & more.peaks.keys()):
+        slope = Fraction(more.peaks[phase] - few.peaks[phase], total)
+        lasting = Fraction(more.lasting[phase] - few.lasting[phase], total)
+        found.append(Line(few.stage, phase, few.peaks[phase] - slope * few.layers, slope, lasting, in_flight))
+    return tuple(found)
+
+
+def parted(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[Line]]:
+    """Moments at which a layer holds what it holds all the time, and those at which it holds more: while weights are updated.
+
+    Then a copy of its gradients or of its weights is there, whatever it recomputes and however much is in flight. A trace may
+    count such a moment to another phase.
+
+    Args:
+        lines: The lines of one stage.
+        lasting: What a layer holds all the time.
+    """
+    usual = [line for line in lines if line.lasting <= lasting * _NEAR]
+    return usual, [line for line in lines if line.lasting > lasting * _NEAR]
+
+
+def lines_beside(one: Figures, plain: Figures, lines: Sequence[Line]) -> Iterator[Line]:
+    """The lines of layers that do something else, from one run and what the stage holds anyhow.
+
+    Args:
+        one: The run.
+        plain: A run with as many layers that recompute nothing.
+        lines: The lines of such layers; of a phase whose peak has become another moment there is none.
+    """
+    for line in lines:
+        phase = line.phase
+        if phase in one.peaks and one.lasting[phase] <= plain.lasting[phase] * _NEAR:
+            yield replace(line, slope=(one.peaks[phase] - line.base) / one.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerBytes:
+    """What a layer adds to any stage.
+
+    Attributes:
+        lasting: For the whole run.
+        activations: For every micro-batch in flight.
+        once: And once, whatever is in flight; below zero where the micro-batch that is at its backward pass holds less.
+    """
+
+    lasting: Fraction
+    activations: Fraction
+    once: Fraction
+
+    def in_flight(self, micro_batches: Fraction) -> Fraction:
+        """All of it."""
+        return self.lasting + self.activations * micro_batches + self.once
+
+
+def layer_bytes(lines: Sequence[Line]) -> LayerBytes:
+    """What the lines of one kind of layer say about any stage.
+
+    Args:
+        lines: Of different stages; with one alone all that is not lasting is taken for activations.
+    """
+    first = max(lines, key=lambda line: line.in_flight)
+    last = min(lines, key=lambda line: line.in_flight)
+    lasting = first.lasting
+    if first.in_flight == last.in_flight:
+        return LayerBytes(lasting, (first.slope - lasting) / first.in_flight, Fraction(0))
+    activations = (first.slope - last.slope) / (first.in_flight - last.in_flight)
+    return LayerBytes(lasting, activations, last.slope - lasting - activations * last.in_flight)
+
+
+def between(lines: Sequence[tuple[Fraction, Fraction]], at: Fraction) -> Fraction:
+    """A value between two known ones, on the straight line through them; beyond them that of the nearer one.
+
+    Args:
+        lines: Places and values, at least one.
+        at: The place.
+    """
+    (low, small), (high, large) = min(lines), max(lines)
+    if low == high:
+        return max(small, large)
+    at = min(max(at, low), high)
+    return small + (large - small) * (at - low) / (high - low)

@@ -1,0 +1,201 @@
+"""Runs small dryruns for the memory table, and keeps what they found by everything that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dryrun.cann_sim.environment import simulated_by
+from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.run import simulate_each
+from ms_tune.dryrun.rundir import write_json
+from ms_tune.errors import MsTuneError
+from ms_tune.memory.contents import Content
+from ms_tune.native.cache import cache_root
+from ms_tune.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.dryrun.request import DryrunRequest, PreparedRun
+    from ms_tune.dryrun.result import StageResult
+    from ms_tune.dryrun.task import Observer
+
+_FOLDER, _FORM = "fit", 2  # in the cache; the form of what is kept
+_MOST_KEPT = 4096  # files
+_LASTING = (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS)
+_ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One stage of a variant of the job, with few layers.
+
+    Attributes:
+        name: What every layer does: a kind of recompute.
+        loaded: The config that says so.
+        stage: The stage.
+        layers: Its layers.
+    """
+
+    name: str
+    loaded: LoadedConfig
+    stage: int
+    layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one stage was seen to hold.
+
+    Attributes:
+        stage: The stage.
+        kinds: Its layers by kind, as :class:`ms_tune.dryrun.request.PreparedRun` names them.
+        in_flight: Micro-batches in flight of each chunk; None where nothing tells.
+        peaks: The peak in each phase of the training step, in bytes.
+        lasting: What weights, optimizer state and gradients hold at each of these moments, in bytes.
+        footprint: The most of the device that the pool took, in bytes.
+    """
+
+    stage: int
+    kinds: Mapping[str, int]
+    in_flight: tuple[int, ...] | None
+    peaks: Mapping[str, int]
+    lasting: Mapping[str, int]
+    footprint: int = 0
+
+    @property
+    def peak(self) -> int:
+        """The most bytes in use."""
+        return max(self.peaks.values())
+
+    @property
+    def layers(self) -> int:
+        """Layers of the stage."""
+        return sum(self.kinds.values())
+
+    @property
+    def cells(self) -> dict[tuple[int, str], int]:
+        """Layers by chunk and by what they are made of, whatever they recompute."""
+        found: dict[tuple[int, str], int] = {}
+        for kind, count in self.kinds.items():
+            cell = cell_of(kind)
+            found[cell] = found.get(cell, 0) + count
+        return found
+
+
+def cell_of(kind: str) -> tuple[int, str]:
+    """Chunk and make of a layer, whatever it recomputes, from its kind as a prepared run names it."""
+    first, _, rest = kind.partition(", ")
+    word, _, number = first.partition(" ")
+    return (int(number), rest.partition(", ")[0]) if word == "chunk" else (0, first)
+
+
+def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer) -> tuple[Figures | MsTuneError, ...]:
+    """What each probe holds: what was kept of it, or else a run.
+
+    Args:
+        request: What the probes share: devices, engine, folder, time.
+        probes: The probes.
+        observer: Told what is going on.
+
+    Returns:
+        Figures, or why there are none, for each probe.
+
+    Raises:
+        MsTuneError: This machine cannot simulate.
+    """
+    found: dict[int, Figures | MsTuneError] = {}
+    left: dict[int, tuple[DryrunRequest, LoadedConfig, Path]] = {}
+    here = simulated_by()
+    for number, probe in enumerate(probes):
+        asked = replace(request, stages=(probe.stage,), layers=probe.layers, fewest_layers=False, extrapolate=False)
+        try:
+            file = _file(prepare(replace(asked, stage=probe.stage), probe.loaded), asked, here)
+        except MsTuneError as error:
+            found[number] = error
+            continue
+        kept = _read(file)
+        if kept is None:
+            left[number] = asked, probe.loaded, file
+        else:
+            found[number] = kept
+    if left:
+        done = simulate_each([(asked, loaded) for asked, loaded, _ in left.values()], observer)
+        for (number, (*_, file)), variant in zip(left.items(), done.variants, strict=True):
+            if variant.result is None:
+                assert variant.error is not None  # noqa: S101 - one of the two is there
+                found[number] = variant.error
+                continue
+            found[number] = figures = figures_of(variant.result.stages[0])
+            _keep(file, figures)
+    return tuple(found[number] for number in range(len(probes)))
+
+
+def figures_of(stage: StageResult) -> Figures:
+    """What a run of a stage was seen to hold."""
+    reading, run = stage.reading, stage.run
+    moments = {phase: peak for phase, peak in reading.phase_peaks.items() if phase is not None}
+    if not moments:
+        moments = dict(reading.phase_peaks)  # type: ignore[arg-type] # under None only
+    lasting = {}
+    for phase, peak in moments.items():
+        contents = reading.report.at(peak.tick).contents
+        lasting[_name(phase)] = sum(contents[content] for content in _LASTING)
+    peaks = {_name(phase): peak.bytes for phase, peak in moments.items()}
+    kinds = dict(run.kinds) or {"layer": run.layers}
+    return Figures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes)
+
+
+def _name(phase: Any) -> str:  # noqa: ANN401 - a phase or None
+    return "step" if phase is None else str(phase.value)
+
+
+def _file(run: PreparedRun, request: DryrunRequest, here: str) -> Path:
+    """Where the figures of a run are kept: by all that they depend on."""
+    facts = {
+        "form": _FORM,
+        "ms_tune": __version__,
+        "here": here,
+        "job": run.job.to_json(),
+        "files": run.files,
+        "rank": run.rank,
+        "world_size": run.world_size,
+        "level": request.level,
+        "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
+    }
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return cache_root() / _FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+
+
+def _read(file: Path) -> Figures | None:
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        in_flight = kept["in_flight"]
+        return Figures(
+            int(kept["stage"]),
+            {str(kind): int(count) for kind, count in kept["kinds"].items()},
+            None if in_flight is None else tuple(map(int, in_flight)),
+            {str(phase): int(size) for phase, size in kept["peaks"].items()},
+            {str(phase): int(size) for phase, size in kept["lasting"].items()},
+            int(kept["footprint"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _keep(file: Path, figures: Figures) -> None:
+    """Keep figures; where the cache cannot be written they are measured again the next time."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, asdict(figures))
+        old = sorted(file.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
+        for one in old[:-_MOST_KEPT]:
+            one.unlink(missing_ok=True)
+    except OSError:
+        return

@@ -1,0 +1,167 @@
+"""Which small dryruns the memory table needs: few sizes of three stages, for each kind of recompute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.config.follow import followed
+from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.settings import with_settings
+from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.fit.job import uniform
+from ms_tune.fit.measure import Probe, cell_of
+from ms_tune.frameworks.models import model_of
+from ms_tune.planning.table import Recompute
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.texts import Message
+
+DENSE = "dense"
+_TWO_SIZES = (Recompute.NONE, Recompute.FULL)  # the others need one: what a stage holds anyhow is known by then
+_LEAST = 2  # layers: one alone is the first and the last at once
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A probe and what it is for.
+
+    Attributes:
+        made_of: The layers that it is about, as a stage's kinds name them.
+        kind: What they recompute.
+        probe: The probe.
+    """
+
+    made_of: str
+    kind: Recompute
+    probe: Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The layers of a job, by what they are made of.
+
+    Attributes:
+        counts: How many there are of each, in the order of the model.
+        whole: Layers of each stage.
+    """
+
+    counts: dict[str, int]
+    whole: tuple[int, ...]
+
+    @property
+    def main(self) -> str:
+        """What most layers are made of."""
+        return max(self.counts, key=lambda made_of: self.counts[made_of])
+
+
+def model_in(job: PlannedJob) -> Model:
+    """The layers of a job; nothing is run.
+
+    Raises:
+        UnsupportedError: Layers of different makes alternate: a table has runs of equal layers.
+    """
+    runs = [prepare(replace(job.request, stage=stage, layers=None), job.loaded) for stage in range(job.stages)]
+    cells: dict[tuple[int, int], list[str]] = {}
+    for run in runs:
+        for kind in run.kinds or {"layer": run.layers}:
+            chunk, made_of = cell_of(kind)
+            cells.setdefault((chunk, run.stage), []).append(made_of)
+    order = [made_of for place in sorted(cells) for made_of in sorted(set(cells[place]))]
+    names = list(dict.fromkeys(order))
+    if order != sorted(order, key=names.index):
+        raise UnsupportedError(msg("fitting.alternating", kinds=", ".join(names)), msg("fitting.alternating.hint"))
+    counts = dict.fromkeys(names, 0)
+    for run in runs:
+        for kind, count in (run.kinds or {"layer": run.layers}).items():
+            counts[cell_of(kind)[1]] += count
+    return Model(counts, tuple(run.layers for run in runs))
+
+
+def stages_to_probe(stages: int) -> tuple[int, ...]:
+    """The first, one in the middle, the last; and the last but one, which tells how those in the middle differ."""
+    return tuple(dict.fromkeys(stage for stage in (0, 1, stages - 2, stages - 1) if 0 <= stage < stages))
+
+
+def sizes(chunks: int, whole: int) -> tuple[int, int]:
+    """Two numbers of layers that differ by one in each chunk.
+
+    Raises:
+        UnsupportedError: The stage has too few.
+    """
+    few = max(_LEAST, chunks)
+    if few + chunks > whole:
+        few = whole - chunks
+    if few < chunks:
+        raise UnsupportedError(msg("fitting.few-layers", layers=whole), msg("fitting.few-layers.hint"))
+    return few, few + chunks
+
+
+def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[list[Asked], list[Message]]:
+    """The probes of a job, and what to tell of kinds of recompute that its config cannot say.
+
+    Args:
+        job: The job.
+        model: Its layers.
+        kinds: The kinds of recompute that a plan may use.
+
+    Raises:
+        MsTuneError: The config cannot say that layers recompute nothing.
+    """
+    found: list[Asked] = []
+    notes = []
+    for kind in dict.fromkeys((Recompute.NONE, *kinds)):
+        try:
+            loaded = job.with_lists(uniform(job.placement, kind.value))
+        except MsTuneError as error:
+            if kind is Recompute.NONE:
+                raise
+            notes.append(msg("fitting.kind-fails", kind=kind.value, reason=error.message))
+            continue
+        for stage in stages_to_probe(job.stages):
+            both = sizes(job.chunks, model.whole[stage])
+            if kind in _TWO_SIZES and stage in _ends(job.stages):
+                wanted: tuple[int, ...] = both
+            elif kind is Recompute.NONE or stage in (0, job.stages - 1):
+                wanted = both[:1]
+            else:
+                continue
+            found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers)) for layers in wanted]
+        found += _dense(job, model, kind, loaded)
+    return found, notes
+
+
+def _ends(stages: int) -> tuple[int, ...]:
+    """The stages with a line of their own."""
+    return tuple(dict.fromkeys((0, min(1, stages - 1), stages - 1)))
+
+
+def _dense(job: PlannedJob, model: Model, kind: Recompute, loaded: LoadedConfig) -> Iterator[Asked]:
+    """Layers without experts, where most have them: the first stage with nothing else."""
+    if model.main == DENSE or DENSE not in model.counts:
+        return
+    made = _all_dense(job, loaded, model.whole[0])
+    if made is None:
+        return
+    both = sizes(job.chunks, model.whole[0])
+    for layers in both if kind in _TWO_SIZES else both[:1]:
+        yield Asked(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers))
+
+
+def _all_dense(job: PlannedJob, loaded: LoadedConfig, layers: int) -> LoadedConfig | None:
+    """The config with the first layers dense; None where no key says how many are."""
+    source = followed(loaded.source)
+    field = model_of(source, loaded.dialect, job.now.framework_version, source.beside).field("first_k_dense_replace")
+    if field.path is None:
+        return None
+    try:
+        setting = Setting(field.path, str(layers))
+        return replace(loaded, source=with_settings(loaded.source, [setting], loaded.dialect))
+    except MsTuneError:
+        return None

@@ -1,0 +1,92 @@
+"""What ``fit`` found for a config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.fit.verify import NEAR
+from ms_tune.verdict.judge import Fit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.fit.costs import Costs
+    from ms_tune.fit.verify import Verified
+    from ms_tune.planning.fit import FitReport
+    from ms_tune.planning.table import Recompute, Table
+    from ms_tune.texts import Message
+    from ms_tune.verdict.limit import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A plan and its dryrun.
+
+    Attributes:
+        report: The plan, and what the table says of it.
+        peak_bytes: Every stage's peak by the table, without what was set aside for fragments; empty without a plan.
+        verified: The stages that were simulated; empty where none was.
+        result: Their dryrun.
+    """
+
+    report: FitReport
+    peak_bytes: tuple[int, ...]
+    verified: tuple[Verified, ...] = ()
+    result: DryrunResult | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether every simulated stage fits."""
+        return bool(self.verified) and all(one.verdict.outcome is Fit.FITS for one in self.verified)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the table foretold every simulated stage."""
+        return all(abs(one.error) <= NEAR for one in self.verified)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfigFit:
+    """A plan for a config.
+
+    Attributes:
+        source: The config as it is.
+        table: The memory table that its first dryruns came to; its limit is what is left for the peaks.
+        limit: What a stage may take of its device.
+        reserve_bytes: What is set aside of it.
+        fragment_bytes: What is set aside for each stage's fragments, as small runs had them.
+        costs: What the parts of the model cost beside each other.
+        idle: Kinds of recompute that free nothing here.
+        rounds: Plans and their dryruns, in order.
+        chosen: The round whose plan is handed over; None where no plan fits.
+        text: The config with that plan; the config itself without one.
+        changed: How many values are other.
+        stands_for: The simulated stage that stands for each stage; empty where none was simulated.
+        notes: What the user should know.
+        seconds: Of the dryruns for the table, and of those of plans.
+        folder: Where the table is kept.
+    """
+
+    source: SourceFile
+    table: Table
+    limit: Limit
+    reserve_bytes: int
+    fragment_bytes: tuple[int, ...]
+    costs: Costs
+    idle: tuple[Recompute, ...]
+    rounds: tuple[Round, ...]
+    chosen: Round | None
+    text: str
+    changed: int
+    stands_for: tuple[int, ...]
+    notes: tuple[Message, ...]
+    seconds: tuple[float, float]
+    folder: Path | None = None
+
+    @property
+    def last(self) -> Round:
+        """The round that the report is about: the chosen one, or else the last."""
+        return self.chosen or self.rounds[-1]

@@ -1,0 +1,284 @@
+"""From a config to the cheapest plan that fits: table, search, the plan's own dryrun, and what it teaches the table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.judge import outside_of
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.fit.costs import costs_of
+from ms_tune.fit.job import present_plan, read_job
+from ms_tune.fit.measure import measure
+from ms_tune.fit.probes import asked, model_in
+from ms_tune.fit.result import ConfigFit, Round
+from ms_tune.fit.table import Measured, Seen, table_of
+from ms_tune.fit.verify import beside, corrected, lists_of, simulated
+from ms_tune.normalize.sapp import merge
+from ms_tune.planning.fit import fit as plan_for
+from ms_tune.planning.search import Effort
+from ms_tune.planning.table import Kept, Recompute, check
+from ms_tune.texts import msg
+from ms_tune.verdict.judge import reserve_of
+from ms_tune.verdict.limit import device_of, limit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.verify import Verified
+    from ms_tune.planning.fit import FitReport
+    from ms_tune.planning.search import Progress
+    from ms_tune.planning.table import Table
+    from ms_tune.texts import Message
+    from ms_tune.verdict.limit import Limit
+
+_MOST_ROUNDS = 3
+_WORTH = 0.001  # of the step, that another round has to promise
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFitRequest:
+    """What a plan is asked for.
+
+    Attributes:
+        dryrun: The config, its job and its device.
+        kinds: Kinds of recompute that a plan may use.
+        effort: How long to search.
+        seed: Where the search's random numbers begin.
+        verify: Whether the plan is simulated before it is handed over.
+        allow_tight: Whether a plan is good enough that fits only without fragments, or only inside the reserve.
+    """
+
+    dryrun: DryrunRequest = field(default_factory=DryrunRequest)
+    kinds: tuple[Recompute, ...] = tuple(Recompute)
+    effort: Effort = Effort.NORMAL
+    seed: int = 1
+    verify: bool = True
+    allow_tight: bool = False
+
+
+def fit_config(
+    request: ConfigFitRequest, observer: Observer, on_progress: Callable[[Progress], None] = lambda _progress: None
+) -> ConfigFit:
+    """The cheapest plan of a config that fits: where layers lie, and what they recompute.
+
+    Args:
+        request: What is asked for.
+        observer: Told what is simulated.
+        on_progress: Told how far a search is.
+
+    Raises:
+        MsTuneError: The config, this machine or a run is at fault.
+    """
+    job = read_job(request.dryrun)
+    if job.first.pipeline.schedule is None:
+        raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
+    begin = time.monotonic()
+    limit, reserve = _limit(job)
+    measured, notes = _measured(job, request.kinds, observer)
+    costs = costs_of(job)
+    table = table_of(job, measured, costs, limit.bytes - reserve)
+    table, idle = _without_idle(replace(table, present=present_plan(job, table)))
+    check(table, str(job.loaded.source.path))
+    fragments = measured.fragments(job.stages)
+    made = time.monotonic()
+    rounds, chosen, stands_for = _Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
+    text, changed = job.loaded.source.text, 0
+    if chosen is not None and chosen.report.planned is not None:
+        merged = merge(job.loaded.source, lists_of(job, chosen.report.planned.plan), job.now.framework_version)
+        text, changed = merged.text, merged.count
+    return ConfigFit(
+        source=job.loaded.source,
+        table=table,
+        limit=limit,
+        reserve_bytes=reserve,
+        fragment_bytes=fragments,
+        costs=costs,
+        idle=idle,
+        rounds=rounds,
+        chosen=chosen,
+        text=text,
+        changed=changed,
+        stands_for=stands_for,
+        notes=tuple(notes),
+        seconds=(made - begin, time.monotonic() - made),
+    )
+
+
+def _limit(job: PlannedJob) -> tuple[Limit, int]:
+    """What a stage may take, and what is set aside of it."""
+    run, request = job.first, job.request
+    limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
+    outside = outside_of(request)
+    if run.world_size > 1:
+        outside = replace(outside, communicators=run.split.communicators, counted=False)
+    return limit, sum(item.bytes for item in reserve_of(outside, limit))
+
+
+def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -> tuple[Measured, list[Message]]:
+    """What small dryruns of the job hold; a kind of recompute that cannot be run is left out, and told.
+
+    Raises:
+        MsTuneError: A run of layers that recompute nothing or everything failed, or this machine cannot simulate.
+    """
+    model = model_in(job)
+    probes, notes = asked(job, model, kinds)
+    observer.say(msg("fitting.table", count=len(probes)))
+    found = measure(job.request, [one.probe for one in probes], observer)
+    failed: dict[Recompute, MsTuneError] = {}
+    for one, figures in zip(probes, found, strict=True):
+        if isinstance(figures, MsTuneError):
+            if one.kind is Recompute.NONE:
+                raise figures
+            failed.setdefault(one.kind, figures)
+    notes += [msg("fitting.kind-fails", kind=kind.value, reason=error.message) for kind, error in failed.items()]
+    seen = [
+        Seen(one, figures)
+        for one, figures in zip(probes, found, strict=True)
+        if not isinstance(figures, MsTuneError) and one.kind not in failed
+    ]
+    return Measured(seen, model), notes
+
+
+def _without_idle(table: Table) -> tuple[Table, tuple[Recompute, ...]]:
+    """The table without kinds of recompute that free nothing: a plan would pay for them all the same.
+
+    Returns:
+        The table, and these kinds. What the present plan uses stays.
+    """
+    used = {
+        kind
+        for kind, rows in (
+            (Recompute.SELECT, "select_recompute"),
+            (Recompute.COMM, "select_comm_recompute"),
+        )
+        if table.present is not None and any(map(any, getattr(table.present, rows)))
+    }
+    if len(used) > 1:
+        used.add(Recompute.BOTH)
+    idle = tuple(
+        kind
+        for kind in table.kinds
+        if kind is not Recompute.NONE
+        and kind not in used
+        and all(_frees(layer.recompute[Recompute.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
+    )
+    layers = tuple(
+        replace(layer, recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in idle})
+        for layer in table.layers
+    )
+    return replace(table, layers=layers), idle
+
+
+def _frees(plain: Kept, kept: Kept) -> int:
+    return plain.activation_bytes + plain.once_bytes - kept.activation_bytes - kept.once_bytes
+
+
+class _Rounds:
+    """Plans and their dryruns, one after the other, until one fits and the table has foretold it."""
+
+    def __init__(
+        self,
+        job: PlannedJob,
+        request: ConfigFitRequest,
+        observer: Observer,
+        on_progress: Callable[[Progress], None],
+        reserve: int,
+    ) -> None:
+        self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
+        self._reserve = reserve
+        self._done: list[Round] = []
+        self._stands_for: tuple[int, ...] = ()
+
+    def of(self, table: Table, fragments: tuple[int, ...]) -> tuple[tuple[Round, ...], Round | None, tuple[int, ...]]:
+        """All rounds, the one whose plan is handed over, and the simulated stage that stands for each."""
+        best: Round | None = None
+        for number in range(_MOST_ROUNDS):
+            report = self._plan(table, fragments)
+            if report.planned is None:
+                self._done.append(Round(report, ()))
+                break
+            if best is not None and not _promises(report, best):
+                break
+            peaks = tuple(peak - more for peak, more in zip(report.planned.peak_bytes, fragments, strict=True))
+            one = Round(report, peaks)
+            if not self._request.verify:
+                self._done.append(one)
+                return tuple(self._done), one, ()
+            self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
+            result = simulated(self._job, report.planned.plan, self._observer)
+            verified = beside(result, peaks)
+            one = replace(one, verified=verified, result=result)
+            self._done.append(one)
+            self._stands_for = _stands_for(result, self._job.stages)
+            if self._good(one) and (best is None or _faster(one, best)):
+                best = one
+            if one.report.optimal and self._good(one) and number and one.exact:
+                break
+            table = corrected(table, verified, self._stands_for)
+            seen = _fragments(verified, self._stands_for, fragments, self._reserve)
+            # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more.
+            fragments = tuple(max(now, (now + old) // 2) for now, old in zip(seen, fragments, strict=True))
+        return tuple(self._done), best, self._stands_for
+
+    def _plan(self, table: Table, fragments: Sequence[int]) -> FitReport:
+        """The plan of a table whose stages also hold their fragments."""
+        own = table.stage_bytes or (0,) * table.stages
+        held = tuple(size + more for size, more in zip(own, fragments, strict=True))
+        least = min(0, *held)  # what is taken off a stage is given back to all
+        update = table.update
+        if update is not None:
+            stages = tuple(size + more for size, more in zip(update.stage_bytes, fragments, strict=True))
+            update = replace(update, stage_bytes=stages)
+        whole = replace(
+            table,
+            constant_bytes=table.constant_bytes + least,
+            stage_bytes=tuple(size - least for size in held),
+            update=update,
+        )
+        return plan_for(whole, effort=self._request.effort, seed=self._request.seed, on_progress=self._on_progress)
+
+    def _good(self, one: Round) -> bool:
+        return bool(one.verified) and all(
+            stage.verdict.is_good(allow_tight=self._request.allow_tight) for stage in one.verified
+        )
+
+
+def _promises(report: FitReport, best: Round) -> bool:
+    """Whether a plan is so much faster that another dryrun is worth it."""
+    one, other = report.planned, best.report.planned
+    return one is not None and other is not None and one.time < other.time * (1 - _WORTH)
+
+
+def _faster(one: Round, other: Round) -> bool:
+    mine, theirs = one.report.planned, other.report.planned
+    return mine is not None and theirs is not None and mine.time < theirs.time
+
+
+def _stands_for(result: DryrunResult, stages: int) -> tuple[int, ...]:
+    """For every stage the simulated one that holds at least as much: itself, or the nearest before it."""
+    there = sorted(stage.run.stage for stage in result.stages)
+    return tuple(max((one for one in there if one <= stage), default=there[0]) for stage in range(stages))
+
+
+def _fragments(
+    verified: Sequence[Verified], stands_for: Sequence[int], before: Sequence[int], reserve: int
+) -> tuple[int, ...]:
+    """What each stage needs beside its peak and the reserve, as its plan had it.
+
+    Args:
+        verified: The stages that were simulated.
+        stands_for: For each stage the one that stands for it.
+        before: What was set aside before, which stays for stages that were not simulated.
+        reserve: The reserve by the job's split; a run may create other communicators.
+    """
+    seen = {one.stage: one.needed_bytes - reserve - one.peak_bytes for one in verified}
+    return tuple(
+        seen[stage] if other == stage else size
+        for stage, (other, size) in enumerate(zip(stands_for, before, strict=True))
+    )

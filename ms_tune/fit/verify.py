@@ -1,0 +1,109 @@
+"""The plan's own dryrun, beside what the table foretold; where they differ the table learns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.request import StageChoice
+from ms_tune.dryrun.run import dryrun
+from ms_tune.layers.conversion.sapp import SappLists
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.planning.table import Plan, Rows, Table
+    from ms_tune.verdict.judge import Verdict
+
+NEAR = 0.005  # of the dryrun's peak, that the table's may be off
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A stage of a plan that was simulated.
+
+    Attributes:
+        stage: The stage.
+        predicted_bytes: Its peak by the table.
+        peak_bytes: Its peak.
+        footprint_bytes: With fragments.
+        verdict: Whether it fits.
+    """
+
+    stage: int
+    predicted_bytes: int
+    peak_bytes: int
+    footprint_bytes: int
+    verdict: Verdict
+
+    @property
+    def error(self) -> float:
+        """How much the table's peak is off, as a part of the peak; above zero where the table foretold more."""
+        return (self.predicted_bytes - self.peak_bytes) / self.peak_bytes
+
+    @property
+    def needed_bytes(self) -> int:
+        """All that the verdict compares with the limit: the peak, its fragments, what is set aside."""
+        return self.footprint_bytes + self.verdict.reserve_bytes
+
+
+def lists_of(job: PlannedJob, plan: Plan) -> SappLists:
+    """A plan's lists as they are merged into the job's config: what it neither has nor is to have stays unsaid."""
+    nothing = plan.recompute
+    counts = tuple(map(tuple, job.now.placement or ()))
+    base = job.layers // (job.stages * job.chunks)
+    placed = tuple(tuple(base + more for more in row) for row in plan.offset)
+    selects = any(layer.select_patterns for layer in job.now.layers)
+    communicates = any(layer.comm_patterns for layer in job.now.layers)
+    return SappLists(
+        _rows(plan.offset) if placed != counts else None,
+        _rows(plan.recompute),
+        _rows(plan.select_recompute) if selects or plan.select_recompute != nothing else None,
+        _rows(plan.select_comm_recompute) if communicates or plan.select_comm_recompute != nothing else None,
+    )
+
+
+def _rows(rows: Rows) -> list[list[int]]:
+    return [list(row) for row in rows]
+
+
+def simulated(job: PlannedJob, plan: Plan, observer: Observer) -> DryrunResult:
+    """The dryrun of a plan: every stage that no other one outdoes, with all its layers.
+
+    Raises:
+        MsTuneError: The plan cannot be written into the config, or a process failed.
+    """
+    request = replace(job.request, layers=None, fewest_layers=False, stages=StageChoice.WORST)
+    return dryrun(request, observer, job.with_lists(lists_of(job, plan)))
+
+
+def beside(result: DryrunResult, predicted: Sequence[int]) -> tuple[Verified, ...]:
+    """The simulated stages beside what was foretold.
+
+    Args:
+        result: The dryrun.
+        predicted: The peak of every stage by the table.
+    """
+    found = []
+    for stage in result.stages:
+        need = stage.verdict.need
+        peak = stage.judged_bytes
+        footprint = need.footprint_bytes if need is not None else peak
+        found.append(Verified(stage.run.stage, predicted[stage.run.stage], peak, footprint, stage.verdict))
+    return tuple(found)
+
+
+def corrected(table: Table, verified: Sequence[Verified], stages: Sequence[int]) -> Table:
+    """The table with what a dryrun showed.
+
+    Args:
+        table: The table.
+        verified: The stages that were simulated.
+        stages: For each stage the one that stands for it.
+    """
+    more = {one.stage: one.peak_bytes - one.predicted_bytes for one in verified}
+    own = table.stage_bytes or (0,) * table.stages
+    return replace(table, stage_bytes=tuple(own[stage] + more[stages[stage]] for stage in range(table.stages)))

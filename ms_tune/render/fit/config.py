@@ -1,0 +1,222 @@
+"""The plan of a config in the terminal and as JSON: what the table says, and what the plan's own dryrun showed."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from ms_tune.render.columns import table, terminal_width
+from ms_tune.render.fit import json as fit_json
+from ms_tune.render.fit import why
+from ms_tune.texts import Message, msg, render
+from ms_tune.units import GIB, gib, mib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.verify import Verified
+    from ms_tune.planning.fit import Planned
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+
+def show(found: ConfigFit, console: Console) -> None:
+    """The verdict, the stages before and after, the change, the reasons and the rest."""
+    for line in _assumptions(found):
+        console.write(console.say(line))
+    console.write("")
+    colour = "green" if found.chosen is not None else "red"
+    for sentence in verdict(found):
+        console.write(console.paint(console.say(sentence), colour))
+    plan = found.last.report.planned or found.last.report.nearest
+    if plan is not None:
+        console.write("")
+        for row in table(*_stages(found, plan, console), right=2, width=terminal_width()):
+            console.write(row)
+    _show_change(found, console)
+    report = found.last.report
+    for title, lines in (
+        ("fit.title.why", reasons(found)),
+        ("fit.title.others", why.others(report)),
+        ("fit.title.remedies", why.remedies(report)),
+        ("fitting.title.table", list(_table_lines(found))),
+        ("fit.title.notes", notes(found)),
+    ):
+        if lines:
+            console.write("")
+            console.write(console.text(title))
+            for sentence in lines:
+                console.write(f"  - {console.say(sentence)}")
+
+
+def _show_change(found: ConfigFit, console: Console) -> None:
+    console.write("")
+    if found.chosen is None:
+        console.write(console.text("fitting.no-change"))
+    elif not found.changed:
+        console.write(console.text("fitting.same"))
+    else:
+        console.write(difference(found).rstrip("\n"))
+
+
+def difference(found: ConfigFit) -> str:
+    """What the plan changes in the config, as ``diff -u`` shows it."""
+    name = found.source.path.name
+    before, after = found.source.text.splitlines(keepends=True), found.text.splitlines(keepends=True)
+    lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _assumptions(found: ConfigFit) -> Iterator[Message]:
+    sizes = found.table
+    yield msg(
+        "fitting.pipeline",
+        layers=sizes.layer_count,
+        stages=sizes.stages,
+        chunks=sizes.chunks,
+        micro_batches=sizes.micro_batches,
+        order=sizes.order.value,
+    )
+    fragments = gib(max(found.fragment_bytes))
+    yield msg("fitting.limit", limit=gib(found.limit.bytes), source=found.limit.source)
+    yield msg("fitting.set-aside", reserve=mib(found.reserve_bytes), fragments=fragments)
+
+
+def verdict(found: ConfigFit) -> list[Message]:
+    """What came out: the table's word, and the dryrun's."""
+    one = found.last
+    if found.chosen is None and one.verified:
+        return [msg("fitting.unproved", rounds=len(found.rounds)), *map(_stage_verdict, one.verified)]
+    if found.chosen is None:
+        return [why.verdict(one.report)]
+    told = [why.verdict(one.report)]
+    if one.verified:
+        worst = max(one.verified, key=lambda stage: abs(stage.error))
+        params = {"stages": len(one.verified), "error": f"{abs(worst.error):.2%}", "stage": worst.stage}
+        told.append(msg("fitting.proved", **params))
+    else:
+        told.append(msg("fitting.not-verified"))
+    return told
+
+
+def _stage_verdict(one: Verified) -> Message:
+    return msg("fitting.stage-verdict", stage=one.stage, verdict=one.verdict.sentence)
+
+
+def _stages(found: ConfigFit, plan: Planned, console: Console) -> tuple[list[str], list[list[str]]]:
+    one, sizes = found.last, found.table
+    seen = {stage.stage: stage for stage in one.verified}
+    names = ["stage", "predicted", "verified", "free", "layers", "recompute", "before"]
+    rows = []
+    for stage, peak in enumerate(one.peak_bytes or plan.peak_bytes):
+        cells = plan.cells[stage :: sizes.stages]
+        before = one.report.reference.cells[stage :: sizes.stages] if one.report.has_present else ()
+        rows.append(
+            [
+                str(stage),
+                f"{peak / GIB:.2f}",
+                _verified(found, seen, stage, console),
+                _free(found, seen, stage, peak),
+                " + ".join(str(sum(cell.values())) for cell in cells),
+                " | ".join(why.recomputed(cell) for cell in cells),
+                " | ".join(f"{sum(cell.values())}: {why.recomputed(cell)}" for cell in before),
+            ]
+        )
+    return [console.text(f"fitting.column.{name}") for name in names], rows
+
+
+def _verified(found: ConfigFit, seen: dict[int, Verified], stage: int, console: Console) -> str:
+    if stage in seen:
+        return f"{seen[stage].peak_bytes / GIB:.2f}"
+    if not found.last.verified:
+        return "-"
+    return console.text("fitting.stands-for", stage=found.stands_for[stage])
+
+
+def _free(found: ConfigFit, seen: dict[int, Verified], stage: int, peak: int) -> str:
+    """What is left of the limit beside the peak, its fragments and the reserve."""
+    if stage in seen:
+        return f"{seen[stage].verdict.spare_bytes / GIB:.2f}"
+    return f"{(found.limit.bytes - found.reserve_bytes - found.fragment_bytes[stage] - peak) / GIB:.2f}"
+
+
+def reasons(found: ConfigFit) -> list[Message]:
+    """Why the plan is as it is; which stage has the least room is told by its dryrun where there was one."""
+    told, one = why.reasons(found.last.report), found.last
+    if not told or not one.verified:
+        return told
+    least = min(one.verified, key=lambda stage: stage.verdict.spare_bytes)
+    sizes = {"free": gib(least.verdict.spare_bytes), "peak": gib(least.peak_bytes)}
+    return [msg("fitting.why.memory", stage=least.stage, **sizes), *told[1:]]
+
+
+def _table_lines(found: ConfigFit) -> Iterator[Message]:
+    """What a layer holds, by kind of recompute."""
+    for layer in found.table.layers:
+        kept = ", ".join(f"{kind.value} {mib(one.activation_bytes)}" for kind, one in layer.recompute.items())
+        yield msg("fitting.layer", name=layer.name, count=layer.count, bytes=mib(layer.bytes), kept=kept)
+    if found.idle:
+        yield msg("fitting.idle", kinds=", ".join(kind.value for kind in found.idle))
+
+
+def notes(found: ConfigFit) -> list[Message]:
+    """What the figures are, and are not."""
+    report = found.last.report
+    told = [*found.notes, msg("fit.note.present" if report.has_present else "fit.note.even"), msg("fit.note.relative")]
+    told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
+    if found.chosen is not None and len(found.rounds) > 1:
+        told.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
+    if report.stopped:
+        told.insert(0, msg("fit.note.stopped"))
+    return told
+
+
+def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
+    """The report of ``--json``: that of a table, with what the config and its dryruns add."""
+    one = found.last
+    values = fit_json.to_json(one.report, language)
+    fits = found.chosen is not None
+    values["why"] = [render(message, language) for message in reasons(found)]
+    values.update(
+        {
+            "fits": fits,
+            "plan": values["plan"] if fits else None,
+            "verified": bool(one.verified),
+            "device_limit_bytes": found.limit.bytes,
+            "limit_source": render(found.limit.source, language),
+            "reserve_bytes": found.reserve_bytes,
+            "fragment_bytes": list(found.fragment_bytes),
+            "predicted_peak_bytes": list(one.peak_bytes),
+            "stages": [_stage_json(stage, language) for stage in one.verified],
+            "stands_for": list(found.stands_for),
+            "rounds": [
+                {
+                    "plan": round_.report.planned.plan.to_json() if round_.report.planned is not None else None,
+                    "time": round_.report.planned.time if round_.report.planned is not None else None,
+                    "stages": [_stage_json(stage, language) for stage in round_.verified],
+                }
+                for round_ in found.rounds
+            ],
+            "idle_kinds": [kind.value for kind in found.idle],
+            "changed_values": found.changed,
+            "diff": difference(found) if found.changed else "",
+            "notes": [render(message, language) for message in notes(found)],
+            "seconds": {"table": found.seconds[0], "plans": found.seconds[1]},
+        }
+    )
+    return values
+
+
+def _stage_json(one: Verified, language: Language) -> dict[str, object]:
+    outcome = one.verdict.outcome
+    return {
+        "stage": one.stage,
+        "predicted_bytes": one.predicted_bytes,
+        "peak_bytes": one.peak_bytes,
+        "footprint_bytes": one.footprint_bytes,
+        "reserve_bytes": one.verdict.reserve_bytes,
+        "error": one.error,
+        "verdict": None if outcome is None else outcome.value,
+        "sentence": render(one.verdict.sentence, language),
+    }

@@ -1,0 +1,106 @@
+"""``ms-tune fit CONFIG`` from its arguments to the file it writes, with the real MindSpore."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.cli.main import main
+from ms_tune.config.source import load_source
+from ms_tune.errors import ExitCode
+from ms_tune.normalize.source import normalize_source
+from tests.dryrun import configs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST = 0.005  # of a peak, that the table's may be off
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two stages of four layers, with a comment to be kept."""
+    data: dict[str, Any] = yaml.safe_load(yaml.safe_dump(configs.MINDSPEED))
+    data["parallel_config"] = {"pipeline_model_parallel_size": 2, "recompute_config": {"recompute": [0, 0]}}
+    data["dataset_config"] = {"batch_size": 1, "micro_batch_num": 4}
+    data["model_config"] |= {"hidden_size": 512, "ffn_hidden_size": 1536, "seq_length": 1024, "vocab_size": 8000}
+    file = tmp_path / "train.yaml"
+    file.write_text("# ours\n" + yaml.safe_dump(data), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return file
+
+
+@pytest.mark.slow
+@pytest.mark.mindspore
+def test_a_plan_that_fits_is_found_proved_and_written(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [str(config), "--effort", "quick", "--kinds", "full"]
+    assert main(["fit", *options, "--no-verify", "--json", "--device-memory", "8GB"]) == ExitCode.OK
+    roomy = json.loads(capsys.readouterr().out)
+    assert roomy["verified"] is False
+    assert not any(map(any, roomy["plan"]["recompute"]))
+    # Devices on which the first stage lacks what two of its layers keep.
+    (layer,) = roomy["table"]["layers"]
+    missing = layer["recompute"]["none"]["activation_bytes"] * 3
+    least = max(roomy["peak_bytes"]) - missing + roomy["reserve_bytes"]
+    monkeypatch.setattr("ms_tune.verdict.limit.pool_of", lambda _free: least)
+
+    assert main(["fit", *options, "--json", "--write", "--device-memory", "8GB"]) == ExitCode.OK
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    assert found["verified"] is True
+    assert found["device_limit_bytes"] == least
+    for stage in found["stages"]:
+        assert abs(stage["error"]) <= MOST
+        assert stage["verdict"] == "fits"
+        assert stage["footprint_bytes"] + stage["reserve_bytes"] <= least
+    assert {stage["stage"] for stage in found["stages"]} == {0, 1}
+    assert "2 layer(s): ended" not in told.err  # the small dryruns are not made again
+    text = config.read_text(encoding="utf-8")
+    assert text.startswith("# ours\n")
+    plan = normalize_source(load_source(config))
+    full = [sum(layer.recompute.value == "full" for layer in plan.layers if layer.stage == stage) for stage in (0, 1)]
+    assert [full] == found["plan"]["recompute"]
+    assert plan.placement == (tuple(4 + more for more in found["plan"]["offset"][0]),)
+    assert roomy["time"] <= found["lower_bound"] <= found["time"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "CONFIG"),
+        (["train.yaml", "--limit", "5GB"], "--limit"),
+        (["train.yaml", "--table", "t.json"], "--table"),
+        (["train.yaml", "--stages", "4"], "--stages"),
+        (["--table", "t.json", "--write"], "--write"),
+        (["--table", "t.json", "--device-memory", "64GB"], "--device-memory"),
+        (["train.yaml", "--write", "--diff"], "--diff"),
+        (["train.yaml", "--write", "--set", "a.b=1"], "--set"),
+        (["train.yaml", "--kinds", "half"], "half"),
+        (["nowhere.yaml"], "nowhere.yaml"),
+        (["train.yaml", "--device-memory", "64"], "64"),
+    ],
+)
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_mistakes_are_explained(
+    config: Path, arguments: list[str], words: str, language: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert config.name == "train.yaml"
+    assert main(["fit", *arguments, "--lang", language]) == ExitCode.USAGE
+    told = capsys.readouterr()
+    assert words in told.err
+    assert told.out == ""
+    assert "Traceback" not in told.err
+
+
+def test_a_config_that_its_framework_refuses(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = config.read_text(encoding="utf-8").replace("- 0\n    - 0\n", "- 0\n    - 0\n    - 0\n")
+    assert text.count("- 0") == 3
+    config.write_text(text, encoding="utf-8")
+    assert main(["fit", str(config)]) == ExitCode.USAGE
+    assert str(config.name) in capsys.readouterr().err
+    assert config.read_text(encoding="utf-8") == text

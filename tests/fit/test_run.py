@@ -1,0 +1,211 @@
+"""From a config to a plan, with a made-up job in place of dryruns: rounds, what a dryrun teaches, where nothing fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.config.source import parse_source
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.task import Observer
+from ms_tune.errors import RunError, UnsupportedError
+from ms_tune.fit import run as engine
+from ms_tune.fit.run import ConfigFitRequest, fit_config
+from ms_tune.normalize.source import normalize_source
+from ms_tune.planning import explain, search
+from ms_tune.planning.search import Effort
+from ms_tune.planning.table import Recompute
+from ms_tune.texts import msg
+from ms_tune.units import GIB
+from ms_tune.verdict.judge import Fit, Need, Outside, judge
+from ms_tune.verdict.limit import device_of, limit_of
+from tests.fit.test_table import job_of
+from tests.fit.world import MIB, World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.errors import MsTuneError
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.measure import Figures, Probe
+    from ms_tune.fit.result import ConfigFit
+    from ms_tune.planning.table import Plan
+
+
+@dataclass
+class Stage:
+    """A way to run what is made up, and how often that was done."""
+
+    world: World
+    truth: World
+    runs: int = 0
+    fails: Recompute | None = None
+
+
+def fitted(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    stage: Stage,
+    gib: float,
+    stages: int = 2,
+    **asked: Any,  # noqa: ANN401 - of the request
+) -> ConfigFit:
+    """The plan of a job of 8 layers a stage on devices of so many GiB, where small runs and whole ones may differ."""
+    job = job_of(folder, stages, 1, 8 * stages, 4)
+    device = int(gib * GIB)
+
+    def measure(
+        _request: DryrunRequest, probes: Sequence[Probe], _observer: Observer
+    ) -> tuple[Figures | MsTuneError, ...]:
+        kinds = {kind.value: kind for kind in Recompute}
+        found: list[Figures | MsTuneError] = []
+        for probe in probes:
+            kind = kinds[probe.name]
+            if kind is stage.fails:
+                found.append(RunError(msg("dryrun.run.failed", code=1, reason="made up")))
+            else:
+                found.append(stage.world.figures(job, SimpleNamespace(probe=probe, kind=kind)))  # type: ignore[arg-type]
+        return tuple(found)
+
+    def simulated(_job: PlannedJob, plan: Plan, _observer: Observer) -> DryrunResult:
+        stage.runs += 1
+        limit = limit_of(device_of(None, device))
+        results = []
+        for index in range(job.stages):
+            peak = stage.truth.peak(job, plan, index)
+            need = Need.simulated(peak, peak + stage.truth.fragments * MIB)
+            verdict = judge(need, limit, Outside(communicators=2))
+            results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
+        return SimpleNamespace(stages=results)  # type: ignore[return-value]
+
+    monkeypatch.setattr(engine, "measure", measure)
+    monkeypatch.setattr(engine, "simulated", simulated)
+    request = DryrunRequest(config=job.loaded.source.path, device_bytes=device)
+    return fit_config(ConfigFitRequest(request, effort=Effort.QUICK, **asked), Observer())
+
+
+@pytest.fixture(autouse=True)
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is searched is the concern of other tests."""
+    monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(150_000, 300, 20, 200, 6))
+    monkeypatch.setattr(explain, "_WORK", 80_000)
+
+
+class TestPlans:
+    def test_one_that_fits_is_proved_and_written(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        stage = Stage(World(), World())
+        found = fitted(monkeypatch, tmp_path, stage, 14)
+        assert found.chosen is not None
+        assert found.chosen.fits
+        assert found.chosen.exact
+        planned = found.chosen.report.planned
+        assert planned is not None
+        assert sum(map(sum, planned.plan.recompute)) > 0
+        # The framework's own rules read the plan out of the text.
+        plan = normalize_source(parse_source(found.text, found.source.path))
+        full = [0] * 2
+        for layer in plan.layers:
+            full[layer.stage] += layer.recompute.value == "full"
+        assert (tuple(full),) == planned.plan.recompute
+        assert found.source.path.read_text(encoding="utf-8") == found.source.text
+
+    def test_enough_memory_needs_no_change(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 64)
+        assert found.chosen is not None
+        assert found.chosen.report.planned is not None
+        assert not any(map(any, found.chosen.report.planned.plan.recompute))
+        assert found.chosen.report.optimal
+
+    @pytest.mark.parametrize("more", [200, 900])
+    def test_what_the_small_runs_did_not_show_is_learnt(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: int
+    ) -> None:
+        stage = Stage(World(), World(anyhow=(1500 + more, 200 + more, 1800), fragments=300 + more))
+        found = fitted(monkeypatch, tmp_path, stage, 17)
+        assert len(found.rounds) > 1
+        assert stage.runs == len(found.rounds) <= 3
+        assert found.chosen is not None
+        assert found.chosen.fits
+        assert not found.rounds[0].exact
+        assert found.chosen.exact
+
+    def test_room_that_fragments_leave_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        wasteful = fitted(monkeypatch, tmp_path, Stage(World(fragments=3000), World(fragments=50)), 17)
+        assert [one.fits for one in wasteful.rounds[:2]] == [True, True]
+        first, chosen = wasteful.rounds[0].report.planned, wasteful.last.report.planned
+        assert first is not None
+        assert chosen is not None
+        assert chosen.time < first.time
+
+    def test_nothing_fits(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        stage = Stage(World(), World())
+        found = fitted(monkeypatch, tmp_path, stage, 5)
+        assert found.chosen is None
+        assert stage.runs == 0
+        assert found.text == found.source.text
+        shortage = found.last.report.shortage
+        assert shortage is not None
+        assert shortage.over_bytes >= shortage.at_least_bytes > 0
+
+    def test_without_proof_nothing_is_run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        stage = Stage(World(), World())
+        found = fitted(monkeypatch, tmp_path, stage, 14, verify=False)
+        assert stage.runs == 0
+        assert found.chosen is not None
+        assert found.chosen.verified == ()
+        assert not found.chosen.fits
+
+    def test_the_same_twice(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        texts = {fitted(monkeypatch, tmp_path, Stage(World(), World()), 13).text for _ in range(2)}
+        assert len(texts) == 1
+
+
+class TestKinds:
+    def test_one_that_frees_nothing_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14)
+        assert Recompute.SELECT in found.idle
+        assert Recompute.SELECT not in found.table.kinds
+        assert Recompute.COMM in found.table.kinds
+
+    def test_one_that_cannot_be_run_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=Recompute.COMM), 14)
+        assert Recompute.COMM not in found.table.kinds
+        assert [note.params["kind"] for note in found.notes] == ["comm"]
+        assert found.chosen is not None
+
+    def test_without_plain_layers_there_is_no_table(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        with pytest.raises(RunError):
+            fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=Recompute.NONE), 14)
+
+    def test_only_what_is_asked_for(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=(Recompute.FULL,))
+        assert set(found.table.kinds) == {Recompute.NONE, Recompute.FULL}
+
+
+class TestVerdicts:
+    def test_a_tight_plan_only_where_that_is_allowed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        # Fragments grow with the plan, whatever is set aside for them: no plan is more than tight.
+        truth = World(fragments=13_000)
+        strict = fitted(monkeypatch, tmp_path, Stage(World(), truth), 14)
+        assert strict.chosen is None
+        assert strict.rounds[0].verified
+        assert {one.verdict.outcome for one in strict.rounds[0].verified} <= {Fit.FITS, Fit.TIGHT}
+        loose = fitted(monkeypatch, tmp_path, Stage(World(), truth), 14, allow_tight=True)
+        assert loose.chosen is not None
+
+
+def test_a_schedule_that_is_not_simulated_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    other = dataclasses.replace(
+        job, first=dataclasses.replace(job.first, pipeline=dataclasses.replace(job.first.pipeline, schedule=None))
+    )
+    monkeypatch.setattr(engine, "read_job", lambda _request: other)
+    with pytest.raises(UnsupportedError) as caught:
+        fit_config(ConfigFitRequest(job.request), Observer())
+    assert "docs/fit.md" in str(caught.value.hint)

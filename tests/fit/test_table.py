@@ -1,0 +1,203 @@
+"""The memory table of a made-up job: what is true of it comes out again, and what it foretells of any plan is so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import yaml
+
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.errors import UnsupportedError
+from ms_tune.fit.costs import Costs, costs_of
+from ms_tune.fit.job import present_plan, read_job, uniform
+from ms_tune.fit.measure import cell_of
+from ms_tune.fit.probes import asked, model_in, sizes, stages_to_probe
+from ms_tune.fit.table import Measured, Seen, table_of
+from ms_tune.planning.costs import costs_of as in_arrays
+from ms_tune.planning.plan import plan_of
+from ms_tune.planning.table import IN_CELL, Recompute, Table, check
+from ms_tune.resources import data_folder
+from tests.dryrun import configs
+from tests.fit.world import MIB, World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.fit.job import PlannedJob
+
+KINDS = (Recompute.NONE, Recompute.FULL, Recompute.COMM, Recompute.SELECT)
+
+
+def job_of(folder: Path, stages: int = 4, chunks: int = 1, layers: int = 32, micro_batches: int = 8) -> PlannedJob:
+    data = yaml.safe_load(yaml.safe_dump(configs.MINDSPEED))
+    data["model_config"]["num_layers"] = layers
+    data["parallel_config"] = {"pipeline_model_parallel_size": stages}
+    if chunks > 1:
+        data["parallel_config"]["virtual_pipeline_model_parallel_size"] = chunks
+    data["dataset_config"]["micro_batch_num"] = micro_batches
+    file = folder / "train.yaml"
+    file.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return read_job(DryrunRequest(config=file))
+
+
+def measured_in(world: World, job: PlannedJob, kinds: tuple[Recompute, ...] = KINDS) -> Measured:
+    model = model_in(job)
+    probes, notes = asked(job, model, kinds)
+    assert notes == []
+    return Measured([Seen(one, world.figures(job, one)) for one in probes], model)
+
+
+def made(world: World, job: PlannedJob, limit: int = 60 << 30) -> Table:
+    table = table_of(job, measured_in(world, job), Costs(), limit)
+    return check(table, "made up")
+
+
+class TestTable:
+    @pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (4, 1), (8, 1), (4, 2), (2, 3)])
+    def test_what_is_true_comes_out(self, tmp_path: Path, stages: int, chunks: int) -> None:
+        world = World()
+        layers = 4 * stages * chunks
+        table = made(world, job_of(tmp_path, stages, chunks, layers, 2 * stages))
+        (layer,) = table.layers
+        assert (layer.name, layer.count, layer.bytes) == ("dense", layers, world.lasting * MIB)
+        for kind, kept in layer.recompute.items():
+            assert (kept.activation_bytes, kept.once_bytes) == (
+                world.activations[kind] * MIB,
+                world.once.get(kind, 0) * MIB,
+            )
+        assert layer.recompute[Recompute.FULL].transient_bytes == world.transient * MIB
+        assert table.tail.transient_bytes == world.late * MIB
+        assert table.held_by(0) == world.anyhow[0] * MIB
+        assert table.held_by(stages - 1) == world.anyhow[2] * MIB
+        assert table.update is None
+
+    @pytest.mark.parametrize("update", [0, 1100, 1400, 2500])
+    @pytest.mark.parametrize("stages", [1, 2, 4, 6])
+    def test_it_foretells_every_plan(self, tmp_path: Path, stages: int, update: int) -> None:
+        world = World(update=update)
+        job = job_of(tmp_path, stages, 1, 5 * stages, 2 * stages)
+        table = made(world, job)
+        assert (table.update is None) == (not update)
+        costs, draw = in_arrays(table), np.random.default_rng(20261122)
+        for _ in range(60):
+            cells = random_cells(draw, table)
+            plan = plan_of(table, cells)
+            foretold = costs.peaks(costs.state(cells)[None])[0]
+            for stage in range(stages):
+                true = world.peak(job, plan, stage)
+                assert -2 * MIB <= foretold[stage] - true <= world.transient * MIB
+                if not any(map(any, plan.recompute)):
+                    assert abs(foretold[stage] - true) <= 2 * MIB
+
+    def test_a_job_without_a_pipeline(self, tmp_path: Path) -> None:
+        world = World()
+        table = made(world, job_of(tmp_path, 1, 1, 8, 2))
+        (layer,) = table.layers
+        assert layer.bytes == world.lasting * MIB
+        assert layer.recompute[Recompute.NONE].activation_bytes == world.activations[Recompute.NONE] * MIB
+
+
+def random_cells(draw: np.random.Generator, table: Table) -> list[dict[Recompute, int]]:
+    counts = np.full(table.cells, table.layer_count // table.cells)
+    for _ in range(table.cells):
+        one, other = draw.integers(0, table.cells, 2)
+        if counts[one] > 1:
+            counts[one] -= 1
+            counts[other] += 1
+    found = []
+    for count in counts.tolist():
+        full = int(draw.integers(0, count + 1))
+        comm = int(draw.integers(0, count - full + 1))
+        known = {Recompute.FULL: full, Recompute.COMM: comm, Recompute.NONE: count - full - comm}
+        found.append({kind: known.get(kind, 0) for kind in IN_CELL})
+    return found
+
+
+class TestProbes:
+    def test_stages_that_tell_of_all_others(self) -> None:
+        assert [stages_to_probe(stages) for stages in (1, 2, 3, 4, 8)] == [
+            (0,),
+            (0, 1),
+            (0, 1, 2),
+            (0, 1, 2, 3),
+            (0, 1, 6, 7),
+        ]
+
+    def test_sizes_differ_by_a_layer_in_each_chunk(self) -> None:
+        assert [sizes(1, 8), sizes(2, 8), sizes(3, 9), sizes(1, 2)] == [(2, 3), (2, 4), (3, 6), (1, 2)]
+
+    @pytest.mark.parametrize(("chunks", "whole"), [(1, 1), (2, 3)])
+    def test_a_stage_with_too_few_layers_is_told(self, chunks: int, whole: int) -> None:
+        with pytest.raises(UnsupportedError) as caught:
+            sizes(chunks, whole)
+        assert str(whole) in str(caught.value)
+
+    def test_few_runs(self, tmp_path: Path) -> None:
+        job = job_of(tmp_path)
+        probes, _ = asked(job, model_in(job), KINDS)
+        assert len(probes) == 7 + 6 + 2 * 2  # the last but one is asked what it holds anyhow, no more
+        assert {one.probe.layers for one in probes} == {2, 3}
+
+    @pytest.mark.parametrize(
+        ("kind", "cell"),
+        [
+            ("dense", (0, "dense")),
+            ("moe, full recompute", (0, "moe")),
+            ("chunk 1, dense", (1, "dense")),
+            ("chunk 11, moe, select recompute a b", (11, "moe")),
+        ],
+    )
+    def test_a_kind_without_what_it_recomputes(self, kind: str, cell: tuple[int, str]) -> None:
+        assert cell_of(kind) == cell
+
+    def test_dense_layers_come_before_experts(self) -> None:
+        config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
+        job = read_job(DryrunRequest(config=config, devices=8))
+        model = model_in(job)
+        assert model.counts == {"dense": 1, "moe": 15}
+        assert model.main == "moe"
+        probes, _ = asked(job, model, (Recompute.NONE,))
+        assert {one.made_of for one in probes} == {"dense", "moe"}
+
+
+class TestJob:
+    @pytest.mark.parametrize("kind", ["none", "full", "comm", "select", "both"])
+    def test_a_uniform_config_reads_as_what_it_is(self, tmp_path: Path, kind: str) -> None:
+        job = job_of(tmp_path)
+        loaded = job.with_lists(uniform(job.placement, kind))
+        file = tmp_path / "made.yaml"
+        file.write_text(loaded.source.text, encoding="utf-8")
+        table = made(World(), job)
+        again = read_job(DryrunRequest(config=file))
+        plan = present_plan(again, table) if kind != "both" else None
+        layers = again.now.layers
+        assert all((layer.recompute.value == "full") == (kind == "full") for layer in layers)
+        assert all(bool(layer.select_patterns) == (kind in ("select", "both")) for layer in layers)
+        assert all(bool(layer.comm_patterns) == (kind in ("comm", "both")) for layer in layers)
+        if plan is not None:
+            assert plan.recompute == ((8, 8, 8, 8) if kind == "full" else (0, 0, 0, 0),)
+        assert job.loaded.source.path.read_text(encoding="utf-8") == job.loaded.source.text
+
+
+class TestCosts:
+    def test_llama_2_7b(self) -> None:
+        job = read_job(DryrunRequest(config=data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml"))
+        hidden, inner, tokens, words = 4096, 11008, 4096, 32000
+        layer = 2 * (4 * hidden**2 + 3 * hidden * inner + 2 * tokens * hidden)
+        found = costs_of(job)
+        assert found.known
+        assert (found.dense, found.experts) == (1.0, 1.0)
+        assert found.head == pytest.approx(2 * hidden * words / layer)
+
+    def test_experts(self) -> None:
+        config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
+        found = costs_of(read_job(DryrunRequest(config=config, devices=8)))
+        hidden, heads, tokens = 1792, 4, 4096
+        head, value = 128 + 64, 192
+        attention = hidden * 1536 + 1536 * heads * head + hidden * (512 + 64) + 512 * heads * (128 + value)
+        attention += heads * value * hidden + tokens * heads * (head + value)
+        dense = attention + 3 * hidden * 3072
+        experts = attention + 3 * hidden * (4 * 1024 + 1024) + hidden * 8
+        assert found.experts == pytest.approx(experts / dense)

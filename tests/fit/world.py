@@ -1,0 +1,119 @@
+"""A made-up job whose stages hold what a few numbers say, in place of dryruns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ms_tune.fit.measure import Figures
+from ms_tune.planning.table import Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from fractions import Fraction
+
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.probes import Asked
+    from ms_tune.planning.table import Plan
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is true of a job.
+
+    Attributes:
+        lasting: Of a layer, MiB.
+        activations: Of a layer and a micro-batch, MiB, by kind of recompute.
+        once: Of a layer beside, MiB.
+        transient: While a layer is computed once more, MiB.
+        late: On the last stage when its forward pass ends, MiB.
+        anyhow: On the first, every other, and the last stage, MiB.
+        received: On every stage for each micro-batch in flight, MiB.
+        update: Of a layer while weights are updated, MiB; 0 for no more than it lasts.
+        fragments: On every stage, MiB.
+    """
+
+    lasting: int = 1000
+    activations: Mapping[Recompute, int] = field(
+        default_factory=lambda: {
+            Recompute.NONE: 300,
+            Recompute.SELECT: 300,
+            Recompute.COMM: 250,
+            Recompute.BOTH: 250,
+            Recompute.FULL: 30,
+        }
+    )
+    once: Mapping[Recompute, int] = field(default_factory=lambda: {Recompute.FULL: -15})
+    transient: int = 390
+    late: int = 500
+    anyhow: tuple[int, int, int] = (1500, 200, 1800)
+    received: int = 32
+    update: int = 0
+    fragments: int = 300
+
+    def figures(self, job: PlannedJob, asked: Asked) -> Figures:
+        """What a probe finds."""
+        probe, kind = asked.probe, asked.kind
+        counts = _spread(probe.layers, job.chunks)
+        cells = [{kind: count} for count in counts]
+        peaks = self.peaks(job, probe.stage, cells)
+        lasting = dict.fromkeys(peaks, self.lasting * probe.layers * MIB)
+        if self.update:
+            lasting["update"] = self.update * probe.layers * MIB
+        words = {Recompute.FULL: ", full recompute", Recompute.COMM: ", communication recompute"}.get(kind, "")
+        several = job.chunks > 1
+        kinds = {
+            f"chunk {chunk}, dense{words}" if several else f"dense{words}": count for chunk, count in enumerate(counts)
+        }
+        held = job.first.pipeline.in_flight(probe.stage)
+        footprint = max(peaks.values()) + self.fragments * MIB
+        return Figures(probe.stage, kinds, held, peaks, lasting, footprint)
+
+    def peaks(self, job: PlannedJob, stage: int, cells: list[dict[Recompute, int]]) -> dict[str, int]:
+        """The peak of each phase of a stage with these layers, in bytes."""
+        held = job.first.pipeline.in_flight(stage) or (1,)
+        layers = sum(sum(cell.values()) for cell in cells)
+        base = self.anyhow[0 if stage == 0 else 2 if stage == job.stages - 1 else 1]
+        base += self.received * sum(held) // len(held) if 0 < stage < job.stages - 1 else 0
+        kept = sum(
+            count * (held[chunk] * self.activations[kind] + self.once.get(kind, 0))
+            for chunk, cell in enumerate(cells)
+            for kind, count in cell.items()
+        )
+        full = [chunk for chunk, cell in enumerate(cells) if cell.get(Recompute.FULL, 0)]
+        behind = min(
+            (
+                sum(n * self.activations[k] for k, n in cells[chunk].items() if k is not Recompute.FULL)
+                for chunk in full
+            ),
+            default=0,
+        )
+        again = max(self.transient - behind, 0) if full else 0
+        backward = base + layers * self.lasting + kept + again
+        last = stage == job.stages - 1
+        forward = base + layers * self.lasting + kept + (self.late if last else -1)
+        update = base // 2 + layers * (self.update or self.lasting)
+        return {"forward": forward * MIB, "backward": backward * MIB, "update": update * MIB}
+
+    def peak(self, job: PlannedJob, plan: Plan, stage: int) -> int:
+        """The peak of a stage of a plan, in bytes."""
+        base = job.layers // (job.stages * job.chunks)
+        cells = []
+        for chunk in range(job.chunks):
+            full = plan.recompute[chunk][stage]
+            comm = plan.select_comm_recompute[chunk][stage] - full
+            total = base + plan.offset[chunk][stage]
+            cells.append({Recompute.FULL: full, Recompute.COMM: comm, Recompute.NONE: total - full - comm})
+        return max(self.peaks(job, stage, cells).values())
+
+
+def _spread(layers: int, chunks: int) -> list[int]:
+    share, rest = divmod(layers, chunks)
+    return [share + (chunk < rest) for chunk in range(chunks)]
+
+
+def mib(size: Fraction | int) -> float:
+    """A size in MiB."""
+    return float(size) / MIB
