@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _TRAINING = re.compile(r"(?:^|/)megatron/training/training\.py$")
 _BUFFER = re.compile(r"(?:^|/)core/distributed/param_and_grad_buffer\.py$")
 _OPTIMIZER = re.compile(r"(?:^|/)core/optimizer/\w+\.py$")
-_MODEL, _BUFFER_MAKER = "get_model", "__init__"
+_MODEL = "get_model"
+# Behind the first: MindSpeed v2.3.0 with --param-and-grad-buffer-pad, MindSpeed-LLM v26.1.0.
+_BUFFER_MAKERS = frozenset({"__init__", "param_and_grad_buffer_init_pad", "param_and_grad_buffer_init"})
 _OPTIMIZER_MAKERS = frozenset({"get_megatron_optimizer", "step", "step_with_ready_grads"})
 
 
@@ -59,6 +61,6 @@ def _lasting(stack: Iterable[Frame]) -> Lasting | None:
 def _line_of_buffer(stack: Iterable[Frame]) -> int | None:
     """The line at which a buffer makes one of its tensors."""
     for frame in stack:
-        if frame.function == _BUFFER_MAKER and _BUFFER.search(frame.file.replace("\\", "/")):
+        if frame.function in _BUFFER_MAKERS and _BUFFER.search(frame.file.replace("\\", "/")):
             return frame.line
     return None

@@ -14,6 +14,8 @@ from tests.trace.samples import block
 MODEL = ("/any/where/megatron/training/training.py", "get_model")
 LAYER = ("/any/where/megatron/core/tensor_parallel/layers.py", "__init__")
 BUFFER = ("/any/where/megatron/core/distributed/param_and_grad_buffer.py", "__init__")
+PADDED = ("/any/where/mindspeed/core/distributed/param_and_grad_buffer.py", "param_and_grad_buffer_init_pad")
+OWN = ("/any/where/mindspeed_llm/core/distributed/param_and_grad_buffer.py", "param_and_grad_buffer_init")
 MAKER = ("/any/where/megatron/core/optimizer/__init__.py", "get_megatron_optimizer")
 MASTERS = ("/any/where/megatron/core/optimizer/optimizer.py", "__init__")
 MINDSPEED = ("/any/where/mindspeed/core/optimizer/adamw.py", "step")
@@ -29,6 +31,8 @@ def stack(*frames: tuple[str, str], line: int = 1) -> tuple[Frame, ...]:
     [
         ((MODEL, LAYER), Lasting.WEIGHTS),
         ((MODEL, BUFFER), Lasting.GRADIENTS),
+        ((MODEL, PADDED), Lasting.GRADIENTS),
+        ((MODEL, OWN), Lasting.GRADIENTS),
         ((MAKER, MASTERS), Lasting.OPTIMIZER_STATE),
         ((MINDSPEED,), Lasting.OPTIMIZER_STATE),
         ((MASTERS,), None),
