@@ -294,7 +294,7 @@ class TestText:
                 "ms-tune dryrun --stage 3 config.yaml",
             ),
             (("--run-dir", "kept", "config.yaml"), GIB, "ms-tune memory kept"),
-            (("config.yaml",), 62 * GIB, "ms-tune normalize-recompute config.yaml"),
+            (("config.yaml",), 62 * GIB, "ms-tune fit config.yaml"),
             ((), GIB, "ms-tune dryrun config.yaml"),
         ],
     )

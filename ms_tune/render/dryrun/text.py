@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
-from ms_tune.frameworks.dialect import Dialect
 from ms_tune.render.dryrun import stages as dryrun_stages
 from ms_tune.render.memory import text as memory_text
 from ms_tune.render.verdict import verdict_lines
@@ -162,15 +161,14 @@ def _show_worth(result: DryrunResult, console: Console) -> None:
 def _next_command(result: DryrunResult) -> str:
     """What to type next.
 
-    The packaged model ran: the user's own config. It does not fit: see what each layer recomputes. It fits with fewer
+    The packaged model ran: the user's own config. It does not fit: the cheapest plan that does. It fits with fewer
     layers: run it whole. It fits: look at the memory.
     """
     run = result.runs[0]
     if run.packaged:
         return "ms-tune dryrun config.yaml"
     if result.stages and result.verdict.outcome is not Fit.FITS:
-        served = run.dialect is Dialect.MINDFORMERS
-        return f"ms-tune {'normalize-recompute' if served else 'lint'} {run.config_name}"
+        return f"ms-tune fit {run.config_name}"
     if run.shrunk and result.stages and result.worst.extrapolation is None:
         stage = f" --stage {run.stage}" if len(result.stages) == 1 and run.stages > 1 else ""
         return f"ms-tune dryrun{stage} {run.config_name}"
