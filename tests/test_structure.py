@@ -25,7 +25,7 @@ _MAY_USE = {
     "config": {"config", "frameworks", "resources", *_FOUNDATION},
     "launch": {"launch", "config", "frameworks", *_FOUNDATION},
     "layers": {"layers", "frameworks", *_FOUNDATION},
-    "normalize": {"normalize", "layers", "trace", "config", "frameworks", *_FOUNDATION},
+    "normalize": {"normalize", "layers", "trace", "launch", "config", "frameworks", *_FOUNDATION},
     "trace": {"trace", *_FOUNDATION},
     "verdict": {"verdict", "frameworks", *_FOUNDATION},
     "planning": {"planning", "layers", "frameworks", *_FOUNDATION},

@@ -44,6 +44,8 @@ NEUTRAL = {
     "normalize.framework.mindformers",
     "normalize.framework.mindformers-pynative",
     "normalize.framework.mindspeed-ms",
+    "normalize.framework.megatron",
+    "normalize.kind.dense",
     "normalize.map.chunk",
     "normalize.column.swap",
 }

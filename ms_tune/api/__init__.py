@@ -27,7 +27,16 @@ from ms_tune.api._dryrun import (
 from ms_tune.api._fit import fit, fit_config
 from ms_tune.api._lint import course, lint, rules, write_baseline
 from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
-from ms_tune.api._normalize import against, convert, convert_sapp, explicit, from_sapp, merge_sapp, normalize
+from ms_tune.api._normalize import (
+    against,
+    convert,
+    convert_sapp,
+    explicit,
+    from_sapp,
+    merge_sapp,
+    normalize,
+    normalize_script,
+)
 
 __all__ = [
     "against",
@@ -51,6 +60,7 @@ __all__ = [
     "memory_what_if",
     "merge_sapp",
     "normalize",
+    "normalize_script",
     "request_like",
     "rules",
     "run_command",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.normalize.against import Compared
     from ms_tune.normalize.explicit import Explicit
     from ms_tune.normalize.sapp import Merged
+    from ms_tune.normalize.script import ProgramPlan
 
 
 def normalize(
@@ -36,6 +37,27 @@ def normalize(
     from ms_tune.normalize.source import normalize_source  # noqa: PLC0415 - start-up time
 
     return normalize_source(_source(config), framework_version, layers)
+
+
+def normalize_script(script: str | Path, *, framework_version: str | None = None) -> tuple[ProgramPlan, ...]:
+    """What every layer does in the programs of MindSpeed-LLM that a launch script starts. The script is read, not run.
+
+    Args:
+        script: The file.
+        framework_version: The release of MindSpeed-LLM whose rules hold; None for the default.
+
+    Raises:
+        ConfigError: The file cannot be read, or starts no such program.
+        UsageError: The release is not served.
+
+    Example::
+
+        for program in api.normalize_script("pretrain_qwen3.sh"):
+            print(program.line, program.plan.placement if program.plan else program.unknown)
+    """
+    from ms_tune.normalize import script as rules  # noqa: PLC0415 - start-up time
+
+    return rules.normalize_script(Path(script), None, framework_version)
 
 
 def against(

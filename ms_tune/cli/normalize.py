@@ -67,9 +67,13 @@ def build_parser(language: Language) -> Parser:
     return parser
 
 
-def run(arguments: Namespace, console: Console) -> ExitCode:
+def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - a form a line
     """Read the config, work out the plan, show it."""
     _check_forms(arguments)
+    if arguments.file is not None and arguments.file.suffix in (".sh", ".bash"):
+        from ms_tune.cli.normalize_script import run_script  # noqa: PLC0415 - start-up time
+
+        return run_script(arguments, console)
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
     source = _load(arguments.file)

@@ -48,6 +48,11 @@ def programs() -> tuple[str, ...]:
     return tuple(load("megatron")["programs"])
 
 
+def releases_on(core: str) -> tuple[str, ...]:
+    """The releases that run with a release of Megatron-LM, the oldest first."""
+    return tuple(release for release, parts in load("megatron")["releases"].items() if parts["Megatron-LM"] == core)
+
+
 @cache
 def definitions(name: str, release: str) -> tuple[Definition, ...]:
     """What a release knows of an argument; nothing if it does not know it."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MINDFORMERS = "mindformers"
 MINDFORMERS_PYNATIVE = "mindformers-pynative"
 MINDSPEED_MS = "mindspeed-ms"
+MEGATRON = "megatron"
 
 
 @dataclass(frozen=True, slots=True)

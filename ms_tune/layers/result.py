@@ -212,6 +212,15 @@ class Effect(str, Enum):
     NONE = "none"
 
 
+class Kind(str, Enum):
+    """What a layer is, where the dialect's arguments tell."""
+
+    DENSE = "dense"
+    EXPERTS = "experts"
+    NOOP = "noop"  # does nothing: --noop-layers
+    PREDICTION = "prediction"  # predicts further tokens
+
+
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
     """What one layer offloads to the host.
@@ -231,6 +240,7 @@ class LayerPlan:
 
     The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
     for the model to say. ``overridden`` are the patterns that would be on if the layer were not recomputed in full.
+    ``kind`` is what the layer is, if the arguments tell.
     """
 
     layer: int
@@ -243,6 +253,7 @@ class LayerPlan:
     comm_excludes: tuple[str, ...] = ()
     swap: tuple[SwapPlan, ...] = ()
     overridden: tuple[str, ...] = ()
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)

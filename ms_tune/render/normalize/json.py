@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan, Problem
+    from ms_tune.normalize.script import ProgramPlan
     from ms_tune.texts import Language
 
 _VERSION = 1
@@ -49,8 +50,24 @@ def problems_json(problems: Sequence[Problem], language: Language) -> list[dict[
     ]
 
 
+def programs_json(programs: Sequence[ProgramPlan], language: Language) -> dict[str, object]:
+    """The JSON form of the programs that a script starts: each a plan, or what it depends on."""
+    jobs = [
+        {
+            "program": one.program,
+            "line": one.line,
+            "not_evaluable": None if one.plan else {"argument": one.argument, "unknown": one.unknown},
+            "plan": plan_json(one.plan, one.plan.layers, language) if one.plan else None,
+        }
+        for one in programs
+    ]
+    return {"version": _VERSION, "jobs": jobs}
+
+
 def _layer(layer: LayerPlan) -> dict[str, object]:
+    kind = {"kind": layer.kind.value} if layer.kind else {}
     return {
+        **kind,
         "layer": layer.layer,
         "stage": layer.stage,
         "chunk": layer.chunk,

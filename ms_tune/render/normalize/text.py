@@ -121,7 +121,12 @@ def _write_layers(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Co
     words = {effect: console.text(f"normalize.effect.{effect.value}") for effect in Effect}
     whole = console.text("normalize.swap.layer")
     rows = [_run(list(run), legend, words, whole) for _, run in groupby(layers, key=_alike)]
-    names = ("stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden")
+    names = ["stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden"]
+    if any(layer.kind for layer in layers):
+        names.insert(_NUMBERS, "kind")
+        kinds = [next(run).kind for _, run in groupby(layers, key=_alike)]
+        for row, kind in zip(rows, kinds, strict=True):
+            row.insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
     heads = [console.text(f"normalize.column.{name}") for name in names]
     for line in table(heads, rows, right=_NUMBERS, width=width) if rows else ():
         console.write(line)
@@ -150,6 +155,7 @@ def _alike(layer: LayerPlan) -> tuple[object, ...]:
     return (
         layer.stage,
         layer.chunk,
+        layer.kind,
         layer.recompute,
         layer.select_patterns,
         layer.comm_patterns,

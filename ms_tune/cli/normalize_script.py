@@ -1,0 +1,72 @@
+"""``ms-tune normalize-recompute pretrain_x.sh``: what each layer does in the programs that a script starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune import api
+from ms_tune.errors import ExitCode, UnsupportedError, UsageError
+from ms_tune.layers.result import Severity
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ms_tune.layers.result import LayerPlan
+    from ms_tune.normalize.script import ProgramPlan
+    from ms_tune.render.console import Console
+
+_NOT_HERE = ("from_sapp", "layers", "stages", "chunks", "to", "write", "diff")
+
+
+def run_script(arguments: Namespace, console: Console) -> ExitCode:
+    """Read the script, work out the plan of each program, show it."""
+    if arguments.as_log or arguments.against:
+        raise UnsupportedError(msg("megatron_layers.not-logged"))
+    for name in _NOT_HERE:
+        if getattr(arguments, name) not in (None, False):
+            raise UsageError(msg("megatron_layers.option", option=f"--{name.replace('_', '-')}"))
+    programs = api.normalize_script(arguments.file, framework_version=arguments.framework_version)
+    if arguments.json:
+        from ms_tune.render.normalize.json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
+
+        console.write_json(programs_json(programs, console.language))
+    else:
+        for number, program in enumerate(programs):
+            if number:
+                console.write("")
+            _show(program, arguments, console, named=len(programs) > 1)
+    return _exit_code(programs)
+
+
+def _show(program: ProgramPlan, arguments: Namespace, console: Console, *, named: bool) -> None:
+    from ms_tune.render.normalize.text import write_plan  # noqa: PLC0415 - as above
+
+    if named or program.plan is None:
+        console.write(console.text("megatron_layers.program", line=program.line, program=program.program))
+    if program.plan is None:
+        console.write(console.text("megatron_layers.not-evaluable", unknown=program.unknown, argument=program.argument))
+        return
+    for file in program.plan.read_from:
+        console.note(console.text("normalize.read-from", file=file))
+    write_plan(program.plan, _chosen(program.plan.layers, arguments), console)
+
+
+def _chosen(layers: Sequence[LayerPlan], arguments: Namespace) -> Sequence[LayerPlan]:
+    """The layers that were asked for."""
+    stage, layer = arguments.stage, arguments.layer
+    found = [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
+    if layers and not found and layer is not None:
+        raise UsageError(msg("normalize.no-such-layer", layer=layer, last=layers[-1].layer))
+    if layers and not found:
+        stages = [one.stage for one in layers]
+        raise UsageError(msg("normalize.no-such-stage", stage=stage, first=min(stages), last=max(stages)))
+    return found
+
+
+def _exit_code(programs: Sequence[ProgramPlan]) -> ExitCode:
+    if any(one.plan is None for one in programs):
+        return ExitCode.USAGE
+    problems = [problem for one in programs if one.plan for problem in one.plan.problems]
+    return ExitCode.FINDINGS if any(one.severity is not Severity.INFO for one in problems) else ExitCode.OK

@@ -1,0 +1,1 @@
+"""The rules of MindSpeed-LLM with MindSpeed and Megatron-LM."""

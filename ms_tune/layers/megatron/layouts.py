@@ -1,0 +1,84 @@
+"""Texts that place layers: ``--noop-layers 0,7`` and ``--pipeline-num-transformer-layers [[3],[5]]``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.layers.megatron.inputs import MOST_LAYERS
+from ms_tune.layers.megatron.refusal import fail, require
+
+if TYPE_CHECKING:
+    from ms_tune.layers.megatron.inputs import MegatronInputs
+
+_TOKEN = re.compile(r"\d+|\*|\[|\]")
+_MOST_TOKENS = 1_000
+_DEEPEST = 4  # a table has two
+
+
+def parse_noop(inputs: MegatronInputs) -> frozenset[int]:
+    """The layers that do nothing (``NoopLayersFeature.post_validate_args`` of MindSpeed, ``noop_layers.py``).
+
+    Raises:
+        FrameworkStop: The text is no list of such layers.
+    """
+    if inputs.noop is None:
+        return frozenset()
+    file = "mindspeed/features_manager/pipeline_parallel/noop_layers.py"
+    found = set()
+    for part in inputs.noop.split(","):
+        if not part.isdigit():
+            fail(file, "ValueError", f"noop layer must be digit, but it's {part}", "noop-digits")
+        layer = int(part[:9]) if len(part) > 9 else int(part)  # noqa: PLR2004 - no layer has a longer number
+        require(
+            layer < inputs.layers,
+            file,
+            f"each element in args.noop_layers({inputs.noop}) should bigger or equal to 0 and smaller than "
+            f"args.num_layers({inputs.layers})",
+            "noop-beyond",
+        )
+        found.add(layer)
+    return frozenset(found)
+
+
+def parse_table(text: str, file: str) -> tuple[tuple[int, ...], ...]:
+    """Layers of each stage and chunk (``parse_string_to_array`` of MindSpeed): ``[[3],[5]]``, ``[[2,2]*2]``.
+
+    Raises:
+        FrameworkStop: The text is no table.
+    """
+    tokens = _TOKEN.findall(text)[:_MOST_TOKENS]
+    found, _ = _level(tokens, 0, file, 0)
+    rows = found[0] if found else []
+    if not isinstance(rows, list):
+        fail(file, "TypeError", "object of type 'int' has no len()", "table-form")
+    counts = []
+    for row in rows:
+        if not isinstance(row, list) or any(isinstance(one, list) for one in row):
+            fail(file, "TypeError", "object of type 'int' has no len()", "table-form")
+        counts.append(tuple(one for one in row if isinstance(one, int)))
+    return tuple(counts)
+
+
+def _level(tokens: list[str], at: int, file: str, depth: int) -> tuple[list[object], int]:
+    """What stands between two brackets, and where it ends; deeper than any table it is refused."""
+    stack: list[object] = []
+    while at < len(tokens):
+        mark = tokens[at]
+        at += 1
+        if mark == "[":
+            if depth > _DEEPEST:
+                fail(file, "TypeError", "object of type 'int' has no len()", "table-form")
+            inner, at = _level(tokens, at, file, depth + 1)
+            stack.append(inner)
+        elif mark == "]":
+            return stack, at
+        elif mark == "*":
+            if at >= len(tokens) or not tokens[at].isdigit() or not stack:
+                fail(file, "IndexError", "pop from empty list", "table-form")
+            last = stack.pop()
+            stack.extend([last] * min(int(tokens[at][:9]), MOST_LAYERS))
+            at += 1
+        else:
+            stack.append(min(int(mark[:9]), MOST_LAYERS))
+    return stack, at

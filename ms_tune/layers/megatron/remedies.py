@@ -1,0 +1,90 @@
+"""What to write where the frameworks refuse the arguments: the smallest change with which their own rules go through to the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ms_tune.layers.megatron.inputs import MegatronInputs
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.texts import Message
+
+_ARGUMENTS = {
+    "method": "--recompute-method",
+    "number": "--recompute-num-layers",
+    "norm_layers": "--recompute-norm-num-layers",
+    "activation_layers": "--recompute-activation-function-num-layers",
+    "layers_of_chunk": "--num-layers-per-virtual-pipeline-stage",
+    "chunks": "--num-virtual-stages-per-pipeline-rank",
+    "dense": "--first-k-dense-replace",
+    "noop": "--noop-layers",
+    "layer_list": "--num-layer-list",
+    "distributed": "--distribute-saved-activations",
+    "whole_experts": "--moe-layer-recompute",
+    "in_bubble": "--recompute-in-bubble",
+    "in_advance": "--recompute-in-advance",
+    "swap": "--swap-attention",
+}
+_MOST_DIVISORS = 16
+
+
+def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], NormalizedPlan]) -> Message | None:
+    """The first change that is enough, in words; None if none of those that are tried is.
+
+    Args:
+        inputs: Arguments that the frameworks refuse.
+        plan: Their rules.
+    """
+    for changes in _candidates(inputs):
+        if plan(replace(inputs, **changes)).failure is None:  # type: ignore[arg-type]  # fields by name
+            return msg("megatron_layers.write", changes="; ".join(_words(changes)))
+    return None
+
+
+def _words(changes: Mapping[str, object]) -> Iterator[str]:
+    for field, value in changes.items():
+        name = _ARGUMENTS[field]
+        yield f"- {name}" if value in (None, False) else f"{name} {value}"
+
+
+def _candidates(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
+    """Changes of one argument, then of two: values that stay close to what is written, then leaving it out."""
+    one = list(chain(_values(inputs), _left_out(inputs)))
+    yield from one
+    if inputs.granularity == "full" and inputs.method is None and inputs.number is None:
+        yield {"method": "uniform", "number": 1}
+
+
+def _values(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
+    if inputs.granularity == "full":
+        yield from ({"method": "block"}, {"number": 1}) if None in (inputs.method, inputs.number) else ()
+    if inputs.number is not None:
+        share = inputs.layers // inputs.stages // (inputs.chunks or 1)
+        share = inputs.layers_of_chunk or share
+        fitting = [number for number in range(1, min(share, _MOST_DIVISORS) + 1) if share % number == 0]
+        yield from ({"number": number} for number in sorted(fitting, key=lambda one: abs(one - (inputs.number or 0))))
+    for field in ("norm_layers", "activation_layers"):
+        if getattr(inputs, field) is not None:
+            yield {field: min(max(getattr(inputs, field), 0), inputs.layers)}
+    if inputs.layers_of_chunk is not None:
+        of_stage = inputs.layers // inputs.stages
+        fitting = [number for number in range(1, min(of_stage, _MOST_DIVISORS)) if of_stage % number == 0]
+        wanted = inputs.layers_of_chunk
+        yield from ({"layers_of_chunk": number} for number in sorted(fitting, key=lambda one: abs(one - wanted)))
+    if inputs.dense:
+        yield {"dense": inputs.layers // inputs.stages - 1}
+    if inputs.layer_list:
+        base, more = divmod(inputs.layers, inputs.stages)
+        yield {"layer_list": ",".join(str(base + (stage < more)) for stage in range(inputs.stages))}
+
+
+def _left_out(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
+    for field in _ARGUMENTS:
+        if getattr(inputs, field) not in (None, False):
+            yield {field: False if isinstance(getattr(inputs, field), bool) else None}

@@ -1,0 +1,226 @@
+"""The layers of a program that a launch script starts: what its arguments say, by the parser of the release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import ConfigError
+from ms_tune.frameworks.megatron import names_by_dest, releases_on
+from ms_tune.launch.options import UNKNOWN
+from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from ms_tune.launch.options import Command
+
+_INTEGERS = {
+    "stages": "pipeline_model_parallel_size",
+    "layers_of_chunk": "num_layers_per_virtual_pipeline_stage",
+    "chunks": "num_virtual_stages_per_pipeline_rank",
+    "first": "decoder_first_pipeline_num_layers",
+    "last": "decoder_last_pipeline_num_layers",
+    "ahead": "mtp_num_layers",
+    "experts": "num_experts",
+    "dense": "first_k_dense_replace",
+    "frequency": "moe_layer_freq",
+    "number": "recompute_num_layers",
+    "activation_layers": "recompute_activation_function_num_layers",
+    "norm_layers": "recompute_norm_num_layers",
+    "tensor": "tensor_model_parallel_size",
+}
+_SWITCHES = {
+    "overlap": "overlap_p2p_comm",
+    "embedding": "account_for_embedding_in_pipeline_split",
+    "loss": "account_for_loss_in_pipeline_split",
+    "grouped": "moe_grouped_gemm",
+    "activations": "recompute_activations",
+    "whole_experts": "moe_layer_recompute",
+    "by_rank": "enable_recompute_layers_per_pp_rank",
+    "activation": "recompute_activation_function",
+    "norm": "recompute_norm",
+    "in_bubble": "recompute_in_bubble",
+    "in_advance": "recompute_in_advance",
+    "swap": "swap_attention",
+    "distributed": "distribute_saved_activations",
+    "latent": "multi_latent_attention",
+}
+_TEXTS = {
+    "layer_list": "num_layer_list",
+    "noop": "noop_layers",
+    "unaligned": "pipeline_num_transformer_layers",
+    "schedule": "schedules_method",
+    "granularity": "recompute_granularity",
+    "method": "recompute_method",
+    "swap_modules": "swap_modules",
+}
+_OTHERS = (
+    *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
+    *("context_parallel_size", "tp_2d", "sequence_parallel"),
+)
+_OVERLAPPED = ("moe_alltoall_overlap_comm", "moe_allgather_overlap_comm")
+# What builds layers of its own, or places them by rules that are not here.
+NOT_SERVED = (
+    *(
+        "pipeline_model_parallel_layout",
+        "moe_fb_overlap",
+        "share_kvstates",
+        "full_attention_interval",
+        "use_legacy_models",
+    ),
+    *("hybrid_override_pattern", "encoder_num_layers", "yaml_cfg", "spec"),
+)
+
+
+# The releases whose rules are known.
+SERVED = releases_on("core_v0.12.1")
+
+
+class NotEvaluableError(Exception):
+    """An argument's value is not known without running the script.
+
+    Args:
+        argument: The argument.
+        variable: What it comes from.
+    """
+
+    def __init__(self, argument: str, variable: str) -> None:
+        super().__init__(argument)
+        self.argument = argument
+        self.variable = variable
+
+
+def inputs_of(command: Command) -> MegatronInputs:
+    """What of a program's arguments decides about its layers.
+
+    Raises:
+        NotEvaluableError: A value is not known without running the script.
+        ConfigError: The number of layers is missing or beyond all bounds, or something is asked for that is not served.
+    """
+    reader = _Reader(command)
+    for dest in NOT_SERVED:
+        if reader.is_set(dest):
+            raise ConfigError(msg("megatron_layers.not-served", argument=reader.written(dest)))
+    layers = reader.integer("num_layers")
+    if layers is None:
+        raise ConfigError(msg("megatron_layers.no-layers"))
+    reader.bound("num_layers", layers, 1)
+    integers = {field: reader.integer(dest) for field, dest in _INTEGERS.items()}
+    for field, least in (("stages", 1), ("layers_of_chunk", 0), ("chunks", 1), ("ahead", 0), ("tensor", 1)):
+        number = integers[field]
+        if number is not None:
+            reader.bound(_INTEGERS[field], number, least)
+    reader.bound("num_virtual_stages_per_pipeline_rank", (integers["stages"] or 1) * (integers["chunks"] or 1), 1)
+    values: dict[str, object] = {
+        **integers,
+        **{field: reader.switch(dest) for field, dest in _SWITCHES.items()},
+        **{field: reader.text(dest) for field, dest in _TEXTS.items()},
+    }
+    if values["schedule"] == "dualpipev" and integers["chunks"] is not None:
+        raise ConfigError(msg("megatron_layers.not-served", argument="--num-virtual-stages-per-pipeline-rank"))
+    modules = reader.value("recompute_modules")
+    return MegatronInputs(
+        release=command.release,
+        layers=layers,
+        modules=tuple(map(str, modules)) if isinstance(modules, list) else None,
+        overlapped=any(reader.switch(dest) for dest in _OVERLAPPED),
+        micro_batches=_micro_batches(command, values),
+        others={dest: reader.value(dest) for dest in _OTHERS},
+        **values,  # type: ignore[arg-type]  # by the tables above
+    )
+
+
+def _micro_batches(command: Command, values: dict[str, object]) -> int | None:
+    """Micro-batches of a step; None if the number of processes is not known."""
+    processes, total, micro = (
+        command.launch.processes,
+        command.integer("global_batch_size"),
+        command.integer("micro_batch_size"),
+    )
+    context = command.integer("context_parallel_size") or 1
+    stages, tensor = values["stages"], values["tensor"]
+    if not processes or not micro or not isinstance(stages, int) or not isinstance(tensor, int):
+        return None
+    data = processes // (stages * tensor * context)
+    if not data:
+        return None
+    return (total or micro * data) // micro // data
+
+
+class _Reader:
+    """Reads values that hold in the end."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._known = names_by_dest(command.release)
+
+    def value(self, dest: str) -> object:
+        """A value; None where the release does not know the argument, or has no default."""
+        if dest not in self._known:
+            return None
+        found = self._command.value(dest)
+        if found is not UNKNOWN:
+            return found
+        given = self._command.last(dest)
+        if given is None:
+            if self._command.open:
+                raise NotEvaluableError(self.written(dest), _open_word(self._command))
+            return _first_default(self._command.release, dest)
+        unknown = next((value.unknown for value in given.values if value.unknown), None)
+        if unknown is not None:
+            raise NotEvaluableError(given.name, unknown.name)
+        texts = [str(one.text) for one in given.values]
+        if not texts and any(one.nargs == "*" for one in given.definitions):
+            return []
+        if len(texts) == 1 and texts[0].isascii() and texts[0].isdigit():
+            return int(texts[0][:9])  # what several features define differently
+        raise ConfigError(msg("megatron_layers.value-not-served", argument=given.name, value=" ".join(texts)))
+
+    def integer(self, dest: str) -> int | None:
+        """A whole number."""
+        found = self.value(dest)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    def switch(self, dest: str) -> bool:
+        """Whether a switch is on."""
+        return self.value(dest) is True
+
+    def text(self, dest: str) -> str | None:
+        """A text."""
+        found = self.value(dest)
+        return found if isinstance(found, str) else None
+
+    def is_set(self, dest: str) -> bool:
+        """Whether an argument is written."""
+        return self._command.last(dest) is not None and self.value(dest) not in (None, False)
+
+    def written(self, dest: str) -> str:
+        """The argument's name."""
+        given = self._command.last(dest)
+        return given.name if given else next(iter(self._known.get(dest, (f"--{dest.replace('_', '-')}",))))
+
+    def bound(self, dest: str, number: int, least: int) -> None:
+        """Refuse what is no count, or more than any job has.
+
+        Raises:
+            ConfigError: The number is out of bounds.
+        """
+        if not least <= number <= MOST_LAYERS:
+            name = self.written(dest)
+            raise ConfigError(
+                msg("megatron_layers.not-a-count", name=name, minimum=least, maximum=MOST_LAYERS, value=number)
+            )
+
+
+def _first_default(release: str, dest: str) -> object:
+    """The default of an argument that several features define differently: that of the last one, which replaces the others."""
+    from ms_tune.frameworks.megatron import definitions  # noqa: PLC0415 - here only
+
+    found = [
+        one.default for name in names_by_dest(release)[dest] for one in definitions(name, release) if one.dest == dest
+    ]
+    return next((one for one in reversed(found) if one is not None), None)
+
+
+def _open_word(command: Command) -> str:
+    words = (word for word in command.launch.arguments if word.open and word.unknown)
+    return next((word.unknown.name for word in words if word.unknown), "")

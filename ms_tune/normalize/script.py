@@ -1,0 +1,85 @@
+"""What each layer does in the programs that a launch script starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import release_for
+from ms_tune.launch.options import command_of
+from ms_tune.launch.read import read_launches
+from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.layers.megatron.remedies import remedy
+from ms_tune.normalize.megatron import SERVED, NotEvaluableError, inputs_of
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.launch.options import Command
+    from ms_tune.layers.plans import NormalizedPlan
+
+SUFFIXES = (".sh", ".bash")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPlan:
+    """One program that a script starts.
+
+    Args:
+        program: Its name, as the script has it.
+        line: Where the script starts it.
+        plan: What its layers do; None if that depends on what is not known without running the script.
+        argument: The argument whose value is not known.
+        unknown: What it comes from: a variable, a command.
+    """
+
+    program: str
+    line: int
+    plan: NormalizedPlan | None
+    argument: str = ""
+    unknown: str = ""
+
+
+def normalize_script(path: Path, text: str | None = None, version: str | None = None) -> tuple[ProgramPlan, ...]:
+    """What each layer does in the programs of MindSpeed-LLM that a script starts, in order. Nothing is run.
+
+    Args:
+        path: The script.
+        text: Its text, if that is known.
+        version: The release of MindSpeed-LLM; None for the default.
+
+    Raises:
+        ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
+        UnsupportedError: The release is not served.
+    """
+    release = release_for(Dialect.MEGATRON, version).version
+    if release not in SERVED:
+        raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
+    found = [command_of(launch, release) for launch in read_launches(path, text).launches]
+    commands = [command for command in found if command is not None]
+    if not commands:
+        raise ConfigError(msg("megatron_layers.no-program"), path=path)
+    return tuple(_planned(path, command) for command in commands)
+
+
+def _planned(path: Path, command: Command) -> ProgramPlan:
+    place = command.launch.place
+    line = place.span.line
+    words = command.launch.program
+    program = words.pieces[-1].text.rpartition("/")[2] if words and words.pieces else ""
+    try:
+        inputs = inputs_of(command)
+        plan = normalize_megatron(inputs)
+        if plan.failure is not None:
+            first = replace(plan.problems[0], hint=remedy(inputs, normalize_megatron))
+            plan = replace(plan, problems=(first, *plan.problems[1:]))
+    except NotEvaluableError as error:
+        return ProgramPlan(program, line, None, error.argument, error.variable)
+    except ConfigError as error:
+        raise ConfigError(error.message, path=place.file.path, line=line) from error
+    files = {piece.place.file.path for one in command.launch.arguments for piece in one.pieces}
+    read = tuple(sorted(str(one) for one in files if one != path))
+    return ProgramPlan(program, line, replace(plan, read_from=read))

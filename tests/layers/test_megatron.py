@@ -1,0 +1,216 @@
+"""The layers of MindSpeed-LLM's programs: what the frameworks' own code said once, and single rules."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
+from ms_tune.layers.megatron.layouts import parse_table
+from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.layers.megatron.remedies import remedy
+from ms_tune.layers.result import Effect, FrameworkStop, Kind
+from tests.oracle.make_megatron_layers import FILE, shortened
+from tests.oracle.megatron_cases import ALWAYS
+from tests.oracle.megatron_layers import told
+
+EIGHT = MegatronInputs(release="2.3", layers=8, stages=2)
+
+
+def test_what_the_frameworks_own_code_said() -> None:
+    rows = json.loads(FILE.read_text("utf-8"))
+    assert {row["release"] for row in rows} == {"2.2", "2.3", "26.0", "26.1"}
+    assert sum(len(row["layers"]) > 1 for row in rows) > 50
+    different = [row for row in rows if shortened(told([*ALWAYS, *row["arguments"]], row["release"])) != row["layers"]]
+    assert different == []
+
+
+def full(inputs: MegatronInputs) -> list[int]:
+    plan = normalize_megatron(inputs)
+    assert plan.failure is None, plan.failure
+    return [layer.layer for layer in plan.layers if layer.recompute is Effect.FULL]
+
+
+def stops(inputs: MegatronInputs) -> str:
+    failure = normalize_megatron(inputs).failure
+    assert failure is not None
+    return f"{failure.exception}: {failure.text}"
+
+
+def problems(inputs: MegatronInputs) -> list[str]:
+    return [problem.id for problem in normalize_megatron(inputs).problems]
+
+
+def test_block_counts_from_the_first_layer_of_each_chunk() -> None:
+    block = replace(EIGHT, granularity="full", method="block", number=1)
+    assert full(block) == [0, 4]
+    assert full(replace(block, layers_of_chunk=2)) == [0, 2, 4, 6]
+    assert full(replace(block, layers_of_chunk=2, by_rank=True)) == [0, 2]
+    assert full(replace(block, layers_of_chunk=2, by_rank=True, number=3)) == [0, 1, 2, 3, 4, 6]
+
+
+def test_uniform_needs_groups_of_one_size() -> None:
+    uniform = replace(EIGHT, granularity="full", method="uniform", number=2)
+    assert full(uniform) == list(range(8))
+    assert stops(replace(uniform, number=3)) == "IndexError: list index out of range"
+    assert stops(replace(uniform, number=0)).startswith("endless-loop")
+
+
+def test_swap_takes_the_place_of_recomputation() -> None:
+    swapped = replace(EIGHT, granularity="full", method="block", number=2, swap=True)
+    assert full(swapped) == []
+    assert problems(swapped) == ["swap-instead"]
+
+
+def test_a_layer_list_moves_the_numbers() -> None:
+    listed = replace(EIGHT, layer_list="3,5", norm=True)
+    plan = normalize_megatron(listed)
+    assert plan.placement == ((3, 5),)
+    assert [problem.id for problem in plan.problems] == ["numbered"]
+
+
+def test_layers_that_do_nothing_are_no_experts() -> None:
+    plan = normalize_megatron(replace(EIGHT, noop="0,7", experts=4, dense=1))
+    assert [layer.kind for layer in plan.layers] == [Kind.NOOP, *[Kind.EXPERTS] * 6, Kind.NOOP]
+    assert plan.problems == ()
+
+
+def test_the_frequency_of_experts_needs_dense_layers() -> None:
+    sparse = replace(EIGHT, experts=4, frequency=2)
+    assert {layer.kind for layer in normalize_megatron(sparse).layers} == {Kind.EXPERTS}
+    assert problems(sparse) == ["frequency-ignored"]
+    kinds = [layer.kind for layer in normalize_megatron(replace(sparse, dense=1)).layers]
+    assert [kind is Kind.EXPERTS for kind in kinds] == [False, False, True, False, True, False, True, False]
+
+
+def test_dualpipev_comes_back() -> None:
+    plan = normalize_megatron(
+        replace(EIGHT, schedule="dualpipev", others={"untie_embeddings_and_output_weights": True})
+    )
+    assert plan.placement == ((2, 2), (2, 2))
+    assert [layer.stage for layer in plan.layers] == [0, 0, 1, 1, 1, 1, 0, 0]
+
+
+def test_prediction_layers_are_never_recomputed_in_full() -> None:
+    plan = normalize_megatron(replace(EIGHT, granularity="full", method="uniform", number=1, ahead=2))
+    assert [layer.recompute for layer in plan.layers[8:]] == [Effect.NONE, Effect.NONE]
+    assert {layer.kind for layer in plan.layers[8:]} == {Kind.PREDICTION}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"layers": 9}, "Number of layers should be divisible by the pipeline-model-parallel size"),
+        ({"granularity": "full"}, "so recompute_method must be"),
+        ({"granularity": "full", "method": "block"}, "recompute_num_layers must be between 1 and"),
+        ({"activations": True, "method": "block"}, "not yet supported for selective"),
+        ({"granularity": "selective", "number": 2}, "recompute_num_layers must be None"),
+        ({"layers_of_chunk": 3}, "must be divisible number of layers per virtual pipeline stage"),
+        ({"layers_of_chunk": 4}, "turn down args.num_layers_per_virtual_pipeline_stage"),
+        ({"stages": 4, "layers_of_chunk": 1, "chunks": 2}, "cannot be set at the same time"),
+        ({"stages": 1, "chunks": 2}, "pipeline-model-parallel size should be greater than 1"),
+        ({"chunks": 2, "overlap": False}, "should be greater than 2"),
+        ({"noop": "8"}, "smaller than args.num_layers(8)"),
+        ({"noop": "a"}, "noop layer must be digit, but it's a"),
+        ({"layer_list": "3,4"}, "its sum(7 is unequal"),
+        ({"layer_list": "3,x"}, "invalid literal for int()"),
+        ({"layer_list": "8,0,0,0"}, "len(args.num_layer_list) != args.pipeline_model_parallel_size"),
+        ({"layer_list": "4,4", "schedule": "dualpipev"}, "exist !"),
+        ({"unaligned": "[[3]]"}, "should equal to pipeline_model_parallel_size2"),
+        ({"unaligned": "[[3,1],[4]]"}, "vpp_layers' length: 2 should equal to 1."),
+        ({"unaligned": "[[5],[4]]"}, "sum9should be smaller than num_layers8"),
+        ({"unaligned": "3"}, "has no len()"),
+        ({"unaligned": "[*2]"}, "pop from empty list"),
+        ({"first": 0}, "must be larger than 0"),
+        ({"first": 3, "embedding": True}, "cannot beset at the same time"),
+        ({"stages": 3, "first": 3}, "number of layers at middle stage: 5"),
+        ({"first": 4, "last": 4}, "integer modulo by zero"),
+        ({"dense": 8, "experts": 2}, "must be greater than first-k-dense-replace"),
+        ({"dense": 4, "experts": 2}, "not allowed for all layers within a pp stage"),
+        ({"norm_layers": 9}, "cannot be greater than --num-layers (8)"),
+        ({"activation_layers": -1}, "cannot be less than 0"),
+        ({"in_bubble": True}, "only support pipelining with interleaving"),
+        ({"in_advance": True}, "recompute_num_layers can not be None or 0"),
+        ({"in_advance": True, "method": "uniform"}, "does not support uniform"),
+        ({"modules": ("nothing",), "granularity": "selective"}, "Invalid choices for recompute_modules"),
+        ({"modules": ("moe_act",), "granularity": "selective"}, "only supported with moe_grouped_gemm"),
+        ({"modules": ("mla_up_proj",), "granularity": "selective"}, "multi_latent_attention"),
+        ({"whole_experts": True, "granularity": "full", "method": "block", "number": 1}, "--moe-layer-recompute"),
+        ({"distributed": True}, "can distribute recomputed activations only"),
+        ({"distributed": True, "tensor": 2}, "only application to full"),
+        ({"distributed": True, "tensor": 2, "granularity": "full"}, "need to use a recompute method"),
+        ({"schedule": "dualpipev"}, "requires untie_embeddings_and_output_weights"),
+        ({"stages": 4, "chunks": 2, "norm": True}, "unsupported operand type(s) for %"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, object], text: str) -> None:
+    assert text in stops(replace(EIGHT, **changes))  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"granularity": "full"}, "--recompute-method uniform; --recompute-num-layers 1"),
+        ({"granularity": "full", "method": "uniform", "number": 3}, "--recompute-num-layers 2"),
+        ({"granularity": "selective", "method": "block"}, "- --recompute-method"),
+        ({"norm_layers": 20}, "--recompute-norm-num-layers 8"),
+        ({"layers_of_chunk": 3}, "--num-layers-per-virtual-pipeline-stage 2"),
+        ({"experts": 4, "dense": 5}, "--first-k-dense-replace 3"),
+        ({"layer_list": "3,4"}, "--num-layer-list 4,4"),
+        ({"layer_list": "3,5", "noop": "7"}, "- --noop-layers"),
+        ({"distributed": True}, "- --distribute-saved-activations"),
+    ],
+)
+def test_what_would_pass(changes: dict[str, object], said: str) -> None:
+    refused = replace(EIGHT, **changes)  # type: ignore[arg-type]  # fields by name
+    assert normalize_megatron(refused).failure is not None
+    found = remedy(refused, normalize_megatron)
+    assert found is not None
+    assert found.params["changes"] == said
+
+
+def test_nothing_is_proposed_that_does_not_pass() -> None:
+    assert remedy(replace(EIGHT, layers=9), normalize_megatron) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "trap"),
+    [
+        ({"method": "block"}, "method-alone"),
+        ({"modules": ("mlp",)}, "modules-ignored"),
+        ({"norm_layers": 2}, "number-alone"),
+        ({"granularity": "full", "method": "block", "number": 0}, "full-nothing"),
+        ({"granularity": "full", "method": "block", "number": 1, "by_rank": True}, "by-rank-ignored"),
+        ({"unaligned": "[[3],[4]]"}, "layers-built"),
+        ({"layers": 7, "loss": True, "experts": 4, "dense": 1}, "looked-up"),
+        ({"layers_of_chunk": 2, "in_bubble": True}, "at-run-time"),
+    ],
+)
+def test_traps(changes: dict[str, object], trap: str) -> None:
+    assert problems(replace(EIGHT, **changes)) == [trap]  # type: ignore[arg-type]  # fields by name
+
+
+def test_chunks_are_counted_otherwise_since_2_3() -> None:
+    """MindSpeed's second function asks for the option since then; the first one always did."""
+    partly = replace(EIGHT, layers_of_chunk=2, activation=True, activation_layers=1)
+
+    def parts(release: str) -> list[int]:
+        plan = normalize_megatron(replace(partly, release=release))
+        return [layer.layer for layer in plan.layers if layer.select_patterns]
+
+    assert parts("2.2") == [0, 2]
+    assert parts("2.3") == [0, 2, 4, 6]
+
+
+def test_absurd_tables_are_bounded() -> None:
+    rows = parse_table("[[1]*99999999999999]", "file")
+    assert len(rows) == MOST_LAYERS
+    with pytest.raises(FrameworkStop):
+        parse_table("[" * 100_000, "file")
+
+
+def test_the_recorded_answers_are_where_the_script_writes_them() -> None:
+    assert Path(__file__).parents[1] / "data" / "megatron_layers.json" == FILE

@@ -1,0 +1,407 @@
+"""The code of one release of MindSpeed-LLM, MindSpeed and Megatron-LM, run on lists of arguments: what its layers do.
+
+Started with the folder of the release, it reads lists of arguments, a JSON list on each line, and answers each with a line of
+JSON. Every list gets a process of its own, a copy of one that has imported everything: MindSpeed patches Megatron-LM by the
+arguments as they are written. Nothing here decides anything: arguments are parsed, validated and turned into patches by the
+frameworks; every stage and chunk builds its block of layers, and a step of it runs with layers that hold no weights.
+"""
+
+# ruff: noqa: ANN401 - what stands in for everything has no type
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests.oracle import megatron_stand_in
+from tests.oracle.megatron_stand_in import Anything
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ADAPTOR = "mindspeed_llm.tasks.megatron_adaptor_v2"
+_FIRST = (
+    '["--num-layers", "2", "--hidden-size", "64", "--num-attention-heads", "4", "--micro-batch-size", "1", "--seq-length", "64",'
+    ' "--max-position-embeddings", "64", "--recompute-norm", "--recompute-activation-function", "--swap-attention"]'
+)
+_SECONDS = 1.5  # of its own
+PARTS = ("MindSpeed-LLM", "MindSpeed", "Megatron-LM")
+
+
+def main() -> None:
+    """Answer every line."""
+    folder = Path(sys.argv[1])
+    sys.path[:0] = [str(folder / part) for part in PARTS]
+    megatron_stand_in.install()
+    os.environ.update(RANK="0", CUDA_DEVICE_MAX_CONNECTIONS="1")
+    answers = os.fdopen(os.dup(1), "w")
+    sys.stdout = io.StringIO()
+    cold = "cold" in sys.argv
+    sys.argv = ["pretrain_gpt.py"]
+    if not cold:
+        _warm()
+    for line in sys.stdin:
+        answers.write(_apart(json.loads(line)) + "\n")
+        answers.flush()
+
+
+def _warm() -> None:
+    """Import once and for all what every list needs; the patches are left to the copies."""
+    names = json.loads(_apart(json.loads(_FIRST), names=True))["modules"]
+    held = sys.modules[_ADAPTOR] = ModuleType(_ADAPTOR)
+    package = import_module("mindspeed_llm")
+    for name in names:
+        if name != _ADAPTOR:
+            with contextlib.suppress(Exception):
+                import_module(name)
+    patches: Any = import_module("mindspeed.patch_utils")
+    patches.sys = SimpleNamespace(modules=_Modules())
+    if sys.modules[_ADAPTOR] is held:
+        del sys.modules[_ADAPTOR]
+        del package.megatron_adaptor
+        vars(import_module("mindspeed_llm.tasks")).pop("megatron_adaptor_v2", None)
+
+
+class _Modules(dict[str, ModuleType]):
+    """``sys.modules`` for MindSpeed, which looks through all of it once for each patch: those with such a name will do."""
+
+    def __getitem__(self, name: str) -> ModuleType:
+        return sys.modules[name]
+
+    def __setitem__(self, name: str, module: ModuleType) -> None:
+        sys.modules[name] = module
+
+    def copy(self) -> dict[str, ModuleType]:
+        """The modules in which the patch that asks may be."""
+        patch = sys._getframe(1).f_locals["self"]
+        return {name: one for name, one in sys.modules.items() if patch.orig_func_name in vars(one)}
+
+
+def _apart(arguments: list[str], *, names: bool = False) -> str:
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(read)
+        signal.signal(signal.SIGVTALRM, _endless)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
+        found = _answer(arguments)
+        if names:
+            found["modules"] = [name for name in sys.modules if name.startswith(("megatron", "mindspeed"))]
+        with os.fdopen(write, "w") as out:
+            out.write(json.dumps(found))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        found_text = answer.read()
+    os.waitpid(pid, 0)
+    return found_text
+
+
+class EndlessError(BaseException):
+    """The code does not come back."""
+
+
+def _endless(*_: object) -> None:
+    raise EndlessError
+
+
+def _answer(arguments: list[str]) -> dict[str, Any]:
+    sys.argv = ["pretrain_gpt.py", *arguments]
+    os.environ["WORLD_SIZE"] = str(world_size(arguments))
+    step = "import"
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as told:
+            import_module(_ADAPTOR)
+            step = "arguments"
+            args = _arguments()
+            step = "layers"
+            return {"layers": _layers(args), **_facts(args)}
+    except EndlessError:
+        return {"stopped": step, "exception": "endless-loop", "text": ""}
+    except SystemExit:
+        return {"stopped": step, "exception": "SystemExit", "text": told.getvalue()[-300:]}
+    except Exception as error:  # noqa: BLE001 - whatever the framework raises is the answer
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename.rpartition('/')[2]}:{last.lineno} {last.name}"
+        return {"stopped": step, "exception": type(error).__name__, "text": str(error), "where": where}
+
+
+def world_size(arguments: Sequence[str]) -> int:
+    """As many processes as make one replica."""
+    size = 1
+    for name in ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size"):
+        if name in arguments:
+            size *= int(arguments[arguments.index(name) + 1])
+    return size
+
+
+def _arguments() -> Any:
+    module = import_module("megatron.training.arguments")
+    args = module.parse_args()
+    module.validate_args(args, {})
+    import_module("megatron.training.global_vars").set_args(args)
+    return args
+
+
+def _facts(args: Any) -> dict[str, Any]:
+    return {"chunks": args.virtual_pipeline_model_parallel_size or 1, "stages": args.pipeline_model_parallel_size}
+
+
+_EVENTS: list[tuple[str, Any]] = []
+_INSIDE: list[str] = []
+
+
+def _checkpoint(function: Any, *args: Any, **_: Any) -> Any:
+    """``tensor_parallel.checkpoint``: what is called in it is recomputed."""
+    values = [value for value in args if not isinstance(value, bool)]
+    if isinstance(function, megatron_stand_in.Module):
+        _EVENTS.append(("operator", "mlp"))
+        return function(*values)
+    _INSIDE.append("full")
+    try:
+        return function(*values)
+    finally:
+        _INSIDE.pop()
+
+
+class _Recorder:
+    """Stands where ``CheckpointWithoutOutput`` stands."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def checkpoint(self, function: Any, *args: Any) -> Any:
+        name = getattr(function, "told", None) or getattr(function, "__name__", type(function).__name__)
+        told = {
+            "activation_function": "mlp.activation_func",
+            "activation_func_with_probs": "mlp.experts.activation_func",
+        }
+        _EVENTS.append(("operator", told.get(str(name), name)))
+        return function(*(value for value in args if not isinstance(value, bool)))
+
+    def discard_output(self) -> None:
+        pass
+
+    def recompute(self, *_: Any) -> None:
+        pass
+
+    def discard_output_and_register_recompute(self, _: Any) -> None:
+        pass
+
+
+class _Part(megatron_stand_in.Module):
+    """A part of a layer that holds nothing: a norm, an attention."""
+
+    def __init__(self, told: str, pair: bool) -> None:  # noqa: FBT001
+        self.told = told
+        self.pair = pair
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        return (Anything(), None) if self.pair else Anything()
+
+
+class _InputNorm(_Part):
+    def __init__(self, **_: Any) -> None:
+        super().__init__("input_layernorm", pair=False)
+
+
+class _MlpNorm(_Part):
+    def __init__(self, **_: Any) -> None:
+        super().__init__("pre_mlp_layernorm", pair=False)
+
+
+def _layers(args: Any) -> list[dict[str, Any]]:  # noqa: C901 - one step after the other
+    config = import_module("megatron.training.arguments").core_transformer_config_from_args(args)
+    stages = args.pipeline_model_parallel_size
+    state: Any = import_module("megatron.core.parallel_state")
+    checkpoint = import_module("megatron.core.tensor_parallel.random").checkpoint
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("megatron", "mindspeed")):
+            for key in ("CheckpointWithoutOutput",):
+                if key in vars(module):
+                    setattr(module, key, _Recorder)
+            if vars(module).get("checkpoint") is checkpoint:
+                module.checkpoint = _checkpoint  # type: ignore[attr-defined]
+    dual = getattr(args, "schedules_method", None) == "dualpipev"
+    virtual = args.virtual_pipeline_model_parallel_size
+    state._PIPELINE_MODEL_PARALLEL_DECODER_START = None
+    state._MPU_PIPELINE_MODEL_PARALLEL_WORLD_SIZE = stages
+    state._VIRTUAL_PIPELINE_MODEL_PARALLEL_WORLD_SIZE = virtual
+    state.get_tensor_model_parallel_rank = lambda *_: 0
+    state.get_tensor_model_parallel_world_size = lambda *_: 1
+    cells = [(0, stage) for stage in range(stages)]
+    if dual:
+        cells += [(1, stage) for stage in reversed(range(stages))]
+    cells += [(chunk, stage) for chunk in range(1, virtual or 1) for stage in range(stages)]
+    found: list[dict[str, Any]] = []
+    built: list[Any] = []
+
+    def enter(chunk: int, stage: int) -> None:
+        state._MPU_PIPELINE_MODEL_PARALLEL_RANK = stage
+        state._VIRTUAL_PIPELINE_MODEL_PARALLEL_RANK = chunk if virtual else None
+        args.dualpipev_first_chunk = chunk == 0
+
+    for chunk, stage in cells:
+        enter(chunk, stage)
+        built.append(_block(args, config, stage))
+    for (chunk, stage), (block, spec, build) in zip(cells, built, strict=True):
+        enter(chunk, stage)
+        rows = [_row(layer, stage, chunk) for layer in block.layers]
+        _run(block, rows)
+        if (chunk, stage) == cells[-1]:
+            rows += _predictions(args, config, build, spec, (stage, chunk))
+        found += [{**row, "place": len(found) + index} for index, row in enumerate(rows)]
+    return found
+
+
+def _block(args: Any, config: Any, stage: int) -> tuple[Any, Any, Any]:
+    """A block of layers, with what it was built of and how."""
+    layer_module = import_module("megatron.core.transformer.transformer_layer")
+    block_module = import_module("megatron.core.transformer.transformer_block")
+    specs = import_module("megatron.core.transformer.spec_utils")
+    submodules = layer_module.TransformerLayerSubmodules(
+        input_layernorm=_InputNorm,
+        pre_mlp_layernorm=_MlpNorm,
+        mlp=specs.ModuleSpec(module=import_module("megatron.core.transformer.mlp").MLP),
+    )
+    mixture = import_module("megatron.core.transformer.moe.moe_layer").MoELayer
+
+    def build(spec: Any, *rest: Any, **named: Any) -> Any:
+        kind = spec.module if isinstance(spec, specs.ModuleSpec) else spec
+        if isinstance(kind, type) and kind.__name__ == "TransformerLayer":
+            return kind(submodules=spec.submodules, **named)
+        if isinstance(kind, type) and kind.__name__ == "MoELayer":
+            return _experts(mixture, named["config"])
+        if isinstance(kind, type) and kind.__name__ == "MLP":
+            return _dense(kind, named["config"])
+        return specs.build_module(spec, *rest, **named)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("megatron", "mindspeed")) and name != specs.__name__ and "build_module" in vars(module):
+            module.build_module = build  # type: ignore[attr-defined]
+    spec = specs.ModuleSpec(module=layer_module.TransformerLayer, submodules=submodules)
+    if args.num_experts:
+        spec.submodules.mlp = specs.ModuleSpec(module=mixture)
+    block = block_module.TransformerBlock(config, spec, pre_process=stage == 0, post_process=False)
+    return block, spec, build
+
+
+def _predictions(args: Any, config: Any, build: Any, spec: Any, place: tuple[int, int]) -> list[dict[str, Any]]:
+    """What a block of predictions builds: layers of the same spec, without numbers of their own."""
+    if not args.mtp_num_layers:
+        return []
+    layer = build(spec, config=config)
+    row = {**_row(layer, *place), "kind": "prediction", "full": False}
+    _EVENTS.clear()
+    layer(hidden_states=Anything(), attention_mask=Anything())
+    row["operators"] = _told(layer)
+    return [row] * args.mtp_num_layers
+
+
+def _row(layer: Any, stage: int, chunk: int) -> dict[str, Any]:
+    noop = type(layer).__name__ == "NoopTransformerLayer"
+    row: dict[str, Any] = {"stage": stage, "chunk": chunk, "number": layer.layer_number - 1}
+    if noop:
+        return {**row, "kind": "noop"}
+    layer.self_attention = _Part("self_attention", pair=True)
+    layer.cross_attention = _Part("cross_attention", pair=True)
+    for name in ("self_attn_bda", "cross_attn_bda", "mlp_bda"):
+        setattr(layer, name, lambda *_, **__: lambda *_, **__: Anything())
+    return {**row, "kind": "experts" if type(layer.mlp).__name__ == "MoELayer" else "dense"}
+
+
+def _told(layer: Any) -> list[str]:
+    """The parts that a pass through a layer has recomputed; and those of which a setting alone decides."""
+    found = {name for _, name in _EVENTS}
+    config = getattr(layer, "config", None)
+    if config is not None and config.recompute_granularity == "selective":
+        experts = type(layer.mlp).__name__ == "MoELayer"
+        found |= {"self_attention.core_attention"} & {_OF_SETTING.get(name) for name in config.recompute_modules}
+        found |= {"self_attention.qkv_up_proj"} & {_OF_SETTING.get(name) for name in config.recompute_modules}
+        if experts and "moe" in config.recompute_modules:
+            found.add("mlp")
+        if experts and "moe_act" in config.recompute_modules and config.moe_grouped_gemm:
+            found.add("mlp.experts.activation_func")
+    return sorted(found)
+
+
+_OF_SETTING = {"core_attn": "self_attention.core_attention", "mla_up_proj": "self_attention.qkv_up_proj"}
+
+
+def _run(block: Any, found: list[dict[str, Any]]) -> None:
+    """A step forward."""
+
+    class Watched:
+        def __init__(self, layer: Any, row: dict[str, Any]) -> None:
+            self.layer, self.row = layer, row
+            self.layer_number = layer.layer_number
+
+        def __call__(self, *args: Any, **named: Any) -> Any:
+            self.row["full"] = bool(_INSIDE)
+            _EVENTS.clear()
+            result = self.layer(*args, **named)
+            self.row["operators"] = _told(self.layer)
+            return result
+
+    block.layers = [Watched(layer, row) for layer, row in zip(block.layers, found, strict=True)]
+    block.input_tensor = Anything()
+    block(Anything(), Anything())
+
+
+def _dense(kind: Any, config: Any) -> Any:
+    made = object.__new__(kind)
+    made.config = config
+    made.activation_func = config.activation_func
+    made.with_shared_expert = False
+    made.linear_fc1 = made.linear_fc2 = _Part("linear", pair=True)
+    return made
+
+
+def _experts(kind: Any, config: Any) -> Any:
+    """A layer of experts, of which one is here."""
+    module = import_module("megatron.core.transformer.moe.experts")
+    made = object.__new__(kind)
+    made.config = config
+    made.router = Anything()
+    if config.moe_grouped_gemm:
+        for name, grouped in list(sys.modules.items()):
+            if name.endswith("grouped_gemm_util"):
+                grouped.ops = Anything()  # type: ignore[attr-defined]
+        made.experts = object.__new__(module.GroupedMLP)
+        made.experts.config = config
+        made.experts.num_local_experts = 1
+        made.experts.weight1 = made.experts.weight2 = Anything()
+        made.experts.activation_func_with_probs = made.experts.activation_func = activation_func_with_probs
+        made.experts.layer_number = None
+        made.experts.activation_recompute = False
+        made.forward = lambda *_, **__: made.experts.forward(Anything(), Anything(), Anything())
+    else:
+        expert = _dense(import_module("megatron.core.transformer.mlp").MLP, config)
+        made.experts = object.__new__(module.SequentialMLP)
+        made.experts.local_experts = [expert]
+
+        def forward(*_: Any, **__: Any) -> Any:
+            result = expert(Anything())
+            _EVENTS[:] = [(kind, name.replace("mlp.activation", "mlp.experts.activation")) for kind, name in _EVENTS]
+            return result
+
+        made.forward = forward
+    return made
+
+
+def activation_func_with_probs(*_: Any, **__: Any) -> Any:
+    """Stands for the activation function of experts."""
+    return Anything()
+
+
+if __name__ == "__main__":
+    main()

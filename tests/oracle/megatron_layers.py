@@ -1,0 +1,90 @@
+"""ms-tune beside the code of MindSpeed-LLM, MindSpeed and Megatron-LM: what the layers of a program do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.launch.options import command_of
+from ms_tune.launch.read import read_launches
+from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.normalize.megatron import inputs_of
+from tests.oracle.megatron_child import world_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.layers.plans import NormalizedPlan
+
+# Texts that hold what depends on Python, or on the order of a set.
+_LOOSE = ("ZeroDivisionError", "AssertionError: Invalid choices for recompute_modules")
+# The schedule decides while it runs which parts of layers are recomputed.
+AT_RUN_TIME = ("--recompute-in-bubble", "--recompute-in-advance")
+
+
+def answers(release: Path, cases: Sequence[Sequence[str]], *options: str) -> Iterator[list[str]]:
+    """What the code of a release does with lists of arguments: a line for each layer, or how it stops.
+
+    Args:
+        release: The folder with the sources.
+        cases: The lists.
+        options: ``cold`` imports everything anew for each list.
+    """
+    command = [sys.executable, "-W", "ignore", "-m", "tests.oracle.megatron_child", str(release), *options]
+    given = "".join(json.dumps(case) + "\n" for case in cases)
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(cases), done.stderr[-2000:]
+    return (_lines(case, json.loads(line)) for case, line in zip(cases, lines, strict=True))
+
+
+def _lines(case: Sequence[str], answer: dict[str, Any]) -> list[str]:
+    if "stopped" in answer:
+        return [_stopped(answer["exception"], answer["text"])]
+    loose = bool({*AT_RUN_TIME} & {*case})
+    return [
+        _line(row["stage"], row["chunk"], row["kind"], row["full"], () if loose else row["operators"])
+        for row in sorted(answer["layers"], key=lambda row: row["place"])
+    ]
+
+
+def told(case: Sequence[str], release: str) -> list[str]:
+    """What ms-tune says, in the same form."""
+    plan = plan_of(case, release)
+    if plan.failure is not None:
+        return [_stopped(plan.failure.exception, plan.failure.text)]
+    loose = bool({*AT_RUN_TIME} & {*case})
+    return [
+        _line(
+            layer.stage,
+            layer.chunk,
+            layer.kind.value if layer.kind else "",
+            layer.recompute.value == "full",
+            () if loose else sorted((*layer.select_patterns, *layer.overridden)),
+        )
+        for layer in plan.layers
+    ]
+
+
+def plan_of(case: Sequence[str], release: str) -> NormalizedPlan:
+    """The plan of a program with these arguments."""
+    words = " ".join(map(shlex.quote, case))
+    script = f"torchrun --nproc_per_node {world_size(case)} pretrain_gpt.py {words}\n"
+    command = command_of(read_launches(Path("pretrain.sh"), script).launches[0], release)
+    assert command is not None
+    return normalize_megatron(inputs_of(command))
+
+
+def _line(stage: int, chunk: int, kind: str, full: bool, parts: Sequence[str]) -> str:  # noqa: FBT001 - a row
+    return " ".join([f"{stage}.{chunk}", kind, *(["full"] if full else []), *parts])
+
+
+def _stopped(exception: str, text: str) -> str:
+    found = f"{exception}: {text}"
+    return next((loose for loose in _LOOSE if found.startswith(loose)), found)
