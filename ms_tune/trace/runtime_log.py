@@ -304,7 +304,7 @@ class _Errors:
         if text.startswith(_NOT_FOR_USERS) or (self.blank and text and not _BANNER.fullmatch(text)):
             self._close()
         elif not text:
-            self.blank = len(self.lines) > 0
+            self.blank = True
         else:
             self.blank = False
             if len(self.lines) < _MAX_ERROR_LINES and not _BANNER.fullmatch(text):

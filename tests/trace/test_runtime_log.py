@@ -258,6 +258,15 @@ def test_states_of_the_pool(tmp_path: Path) -> None:
     assert log.pools == (PoolState("Common", 1024, 5, 4), PoolState("all", 2048, 2, 1))
 
 
+def test_pools_without_end_are_not_kept(tmp_path: Path) -> None:
+    """MindSpore has a few; a pool that is known has its last state all the same."""
+    line = "The dynamic memory pool[p{0}] total allocated mem:{1}M, peak used mem:1M, in used mem:1M\n"
+    text = "".join(line.format(number, 1) for number in range(80)) + line.format(63, 7) + line.format(64, 7)
+    pools = read(tmp_path, text).pools
+    assert [pool.name for pool in pools] == [f"p{number}" for number in range(64)]
+    assert [pool.total_mib for pool in pools] == [1] * 63 + [7]
+
+
 BLOCKS = "[WARNING] PRE_ACT(1,7f,python):2026-11-01 [mem_tracker.cc:549] DumpMemoryBlock] memory block csv path : /run/m.csv.\n"
 TASKS = "[WARNING] PRE_ACT(1,7f,python):2026-11-01 [mem_tracker.cc:592] DumpTaskFile] task csv path: /run/task.csv.\n"
 
