@@ -172,6 +172,17 @@ def test_excludes() -> None:
     assert back.values["recompute_config.select_recompute_exclude"] == {r"mlp\.mul": [3, 0]}
 
 
+def test_excludes_by_layer_stay_so_where_the_target_takes_them() -> None:
+    """Names for the whole model are those of the dynamic graph of 2.0, and of no other release or graph."""
+    values = RecomputeValues(recompute=[2, 0], select_recompute_exclude={r"mlp\.mul": [3, 0]})
+    static = from_recompute_plan(normalize(RecomputeInputs(layers=8, stages=2, values=values)), "2.0")
+    dynamic = pynative(mode="full", full_layers=["0-3"], exclude_op={"mlp.mul": ["0-2"]}, version="2.1")
+    for plan in (static, dynamic):
+        found = convert(plan, MINDFORMERS_PYNATIVE, version="2.1").values["recompute.exclude_op"]
+        assert isinstance(found, dict)
+        assert list(found.values()) == [["0-2"]]
+
+
 def test_of_many_layers_a_message_names_the_first_eight() -> None:
     assert shown_layers([0, 1, 2, 5]) == "0-2, 5"
     assert shown_layers(range(0, 16, 2)) == "0, 2, 4, 6, 8, 10, 12, 14"
