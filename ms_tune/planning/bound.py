@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_MOST_CUTS = 96  # added in a round
+_MOST_CUTS = 96  # added for a solution
+_TRACED = 150_000  # passes of all stages, over the paths that are followed for a solution
 _STALLED, _PATIENCE = 1e-7, 5  # what a round has to win, of the bound; how many may win less
 _ON_THE_WAY = (0.5, 0.8, 0.95)
 _CLOSE = 1e-9  # of figures in floating point
@@ -48,6 +49,7 @@ class Relaxation:
         backward: Ticks of a layer by run and kind. Shape (runs, kinds).
         counts: Layers of each run.
         memory: Rows of the sizes of stages by moment, and what is left for layers, both as parts of the limit.
+        followers: The passes that wait for each pass. Shape (passes, 2).
         cuts: Paths so far.
     """
 
@@ -57,6 +59,7 @@ class Relaxation:
     counts: NDArray[np.int64]
     memory: sparse.csr_matrix
     room: Floats
+    followers: NDArray[np.intp]
     cuts: list[Cut] = field(default_factory=list)
 
     @property
@@ -103,13 +106,14 @@ class Relaxation:
         durations = self._durations(layers)
         graph = self.costs.graph
         ends = graph.times(durations[:, None])[:, 0]
-        rests = _rests(self.costs, durations)
+        rests = _rests(self, durations)
         through = ends[:-1] + rests - durations[graph.kind]
         whole = float(ends.max())
         best: dict[int, int] = {}
         for one in np.argsort(through, kind="stable")[::-1].tolist():
             best.setdefault(int(graph.kind[one]) % graph.cells, one)
-        ranked = sorted(best.values(), key=lambda one: -through[one])[:_MOST_CUTS]
+        most = min(max(_TRACED // len(graph.kind), 2), _MOST_CUTS)
+        ranked = sorted(best.values(), key=lambda one: -through[one])[:most]
         known = {(cut.forward.tobytes(), cut.backward.tobytes()) for cut in self.cuts}
         for one in ranked:
             cut = self._path(one, ends, rests)
@@ -128,8 +132,7 @@ class Relaxation:
     def _path(self, one: int, ends: Floats, rests: Floats) -> Cut:
         """The longest path through one pass."""
         graph = self.costs.graph
-        followers = _followers(self.costs)
-        nothing = len(graph.kind)
+        followers, nothing = self.followers, len(graph.kind)
         counted = np.zeros(2 * graph.cells)
         here = one
         while here != nothing:
@@ -156,10 +159,9 @@ def _followers(costs: Costs) -> NDArray[np.intp]:
     return found[:-1]
 
 
-def _rests(costs: Costs, durations: Floats) -> Floats:
+def _rests(relaxation: Relaxation, durations: Floats) -> Floats:
     """How long it takes from the start of each pass to the end of the step, by the longest path."""
-    graph = costs.graph
-    followers = _followers(costs)
+    graph, followers = relaxation.costs.graph, relaxation.followers
     rests = np.zeros(len(graph.kind) + 1)
     for start, stop in reversed(graph.levels):
         rests[start:stop] = rests[followers[start:stop]].max(axis=1) + durations[graph.kind[start:stop]]
@@ -188,7 +190,8 @@ def relaxation_of(costs: Costs) -> Relaxation:
             row[:, stage] = table.update.bytes
             rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
             room.append((table.limit_bytes - table.update.stage_bytes[stage]) / table.limit_bytes)
-    return Relaxation(costs, forward, backward, each, sparse.vstack(rows, format="csr"), np.array(room))
+    memory = sparse.vstack(rows, format="csr")
+    return Relaxation(costs, forward, backward, each, memory, np.array(room), _followers(costs))
 
 
 def _moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:

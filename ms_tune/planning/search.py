@@ -39,14 +39,15 @@ class _Budget(NamedTuple):
 
 
 _BUDGETS = {
-    Effort.QUICK: _Budget(1_500_000, 3_000, 40, 500, 12),
-    Effort.NORMAL: _Budget(7_000_000, 20_000, 80, 2_000, 40),
+    Effort.QUICK: _Budget(1_000_000, 2_500, 25, 500, 12),
+    Effort.NORMAL: _Budget(6_000_000, 20_000, 50, 1_500, 25),
     Effort.BEST: _Budget(60_000_000, 200_000, 200, 50_000, 300),
 }
 
 
-# Variables of an interleaved pipeline that are still searched in whole numbers: its paths are many, and prove little.
-_MOST_WHOLE = 40
+# Variables that are still searched in whole numbers. The paths of an interleaved pipeline are many, and prove little.
+_MOST_WHOLE, _MOST_INTERLEAVED = 320, 40
+_SMALL = 500_000  # passes x cells of a pipeline that is bounded with all rounds
 
 
 class Progress(NamedTuple):
@@ -127,7 +128,8 @@ def _search(found: Search, budget: _Budget, seed: int, on_progress: Callable[[Pr
     short = steps // 8
     _anneal(found, [found.best.state], short, seed, on_progress)
     on_progress(_progress(found, "bound", 0.0))
-    bounded = lower_bound(relaxation, costs.parts(found.best.state), budget.rounds)
+    rounds = min(budget.rounds, max(budget.rounds * _SMALL // (len(costs.graph.kind) * costs.table.cells), 4))
+    bounded = lower_bound(relaxation, costs.parts(found.best.state), rounds)
     found.bound = max(found.bound, bounded.ticks)
     if found.optimal():
         return
@@ -163,7 +165,7 @@ def _anneal(
 def _prove(found: Search, relaxation: Relaxation, budget: _Budget, on_progress: Callable[[Progress], None]) -> None:
     """Search in whole numbers for something better, until there is nothing or the budget is spent."""
     cells, _, kinds = relaxation.shape
-    if found.table.chunks > 1 and cells * kinds > _MOST_WHOLE:
+    if cells * kinds > (_MOST_WHOLE if found.table.chunks == 1 else _MOST_INTERLEAVED):
         return
     seen: set[bytes] = set()
     for number in range(budget.wholes):

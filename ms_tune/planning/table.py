@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MOST_STAGES, MOST_CHUNKS, MOST_LAYERS = 1024, 64, 10_000
-MOST_ALL_PASSES = 400_000  # of all stages in one training step
+MOST_ALL_PASSES = 65_536  # of all stages in one training step
 MOST_BYTES = 2**52
 
 

@@ -1,0 +1,72 @@
+"""Measures ``ms-tune fit``: the two public cases, an interleaved one, plans simulated a second, random tables.
+
+``python benchmarks/fit.py [--random N]``: processor seconds of one process; N random tables are planned with little effort, and
+every plan is asked of the pipeline that the tests play through pass by pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from ms_tune.planning.costs import costs_of
+from ms_tune.planning.fit import fit
+from ms_tune.planning.plan import cells_of
+from ms_tune.planning.schedule import Schedule
+from ms_tune.planning.search import Effort, even_state
+from ms_tune.units import MIB
+from tests.planning import naive
+from tests.planning.tables import CASE_A, CASE_E, random_table
+
+CASES = {
+    "A: pp16, 96 layers": CASE_A,
+    "E: pp4, 80 layers": CASE_E,
+    "A with 3 chunks, interleaved, 70,000 MB": replace(
+        CASE_A, chunks=3, order=Schedule.INTERLEAVED, limit_bytes=70_000 * MIB
+    ),
+}
+PLANS = 256  # simulated at once
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--random", type=int, default=100, metavar="N")
+    count = parser.parse_args().random
+    for name, table in CASES.items():
+        costs = costs_of(table)
+        states = np.repeat(even_state(costs)[None], PLANS, axis=0)
+        begin = time.process_time()
+        for _ in range(20):
+            costs.time(states)
+        rate = 20 * PLANS / (time.process_time() - begin)
+        begin = time.process_time()
+        report = fit(table)
+        seconds = time.process_time() - begin
+        found = report.planned.time if report.planned else None
+        state = "optimal" if report.optimal else f"gap {report.gap:.2%}"
+        print(f"{name}: {found} (bound {report.lower_bound}, {state}), {seconds:.1f} s, {rate:,.0f} plans/s")
+    _random(count)
+
+
+def _random(count: int) -> None:
+    proved = found = wrong = 0
+    begin = time.process_time()
+    for seed in range(count):
+        table = random_table(10_000 + seed)
+        report = fit(table, effort=Effort.QUICK)
+        if report.planned is None:
+            continue
+        found, proved = found + 1, proved + report.optimal
+        cells = cells_of(table, report.planned.plan, "")
+        keeps = max(naive.peaks_of(table, cells)) <= table.limit_bytes
+        wrong += not (keeps and report.lower_bound <= float(naive.time_of(table, cells)) == report.planned.time)
+    seconds = time.process_time() - begin
+    print(f"random tables: {count}, a plan for {found}, optimal {proved}, wrong {wrong}, {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
