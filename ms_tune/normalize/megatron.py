@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.megatron import names_by_dest, releases_on
+from ms_tune.frameworks.megatron import definitions, names_by_dest, releases_on
 from ms_tune.launch.options import UNKNOWN
 from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
 from ms_tune.texts import msg
@@ -213,8 +213,6 @@ class _Reader:
 
 def _first_default(release: str, dest: str) -> object:
     """The default of an argument that several features define differently: that of the last one, which replaces the others."""
-    from ms_tune.frameworks.megatron import definitions  # noqa: PLC0415 - here only
-
     found = [
         one.default for name in names_by_dest(release)[dest] for one in definitions(name, release) if one.dest == dest
     ]

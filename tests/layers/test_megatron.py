@@ -118,6 +118,8 @@ def test_prediction_layers_are_never_recomputed_in_full() -> None:
         ({"layer_list": "3,4"}, "its sum(7 is unequal"),
         ({"layer_list": "3,x"}, "invalid literal for int()"),
         ({"layer_list": "8,0,0,0"}, "len(args.num_layer_list) != args.pipeline_model_parallel_size"),
+        ({"layer_list": "4,4", "layers_of_chunk": 3}, "must be divisible number of layers per virtual"),
+        ({"layer_list": "4,4", "layers_of_chunk": 3, "release": "26.0"}, "is not support work with num_layer_list"),
         ({"layer_list": "4,4", "schedule": "dualpipev"}, "exist !"),
         ({"unaligned": "[[3]]"}, "should equal to pipeline_model_parallel_size2"),
         ({"unaligned": "[[3,1],[4]]"}, "vpp_layers' length: 2 should equal to 1."),

@@ -184,15 +184,12 @@ def _two_stages(inputs: MegatronInputs, chunks: int | None) -> tuple[int | None,
     if not inputs.layers_of_chunk:
         return chunks, None
     file = f"{_LLM}/megatron_basic/training_basic.py"
-    if inputs.release != "2.2":
-        require(
-            not inputs.layer_list,
-            file,
-            "num_layers_per_virtual_pipeline_stage is not support work with num_layer_list",
-            "list-virtual",
-        )
+    if inputs.release not in ("2.2", "2.3"):
+        _no_list(inputs, file)
     layers = len(inputs.layer_list.split(",")) if inputs.layer_list else inputs.layers
     found = _chunks(layers // inputs.stages, inputs.layers_of_chunk, "AssertionError", file)
+    if inputs.release == "2.3":
+        _no_list(inputs, file)
     if inputs.layers_of_chunk >= layers / inputs.stages:
         fail(
             file,
@@ -202,6 +199,11 @@ def _two_stages(inputs: MegatronInputs, chunks: int | None) -> tuple[int | None,
             "whole-stage",
         )
     return found, inputs.layers_of_chunk
+
+
+def _no_list(inputs: MegatronInputs, file: str) -> None:
+    text = "num_layers_per_virtual_pipeline_stage is not support work with num_layer_list"
+    require(not inputs.layer_list, file, text, "list-virtual")
 
 
 def _whole_stages(inputs: MegatronInputs, chunks: int | None, of_chunk: int | None) -> int | None:
