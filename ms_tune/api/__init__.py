@@ -24,7 +24,7 @@ from ms_tune.api._dryrun import (
     sweep,
     sweep_command,
 )
-from ms_tune.api._fit import fit, fit_config
+from ms_tune.api._fit import explain_config, fit, fit_config
 from ms_tune.api._lint import course, lint, rules, write_baseline
 from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
 from ms_tune.api._normalize import (
@@ -47,6 +47,7 @@ __all__ = [
     "convert_sapp",
     "course",
     "dryrun",
+    "explain_config",
     "explicit",
     "fit",
     "fit_config",

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.explain import Explained
     from ms_tune.fit.result import ConfigFit
     from ms_tune.fit.run import ConfigFitRequest
     from ms_tune.planning.fit import FitReport
@@ -97,6 +99,35 @@ def fit_config(
     if config is not None:
         request = replace(request, dryrun=replace(request.dryrun, config=Path(config)))
     return run.fit_config(request, observer or Observer(), on_progress)
+
+
+def explain_config(config: str | Path | None = None, *, request: DryrunRequest | None = None) -> Explained:
+    """Where the time of a config's step goes: work, recomputation, waiting. Nothing is run.
+
+    Args:
+        config: The config; None for that of the request.
+        request: The job.
+
+    Raises:
+        ConfigError: The config cannot be read, or its framework refuses it.
+        UnsupportedError: Its layers or its schedule are not known.
+        MissingExtraError: The extra ``fit`` is not installed.
+
+    Example::
+
+        parts = api.explain_config("train.yaml").parts
+        print(parts.recompute, parts.fill, parts.imbalance)
+    """
+    from dataclasses import replace  # noqa: PLC0415 - start-up time
+
+    from ms_tune.extras import need  # noqa: PLC0415 - as above
+
+    need("ms-tune fit", "fit", "numpy")
+    from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - start-up time
+    from ms_tune.fit import explain  # noqa: PLC0415 - as above
+
+    request = request or DryrunRequest()
+    return explain.explain_config(request if config is None else replace(request, config=Path(config)))
 
 
 def _text(path: Path) -> str:

@@ -30,7 +30,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 # Options for configs, with what they are when they are not given.
 ONLY_CONFIG: Mapping[str, object] = {
     **dict.fromkeys(("devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
-    **dict.fromkeys(("allow_tight", "no_verify", "write", "diff"), False),
+    **dict.fromkeys(("allow_tight", "no_verify", "write", "diff", "explain"), False),
     "set": [],
     "engine": ENGINES[0],
     "timeout": 3600,
@@ -46,6 +46,7 @@ def add_config_arguments(parser: Parser, language: Language) -> None:
     add_device_arguments(parser, language)
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
     parser.add_argument("--kinds", metavar="KIND,..", help=parser.tr("fitting.help.kinds", kinds=", ".join(_KINDS)))
+    parser.add_argument("--explain", action="store_true", help=parser.tr("fitting.help.explain"))
     parser.add_argument("--no-verify", action="store_true", help=parser.tr("fitting.help.no-verify"))
     parser.add_argument("--write", action="store_true", help=parser.tr("fitting.help.write"))
     parser.add_argument("--diff", action="store_true", help=parser.tr("fitting.help.diff"))
@@ -60,6 +61,8 @@ def run(arguments: Namespace, console: Console) -> int:
         raise UsageError(msg("cli.usage.not-allowed", argument="--diff", other="--write"))
     if arguments.write and arguments.set:
         raise UsageError(msg("cli.usage.not-allowed", argument="--set", other="--write"))
+    if arguments.explain:
+        return _explain(arguments, console)
     need("ms-tune fit", "dryrun", "mindspore")
     from ms_tune.render.fit import config, html  # noqa: PLC0415 - imported late: start-up time
 
@@ -83,6 +86,22 @@ def run(arguments: Namespace, console: Console) -> int:
     if found.last.report.stopped:
         return INTERRUPTED
     return ExitCode.OK if found.chosen is not None else ExitCode.FINDINGS
+
+
+def _explain(arguments: Namespace, console: Console) -> int:
+    """Where the present config's time goes."""
+    for name in ("write", "diff", "no_verify", "html"):
+        if getattr(arguments, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(msg("cli.usage.not-allowed", argument=option, other="--explain"))
+    from ms_tune.render.fit import explain  # noqa: PLC0415 - imported late: start-up time
+
+    found = api.explain_config(arguments.config, request=_job(arguments))
+    if arguments.json:
+        console.write_json(explain.to_json(found))
+    else:
+        explain.show(found, console)
+    return ExitCode.OK
 
 
 def _write(found: ConfigFit, path: Path, console: Console) -> None:
@@ -118,7 +137,18 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
     if unknown:
         choices = {"argument": "--kinds", "value": unknown[0], "choices": ", ".join(_KINDS)}
         raise UsageError(msg("cli.usage.choice", **choices))
-    job = DryrunRequest(
+    return ConfigFitRequest(
+        dryrun=_job(arguments),
+        kinds=tuple(map(Recompute, names)),
+        effort=Effort(arguments.effort),
+        seed=arguments.seed,
+        verify=not arguments.no_verify,
+        allow_tight=arguments.allow_tight,
+    )
+
+
+def _job(arguments: Namespace) -> DryrunRequest:
+    return DryrunRequest(
         config=arguments.config,
         devices=arguments.devices,
         device_bytes=arguments.device_memory,
@@ -128,12 +158,4 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
         jobs=arguments.jobs,
         engine=arguments.engine,
         settings=tuple(map(Setting.parse, arguments.set)),
-    )
-    return ConfigFitRequest(
-        dryrun=job,
-        kinds=tuple(map(Recompute, names)),
-        effort=Effort(arguments.effort),
-        seed=arguments.seed,
-        verify=not arguments.no_verify,
-        allow_tight=arguments.allow_tight,
     )

@@ -97,6 +97,31 @@ def test_mistakes_are_explained(
     assert "Traceback" not in told.err
 
 
+class TestExplain:
+    @pytest.mark.parametrize("language", ["en", "zh"])
+    def test_where_the_time_goes(self, config: Path, language: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["fit", str(config), "--explain", "--lang", language]) == ExitCode.OK
+        lines = capsys.readouterr().out.splitlines()
+        shares = [float(line.split("%")[0]) for line in lines if line.startswith("  ")]
+        assert len(shares) == 4
+        assert sum(shares) == pytest.approx(100, abs=0.3)
+
+    def test_as_json(self, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        text = config.read_text(encoding="utf-8").replace("- 0\n    - 0\n", "- 3\n    - 0\n")
+        config.write_text(text, encoding="utf-8")
+        assert main(["fit", str(config), "--explain", "--json"]) == ExitCode.OK
+        found = json.loads(capsys.readouterr().out)
+        assert found["cells"] == [{"full": 3, "none": 1}, {"none": 4}]
+        assert (found["stages"], found["micro_batches"], found["order"]) == (2, 4, "1f1b")
+        assert found["recompute"] > 0
+        assert sum(found[name] for name in ("work", "recompute", "fill", "imbalance")) == pytest.approx(1)
+
+    @pytest.mark.parametrize("option", ["--write", "--diff", "--no-verify", "--html=page.html"])
+    def test_nothing_else_goes_with_it(self, config: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["fit", str(config), "--explain", option]) == ExitCode.USAGE
+        assert option.partition("=")[0] in capsys.readouterr().err
+
+
 def test_a_config_that_its_framework_refuses(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = config.read_text(encoding="utf-8").replace("- 0\n    - 0\n", "- 0\n    - 0\n    - 0\n")
     assert text.count("- 0") == 3

@@ -1,0 +1,88 @@
+"""Where a config's time goes now, without a dryrun: the order of passes, what layers cost, what they recompute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import UnsupportedError
+from ms_tune.fit.costs import EXTRA, costs_of
+from ms_tune.fit.job import read_job
+from ms_tune.fit.probes import DENSE, model_in
+from ms_tune.layers.result import Effect
+from ms_tune.planning.breakdown import breakdown
+from ms_tune.planning.table import MOST_BYTES, End, Kept, LayerKind, Recompute, Table, check
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from ms_tune.dryrun.request import DryrunRequest
+    from ms_tune.fit.costs import Costs
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.layers.result import LayerPlan
+    from ms_tune.planning.breakdown import Breakdown
+
+_UNIT = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Where a config's time goes.
+
+    Attributes:
+        table: Its pipeline and what its layers cost; there are no sizes in it.
+        cells: How many layers of each kind of recompute every cell has.
+        parts: Where the time goes.
+        costs: What the parts of the model cost beside each other.
+    """
+
+    table: Table
+    cells: tuple[dict[Recompute, int], ...]
+    parts: Breakdown
+    costs: Costs
+
+
+def explain_config(request: DryrunRequest) -> Explained:
+    """Where the time of a config's step goes; nothing is run.
+
+    Raises:
+        ConfigError: The config cannot be read, or its framework refuses it.
+        UnsupportedError: Its layers or its schedule are not known.
+    """
+    job = read_job(request)
+    pipeline = job.first.pipeline
+    if pipeline.schedule is None:
+        raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
+    costs = costs_of(job)
+    kept = {kind: Kept(0, extra) for kind, extra in EXTRA.items()}
+    table = Table(
+        stages=job.stages,
+        chunks=job.chunks,
+        micro_batches=pipeline.micro_batches,
+        limit_bytes=MOST_BYTES,
+        order=pipeline.schedule,
+        layers=tuple(
+            LayerKind(made, count, round(_UNIT * (costs.dense if made == DENSE else costs.experts)), 0, kept)
+            for made, count in model_in(job).counts.items()
+        ),
+        tail=End(round(_UNIT * costs.head)),
+    )
+    check(table, str(job.loaded.source.path))
+    cells = _cells(job)
+    return Explained(table, cells, breakdown(table, cells), costs)
+
+
+def _cells(job: PlannedJob) -> tuple[dict[Recompute, int], ...]:
+    """What every cell recomputes now, counted; which of its layers do makes no difference to its time."""
+    found = [dict.fromkeys(Recompute, 0) for _ in range(job.stages * job.chunks)]
+    for layer in job.now.layers[: job.layers]:
+        found[layer.chunk * job.stages + layer.stage][_kind(layer)] += 1
+    return tuple(found)
+
+
+def _kind(layer: LayerPlan) -> Recompute:
+    if layer.recompute is Effect.FULL:
+        return Recompute.FULL
+    select, comm = bool(layer.select_patterns), bool(layer.comm_patterns)
+    if select and comm:
+        return Recompute.BOTH
+    return Recompute.SELECT if select else Recompute.COMM if comm else Recompute.NONE
