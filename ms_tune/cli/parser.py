@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
 _COMPLAINTS = (
     (re.compile(r"the following arguments are required: (?P<detail>.*)"), "cli.usage.required"),
-    (re.compile(r"one of the arguments (?P<detail>.*) is required"), "cli.usage.one-of"),
     (re.compile(r"unrecognized arguments: (?P<detail>.*)"), "cli.usage.unrecognized"),
     (
         re.compile(

@@ -103,7 +103,7 @@ def test_the_layers_of_sapp_are_planned(capsys: pytest.CaptureFixture[str], tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "one of these is needed: --table --sapp-layers"),
+        ([], "missing: CONFIG, --table, --sapp-layers"),
         (["--table", "absent.json"], "cannot be read"),
         (["--table", "{table}", "--sapp-layers", "{table}"], "cannot be used together with"),
         (["--table", "{table}", "--stages", "4"], "--stages cannot be used with --table"),
