@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,7 +103,7 @@ class TestExplain:
     def test_where_the_time_goes(self, config: Path, language: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["fit", str(config), "--explain", "--lang", language]) == ExitCode.OK
         lines = capsys.readouterr().out.splitlines()
-        shares = [float(line.split("%")[0]) for line in lines if line.startswith("  ")]
+        shares = [float(found[1]) for line in lines if (found := re.match(r" {2,}(\d+\.\d)%  ", line))]
         assert len(shares) == 4
         assert sum(shares) == pytest.approx(100, abs=0.3)
 
