@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
@@ -67,10 +68,14 @@ NOT_SERVED = (
         "full_attention_interval",
         "use_legacy_models",
     ),
-    *("hybrid_override_pattern", "encoder_num_layers", "yaml_cfg", "spec"),
+    *("hybrid_override_pattern", "encoder_num_layers", "yaml_cfg"),
 )
 
 
+# Specs that say what one layer is made of, the same for all layers (``mindspeed_llm/tasks/models/spec``).
+_PLAIN_SPEC = re.compile(
+    r"mindspeed_llm\.tasks\.models\.spec\.(bailing|deepseek|minicpm|phi35_moe|plm|qwen2_moe|qwen3)_spec"
+)
 # The releases whose rules are known.
 SERVED = releases_on("core_v0.12.1")
 
@@ -100,6 +105,9 @@ def inputs_of(command: Command) -> MegatronInputs:
     for dest in NOT_SERVED:
         if reader.is_set(dest):
             raise ConfigError(msg("megatron_layers.not-served", argument=reader.written(dest)))
+    spec = reader.value("spec")
+    if isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
+        raise ConfigError(msg("megatron_layers.not-served", argument=f"--spec {' '.join(map(str, spec))}"))
     layers = reader.integer("num_layers")
     if layers is None:
         raise ConfigError(msg("megatron_layers.no-layers"))
@@ -171,7 +179,7 @@ class _Reader:
         texts = [str(one.text) for one in given.values]
         if not texts and any(one.nargs == "*" for one in given.definitions):
             return []
-        if len(texts) == 1 and texts[0].isascii() and texts[0].isdigit():
+        if len(texts) == 1 and texts[0].isascii() and texts[0].removeprefix("-").isdigit():
             return int(texts[0][:9])  # what several features define differently
         raise ConfigError(msg("megatron_layers.value-not-served", argument=given.name, value=" ".join(texts)))
 

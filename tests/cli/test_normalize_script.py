@@ -111,6 +111,7 @@ def test_what_does_not_work(
         ("python pretrain_gpt.py --hidden-size 4\n", "--num-layers is missing"),
         ("python pretrain_gpt.py --num-layers 1000000000000000000\n", "whole number from 1 to 10000"),
         ("python pretrain_gpt.py --num-layers 4 --num-virtual-stages-per-pipeline-rank 99999\n", "whole number"),
+        ("python pretrain_gpt.py --num-layers 4 --spec my.own layer_spec\n", "--spec my.own layer_spec"),
         ("python pretrain_gpt.py --num-layers 4 --moe-fb-overlap\n", "--moe-fb-overlap"),
         ("python pretrain_gpt.py --num-layers 4 --moe-layer-freq '[0]*2+[1]*2'\n", "cannot tell what --moe-layer-freq"),
     ],
@@ -118,6 +119,12 @@ def test_what_does_not_work(
 def test_what_cannot_be_told(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(written(tmp_path, text)) == 2
     assert said in capsys.readouterr().err
+
+
+def test_specs_of_one_layer_and_a_frequency_below_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "--spec mindspeed_llm.tasks.models.spec.qwen3_spec layer_spec --moe-layer-freq -1"
+    assert run(written(tmp_path, f"python pretrain_gpt.py --num-layers 4 {spec}\n")) == 0
+    assert "4 layers" in capsys.readouterr().out
 
 
 def test_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
