@@ -229,6 +229,8 @@ def _layers(args: Any) -> list[dict[str, Any]]:  # noqa: C901 - one step after t
             for key in ("CheckpointWithoutOutput",):
                 if key in vars(module):
                     setattr(module, key, _Recorder)
+            if "get_cuda_rng_tracker" in vars(module):
+                module.get_cuda_rng_tracker = Anything  # type: ignore[attr-defined]  # a state of random numbers that none has set
             if vars(module).get("checkpoint") is checkpoint:
                 module.checkpoint = _checkpoint  # type: ignore[attr-defined]
     dual = getattr(args, "schedules_method", None) == "dualpipev"
