@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import time
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import machine, real
@@ -39,7 +39,7 @@ from ms_tune.verdict.kept import OWN, Kept
 from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import MindSpore
@@ -84,12 +84,17 @@ def sweep(requests: Sequence[DryrunRequest], observer: Observer) -> SweepResult:
     return simulate_each([(request, None) for request in requests], observer)
 
 
-def simulate_each(jobs: Sequence[tuple[DryrunRequest, LoadedConfig | None]], observer: Observer) -> SweepResult:
+def simulate_each(
+    jobs: Sequence[tuple[DryrunRequest, LoadedConfig | None]],
+    observer: Observer,
+    on_read: Callable[[int, Reading], None] = lambda _number, _reading: None,
+) -> SweepResult:
     """Simulate several jobs in one go, below one run folder: that of the first.
 
     Args:
         jobs: What each is to be, and its config; None for the one that the request names.
         observer: Told what is going on.
+        on_read: Told what each process has left, with the number of its job, as soon as it has ended well.
 
     Raises:
         MsTuneError: None could be run, or this machine is at fault.
@@ -110,6 +115,7 @@ def simulate_each(jobs: Sequence[tuple[DryrunRequest, LoadedConfig | None]], obs
         if isinstance(job, _Job):
             job.prefix = f"variant_{number}/"
             job.folder = folder / f"variant_{number}"
+            job.on_read = partial(on_read, number - 1)
     _simulate(good, folder, here, observer, keep_going=True)
     found = (_variant(request, job, here) for (request, _), job in zip(jobs, planned, strict=True))
     return SweepResult(folder, tuple(found))
@@ -144,6 +150,7 @@ class _Job:
         readings: What the processes left, by folder below ``folder``.
         error: Why it has no result.
         seconds: Until its last process ended.
+        on_read: Told what each of its processes has left.
     """
 
     request: DryrunRequest
@@ -154,6 +161,7 @@ class _Job:
     readings: dict[str, Reading] = field(default_factory=dict)
     error: MsTuneError | None = None
     seconds: float = 0.0
+    on_read: Callable[[Reading], None] = lambda _reading: None
 
     @property
     def first(self) -> PreparedRun:
@@ -241,6 +249,7 @@ def _simulate(jobs: Sequence[_Job], folder: Path, here: _Here, observer: Observe
             if task.level:
                 reading = read_rank(folder / task.folder, task.rank, ended.seconds)
                 job.readings[task.folder.removeprefix(job.prefix)] = reading
+                job.on_read(reading)
         except MsTuneError as error:
             job.error = job.error or error
             if not keep_going:

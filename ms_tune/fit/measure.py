@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.prepare import prepare
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.dryrun.result import StageResult
+    from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer
 
 _FOLDER, _FORM = "fit", 2  # in the cache; the form of what is kept
@@ -111,35 +112,55 @@ def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer)
         MsTuneError: This machine cannot simulate.
     """
     found: dict[int, Figures | MsTuneError] = {}
-    left: dict[int, tuple[DryrunRequest, LoadedConfig, Path]] = {}
+    left: dict[int, _Left] = {}
     here = simulated_by()
     for number, probe in enumerate(probes):
         asked = replace(request, stages=(probe.stage,), layers=probe.layers, fewest_layers=False, extrapolate=False)
         try:
-            file = _file(prepare(replace(asked, stage=probe.stage), probe.loaded), asked, here)
+            run = prepare(replace(asked, stage=probe.stage), probe.loaded)
         except MsTuneError as error:
             found[number] = error
             continue
-        kept = _read(file)
+        one = _Left(asked, probe.loaded, run, _file(run, asked, here))
+        kept = _read(one.file)
         if kept is None:
-            left[number] = asked, probe.loaded, file
+            left[number] = one
         else:
             found[number] = kept
     if left:
-        done = simulate_each([(asked, loaded) for asked, loaded, _ in left.values()], observer)
-        for (number, (*_, file)), variant in zip(left.items(), done.variants, strict=True):
-            if variant.result is None:
-                assert variant.error is not None  # noqa: S101 - one of the two is there
-                found[number] = variant.error
-                continue
-            found[number] = figures = figures_of(variant.result.stages[0])
-            _keep(file, figures)
+        _simulate(left, found, observer)
     return tuple(found[number] for number in range(len(probes)))
 
 
-def figures_of(stage: StageResult) -> Figures:
+class _Left(NamedTuple):
+    """A probe that has to be run."""
+
+    asked: DryrunRequest
+    loaded: LoadedConfig
+    run: PreparedRun
+    file: Path
+
+
+def _simulate(left: dict[int, _Left], found: dict[int, Figures | MsTuneError], observer: Observer) -> None:
+    """Run probes; what each finds is kept at once, so that nothing of it is lost if the user stops the rest."""
+    numbers = list(left)
+
+    def keep(place: int, reading: Reading) -> None:
+        number = numbers[place]
+        found[number] = figures = figures_of(left[number].run, reading)
+        _keep(left[number].file, figures)
+
+    done = simulate_each([(one.asked, one.loaded) for one in left.values()], observer, keep)
+    for number, variant in zip(numbers, done.variants, strict=True):
+        if variant.error is not None:
+            found[number] = variant.error
+    if not any(isinstance(found[number], MsTuneError) for number in numbers):
+        # The traces of small runs have told what they can; those of the plan stay.
+        shutil.rmtree(done.folder, ignore_errors=True)
+
+
+def figures_of(run: PreparedRun, reading: Reading) -> Figures:
     """What a run of a stage was seen to hold."""
-    reading, run = stage.reading, stage.run
     moments = {phase: peak for phase, peak in reading.phase_peaks.items() if phase is not None}
     if not moments:
         moments = dict(reading.phase_peaks)  # type: ignore[arg-type] # under None only

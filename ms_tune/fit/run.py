@@ -207,9 +207,9 @@ class _Rounds:
                 break
             peaks = tuple(peak - more for peak, more in zip(report.planned.peak_bytes, fragments, strict=True))
             one = Round(report, peaks)
-            if not self._request.verify:
+            if not self._request.verify or report.stopped:
                 self._done.append(one)
-                return tuple(self._done), one, ()
+                return tuple(self._done), best if report.stopped else one, self._stands_for
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
             result = simulated(self._job, report.planned.plan, self._observer)
             verified = beside(result, peaks)

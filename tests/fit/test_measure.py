@@ -1,0 +1,157 @@
+"""What small dryruns found is kept by all that it depends on, at once, and never taken for something else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.dryrun.task import Observer
+from ms_tune.errors import MsTuneError, RunError
+from ms_tune.fit import measure as engine
+from ms_tune.fit.job import uniform
+from ms_tune.fit.measure import Figures, Probe, measure
+from ms_tune.memory.contents import CONTENTS
+from ms_tune.memory.phases import Phase
+from ms_tune.texts import msg
+from tests.fit.test_table import job_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ms_tune.fit.job import PlannedJob
+
+HELD = dict.fromkeys(CONTENTS, 10)
+
+
+def reading(size: int) -> Any:  # noqa: ANN401 - what stands for a reading
+    report = SimpleNamespace(at=lambda _tick: SimpleNamespace(contents=HELD))
+    peaks = {None: SimpleNamespace(bytes=1, tick=0), Phase.BACKWARD: SimpleNamespace(bytes=size, tick=5)}
+    return SimpleNamespace(report=report, phase_peaks=peaks, footprint_bytes=size + 1)
+
+
+class Machine:
+    """Simulates whatever it is given, until it is stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs, self.stops_after, self.fails = folder, 0, 10**6, -1
+
+    def simulate_each(self, jobs: Any, _observer: Observer, on_read: Callable[[int, Any], None]) -> Any:  # noqa: ANN401
+        self.folder.mkdir(exist_ok=True)
+        variants = []
+        for number in range(len(jobs)):
+            if self.runs == self.stops_after:
+                raise KeyboardInterrupt
+            self.runs += 1
+            if number == self.fails:
+                variants.append(SimpleNamespace(error=RunError(msg("dryrun.run.failed", code=1, reason="made up"))))
+                continue
+            on_read(number, reading(1000 + number))
+            variants.append(SimpleNamespace(error=None))
+        return SimpleNamespace(variants=variants, folder=self.folder)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    made = Machine(tmp_path / "runs")
+    monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(engine, "simulate_each", made.simulate_each)
+    monkeypatch.setattr(engine, "simulated_by", lambda: "this machine")
+    return made
+
+
+def probes_of(job: PlannedJob) -> list[Probe]:
+    loaded = job.with_lists(uniform(job.placement, "none"))
+    return [Probe("none", loaded, stage, layers) for stage in (0, 3) for layers in (2, 3)]
+
+
+def sizes(found: tuple[Figures | MsTuneError, ...]) -> list[int]:
+    return [one.peak if isinstance(one, Figures) else -1 for one in found]
+
+
+def test_a_second_time_nothing_runs(machine: Machine, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    first = measure(job.request, probes_of(job), Observer())
+    assert sizes(first) == [1000, 1001, 1002, 1003]
+    assert machine.runs == 4
+    assert measure(job.request, probes_of(job), Observer()) == first
+    assert machine.runs == 4
+    figures = first[0]
+    assert isinstance(figures, Figures)
+    assert figures.peaks == {"backward": 1000}
+    assert figures.lasting == {"backward": 30}  # weights, optimizer state, gradients
+    assert (figures.footprint, figures.kinds, figures.in_flight) == (1001, {"dense": 2}, (4,))
+    assert not machine.folder.exists()
+
+
+def test_what_was_found_before_the_user_stopped_is_kept(machine: Machine, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    machine.stops_after = 3
+    with pytest.raises(KeyboardInterrupt):
+        measure(job.request, probes_of(job), Observer())
+    machine.stops_after = 10**6
+    measure(job.request, probes_of(job), Observer())
+    assert machine.runs == 4
+
+
+def test_a_probe_that_fails_is_told_and_run_again(machine: Machine, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    machine.fails = 1
+    found = measure(job.request, probes_of(job), Observer())
+    assert [isinstance(one, RunError) for one in found] == [False, True, False, False]
+    assert machine.folder.exists()  # with the log of what failed
+    machine.fails = -1
+    assert sizes(measure(job.request, probes_of(job), Observer()))[1] == 1000
+    assert machine.runs == 5
+
+
+@pytest.mark.parametrize("what", ["environment", "machine", "config", "devices", "level", "damage"])
+def test_what_depends_on_something_else_is_measured_again(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    job = job_of(tmp_path)
+    probes, request = probes_of(job), job.request
+    measure(request, probes, Observer())
+    if what == "environment":
+        monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm:True")
+    elif what == "machine":
+        monkeypatch.setattr(engine, "simulated_by", lambda: "another one")
+    elif what == "config":
+        probes = [replace(probe, loaded=job.with_lists(uniform(job.placement, "full"))) for probe in probes]
+    elif what == "devices":
+        other = job.loaded.devices
+        probes = [replace(probe, loaded=replace(probe.loaded, devices=replace(other, count=8))) for probe in probes]
+    elif what == "level":
+        request = replace(request, level=2)
+    else:
+        for file in (tmp_path / "cache" / "fit").iterdir():
+            file.write_text(file.read_text(encoding="utf-8")[:-40], encoding="utf-8")
+    measure(request, probes, Observer())
+    assert machine.runs == 8
+
+
+def test_the_cache_does_not_grow_without_end(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_MOST_KEPT", 3)
+    job = job_of(tmp_path)
+    measure(job.request, probes_of(job), Observer())
+    kept = list((tmp_path / "cache" / "fit").glob("*.json"))
+    assert len(kept) == 3
+    assert all(json.loads(file.read_text(encoding="utf-8"))["stage"] in (0, 3) for file in kept)
+    assert machine.runs == 4
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(engine, "write_json", refuse)
+    job = job_of(tmp_path)
+    assert sizes(measure(job.request, probes_of(job), Observer())) == [1000, 1001, 1002, 1003]
+    measure(job.request, probes_of(job), Observer())
+    assert machine.runs == 8
