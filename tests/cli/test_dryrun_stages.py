@@ -106,7 +106,7 @@ def test_a_stage_that_does_not_fit_decides(ms_tune: Callable[..., tuple[int, str
     code, out, _ = ms_tune("--layers", "4", "--set", "context.max_device_memory=3GB", "config.yaml")
     assert code == 1
     assert re.search(r"^ +3 +24 .* does not fit", out, re.MULTILINE)
-    assert out.splitlines()[-1] == "next: ms-tune normalize-recompute config.yaml"
+    assert out.splitlines()[-1] == "next: ms-tune fit config.yaml"
 
 
 def test_json_has_every_stage_and_the_worst_on_top(ms_tune: Callable[..., tuple[int, str, str]]) -> None:

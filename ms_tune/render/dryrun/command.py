@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
+from ms_tune.render.dryrun.jobs import job_params, split_json
 from ms_tune.render.dryrun.json import VERSION, categories, largest, theory_json
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near, theory_lines
@@ -106,35 +107,13 @@ def job_line(job: Job, console: Console) -> str:
     return console.text("launch.job", **job_params(job), ranks=", ".join(named))
 
 
-def job_params(job: Job) -> dict[str, object]:
-    """What a launcher was told, as parameters of a text."""
-    split = Message("launch.no-split") if job.split is None else Message("launch.split", _split_json(job))
-    told = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
-    return {**told, "split": split}
-
-
-def _split_json(job: Job) -> dict[str, object]:
-    """Over how many ranks each dimension is split; the data dimension is what the others leave."""
-    if job.split is None or job.world is None:
-        return {}
-    split = job.split
-    rest = job.world // (split.tensor * split.pipeline * split.context)
-    return {
-        "data": rest,
-        "tensor": split.tensor,
-        "pipeline": split.pipeline,
-        "context": split.context,
-        "expert": split.expert,
-    }
-
-
 def _job_json(job: Job, console: Console) -> dict[str, object]:
     return {
         "job": job.number,
         "launcher": job.launcher,
         "program": job.program,
         "devices": job.world,
-        "split": _split_json(job) or None,
+        "split": split_json(job) or None,
         "ranks": [
             {"rank": one.rank, "stage": one.stage, "exit_code": one.code, "log": str(one.folder / LOG)}
             for one in job.ranks

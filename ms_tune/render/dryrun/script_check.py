@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from ms_tune.render.dryrun.command import job_params
+from ms_tune.render.dryrun.jobs import job_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
