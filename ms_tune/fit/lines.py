@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ms_tune.fit.measure import Figures
 
-_NEAR = Fraction(1001, 1000)  # the allocator rounds every tensor up
+_NEAR = Fraction(101, 100)  # the allocator rounds every tensor up, and operators pass buffers of a layer's input on
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Line:
         base: Bytes that it holds without any layer.
         slope: Bytes that one more layer adds.
         lasting: What of it is weights, optimizer state and gradients.
+        passing: What of it is temporaries.
         in_flight: Micro-batches in flight of a layer: the mean of the stage's chunks.
     """
 
@@ -38,6 +39,7 @@ class Line:
     base: Fraction
     slope: Fraction
     lasting: Fraction
+    passing: Fraction
     in_flight: Fraction
 
     def at(self, layers: int) -> Fraction:
@@ -60,22 +62,23 @@ def lines_of(few: Figures, more: Figures) -> tuple[Line, ...]:
     for phase in sorted(few.peaks.keys() & more.peaks.keys()):
         slope = Fraction(more.peaks[phase] - few.peaks[phase], total)
         lasting = Fraction(more.lasting[phase] - few.lasting[phase], total)
-        found.append(Line(few.stage, phase, few.peaks[phase] - slope * few.layers, slope, lasting, in_flight))
+        passing = Fraction(more.passing.get(phase, 0) - few.passing.get(phase, 0), total)
+        found.append(Line(few.stage, phase, few.peaks[phase] - slope * few.layers, slope, lasting, passing, in_flight))
     return tuple(found)
 
 
 def parted(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[Line]]:
-    """Moments at which a layer holds what it holds all the time, and those at which it holds more: while weights are updated.
+    """Moments at which a layer holds what it holds all the time, and those at which it holds more.
 
-    Then a copy of its gradients or of its weights is there, whatever it recomputes and however much is in flight. A trace may
-    count such a moment to another phase.
+    While gradients are reduced and weights updated, a copy of a layer's gradients or weights is there, whatever it recomputes and
+    however much is in flight. A trace may count such a moment to another phase.
 
     Args:
         lines: The lines of one stage.
         lasting: What a layer holds all the time.
     """
-    usual = [line for line in lines if line.lasting <= lasting * _NEAR]
-    return usual, [line for line in lines if line.lasting > lasting * _NEAR]
+    usual = [line for line in lines if max(line.lasting, lasting) + line.passing <= lasting * _NEAR]
+    return usual, [line for line in lines if line not in usual]
 
 
 def lines_beside(one: Figures, plain: Figures, lines: Sequence[Line]) -> Iterator[Line]:
@@ -90,6 +93,19 @@ def lines_beside(one: Figures, plain: Figures, lines: Sequence[Line]) -> Iterato
         phase = line.phase
         if phase in one.peaks and one.lasting[phase] <= plain.lasting[phase] * _NEAR:
             yield replace(line, slope=(one.peaks[phase] - line.base) / one.layers)
+
+
+def line_of_some(mixed: Figures, plain: Figures, line: Line, some: int) -> Line:
+    """The line of layers that do something else, from a run in which some do and the others recompute nothing.
+
+    Args:
+        mixed: The run.
+        plain: A run with as many layers, of which none does.
+        line: The line of layers that recompute nothing.
+        some: How many do.
+    """
+    freed = Fraction(plain.peaks[line.phase] - mixed.peaks.get(line.phase, mixed.peak), some)
+    return replace(line, slope=line.slope - freed)
 
 
 @dataclass(frozen=True, slots=True)

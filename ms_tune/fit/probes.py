@@ -13,6 +13,7 @@ from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import Probe, cell_of
 from ms_tune.frameworks.models import model_of
+from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.planning.table import Recompute
 from ms_tune.texts import msg
 
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.layers.conversion.sapp import Table as Rows
     from ms_tune.texts import Message
 
 DENSE = "dense"
 _TWO_SIZES = (Recompute.NONE, Recompute.FULL)  # the others need one: what a stage holds anyhow is known by then
-_LEAST = 2  # layers: one alone is the first and the last at once
+_LEAST = 2  # layers of a cell, if it has so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,14 @@ def stages_to_probe(stages: int) -> tuple[int, ...]:
 
 
 def sizes(chunks: int, whole: int) -> tuple[int, int]:
-    """Two numbers of layers that differ by one in each chunk.
+    """Two numbers of layers that differ by one in each chunk: two and three, or one and two where there are no more.
+
+    A layer that is alone in its cell is its first and its last at once, and the line through it is another one.
 
     Raises:
         UnsupportedError: The stage has too few.
     """
-    few = max(_LEAST, chunks)
-    if few + chunks > whole:
-        few = whole - chunks
+    few = _LEAST * chunks if (_LEAST + 1) * chunks <= whole else whole - chunks
     if few < chunks:
         raise UnsupportedError(msg("fitting.few-layers", layers=whole), msg("fitting.few-layers.hint"))
     return few, few + chunks
@@ -135,6 +137,17 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
             found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers)) for layers in wanted]
         found += _dense(job, model, kind, loaded)
     return found, notes
+
+
+def some_recomputed(job: PlannedJob, model: Model) -> list[Probe]:
+    """Probes in which the first layer of each chunk is recomputed as a whole, and the others are not.
+
+    Where whole stages that recompute everything are at their peak while gradients are reduced, they do not tell what their
+    layers keep.
+    """
+    half: Rows = [[count - count // _LEAST for count in row] for row in job.placement]
+    loaded = job.with_lists(SappLists(None, half, half, half))
+    return [Probe("some", loaded, stage, sizes(job.chunks, model.whole[stage])[0]) for stage in _ends(job.stages)]
 
 
 def _ends(stages: int) -> tuple[int, ...]:

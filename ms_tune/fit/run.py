@@ -12,10 +12,10 @@ from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.fit.costs import costs_of
 from ms_tune.fit.job import present_plan, read_job
 from ms_tune.fit.measure import measure
-from ms_tune.fit.probes import asked, model_in
+from ms_tune.fit.probes import asked, model_in, some_recomputed
 from ms_tune.fit.result import ConfigFit, Round
 from ms_tune.fit.table import Measured, Seen, table_of
-from ms_tune.fit.verify import beside, corrected, lists_of, simulated
+from ms_tune.fit.verify import NEAR, beside, corrected, lists_of, simulated
 from ms_tune.normalize.sapp import merge
 from ms_tune.planning.fit import fit as plan_for
 from ms_tune.planning.search import Effort
@@ -142,7 +142,11 @@ def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -
         for one, figures in zip(probes, found, strict=True)
         if not isinstance(figures, MsTuneError) and one.kind not in failed
     ]
-    return Measured(seen, model), notes
+    measured = Measured(seen, model)
+    if measured.hidden():
+        runs = measure(job.request, some_recomputed(job, model), observer)
+        measured.with_some([one for one in runs if not isinstance(one, MsTuneError)])
+    return measured, notes
 
 
 def _without_idle(table: Table) -> tuple[Table, tuple[Recompute, ...]]:
@@ -200,6 +204,10 @@ class _Rounds:
         best: Round | None = None
         for number in range(_MOST_ROUNDS):
             report = self._plan(table, fragments)
+            if report.planned is None and any(fragments) and best is None:
+                # What small runs lost is no proof that a plan would: only what nothing is set aside for is.
+                fragments = (0,) * len(fragments)
+                report = self._plan(table, fragments)
             if report.planned is None:
                 self._done.append(Round(report, ()))
                 break
@@ -222,8 +230,10 @@ class _Rounds:
                 break
             table = corrected(table, verified, self._stands_for)
             seen = _fragments(verified, self._stands_for, fragments, self._reserve)
-            # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more.
-            fragments = tuple(max(now, (now + old) // 2) for now, old in zip(seen, fragments, strict=True))
+            # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more,
+            # and after each plan that did not fit something is added.
+            more = 0 if self._good(one) else round((number + 1) * NEAR * table.limit_bytes)
+            fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
         return tuple(self._done), best, self._stands_for
 
     def _plan(self, table: Table, fragments: Sequence[int]) -> FitReport:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.costs import EXTRA
-from ms_tune.fit.lines import LayerBytes, between, layer_bytes, lines_beside, lines_of, parted
+from ms_tune.fit.lines import LayerBytes, between, layer_bytes, line_of_some, lines_beside, lines_of, parted
 from ms_tune.fit.probes import DENSE
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import End, Kept, LayerKind, Recompute, Table, Update
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.probes import Asked, Model
 
 _BACKWARD = "backward"
+_FULL = "full recompute"  # as ms_tune.layers.stage names it in a layer's kind
 _UNIT = 1000  # of time: the forward pass of a dense layer
 
 
@@ -49,6 +50,7 @@ class Measured:
             self._runs.setdefault(key, []).append(one.figures)
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
+        self._some: dict[int, tuple[Figures, int]] = {}
         self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
     def stages(self, made_of: str) -> list[int]:
@@ -105,9 +107,36 @@ class Measured:
         """The line of each stage's backward pass; where a stage has none, of the moments that decide."""
         stages = self.stages(made_of)
         lines = [self.usual(made_of, kind, stage).get(_BACKWARD) for stage in stages]
+        if None in lines and kind is Recompute.FULL and self._some:
+            lines = [self._of_some(made_of, stage) for stage in stages]
         if None in lines:
             lines = [self.highest(made_of, kind, stage) for stage in stages]
         return [line for line in lines if line is not None]
+
+    def hidden(self) -> bool:
+        """Whether layers that are recomputed as a whole never decide about a stage's peak: something else is higher then."""
+        main = self.model.main
+        kinds = self.kinds()
+        return Recompute.FULL in kinds and any(
+            _BACKWARD not in self.usual(main, Recompute.FULL, stage) for stage in self.stages(main)
+        )
+
+    def with_some(self, runs: Sequence[Figures]) -> None:
+        """Runs in which some layers of each stage are recomputed as a whole, and the others recompute nothing."""
+        for figures in runs:
+            some = sum(count for kind, count in figures.kinds.items() if _FULL in kind)
+            if some:
+                self._some[figures.stage] = figures, some
+
+    def _of_some(self, made_of: str, stage: int) -> Line | None:
+        plain, line = (
+            self.few(made_of, Recompute.NONE, stage),
+            self.usual(made_of, Recompute.NONE, stage).get(_BACKWARD),
+        )
+        if stage not in self._some or plain is None or line is None:
+            return None
+        mixed, some = self._some[stage]
+        return line_of_some(mixed, plain, line, some)
 
     def base(self, made_of: str, kind: Recompute, stage: int) -> Fraction:
         """What the stage holds anyhow while layers go through their backward pass."""
@@ -214,17 +243,15 @@ def in_flight_of(job: PlannedJob, stage: int, chunk: int | None = None) -> Fract
 
 
 def _update(measured: Measured, stages: int) -> Update | None:
-    """What stages and layers hold while weights are updated; None where that is never more than in a backward pass."""
-    main = measured.model.main
-    lines = {stage: measured.updates(main, stage) for stage in measured.stages(main)}
-    if not any(lines.values()):
+    """What stages and layers hold while gradients are reduced and weights updated; None where that is nothing more."""
+    main, whole = measured.model.main, measured.model.whole
+    lines = {}
+    for stage in measured.stages(main):
+        found = measured.updates(main, stage)
+        if found:
+            lines[stage] = max(found, key=lambda line: line.at(whole[stage]))
+    if not lines:
         return None
-    slope = max(line.slope for found in lines.values() for line in found)
-    whole = measured.model.whole
-    bases = {
-        stage: max(line.at(whole[stage]) for line in found) - slope * whole[stage]
-        for stage, found in lines.items()
-        if found
-    }
-    usual = bases.get(1, max(bases.values()))
-    return Update(round(slope), tuple(round(bases.get(stage, usual)) for stage in range(stages)))
+    usual = lines.get(1) or max(lines.values(), key=lambda line: line.at(max(whole)))
+    chosen = [lines.get(stage, usual) for stage in range(stages)]
+    return Update(tuple(round(line.slope) for line in chosen), tuple(round(line.base) for line in chosen))

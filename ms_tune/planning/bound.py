@@ -187,7 +187,7 @@ def relaxation_of(costs: Costs) -> Relaxation:
             room.append((table.limit_bytes - int(costs.fixed[stage]) - late) / table.limit_bytes)
         if table.update is not None:
             row = np.zeros(size)
-            row[:, stage] = table.update.bytes
+            row[:, stage] = table.update.layer_bytes[stage]
             rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
             room.append((table.limit_bytes - table.update.stage_bytes[stage]) / table.limit_bytes)
     memory = sparse.vstack(rows, format="csr")

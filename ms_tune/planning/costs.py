@@ -98,7 +98,9 @@ class Costs:
         found: Whole = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
         if table.update is not None:
             layers = states.sum(axis=2).reshape(shape).sum(axis=1)
-            np.maximum(found, np.array(table.update.stage_bytes) + table.update.bytes * layers, out=found)
+            np.maximum(
+                found, np.array(table.update.stage_bytes) + np.array(table.update.layer_bytes) * layers, out=found
+            )
         return found
 
     def time(self, states: Whole) -> Whole:

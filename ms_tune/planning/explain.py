@@ -128,7 +128,7 @@ def _changed(table: Table) -> Iterator[tuple[str, Table]]:
         if refusal(more.order, more.stages, more.chunks, more.micro_batches) is None:
             yield "stages", more
     ends = {name: replace(getattr(table, name), bytes=getattr(table, name).bytes // 2) for name in ("head", "tail")}
-    update = table.update and replace(table.update, bytes=table.update.bytes // 2)
+    update = table.update and replace(table.update, layer_bytes=tuple(size // 2 for size in table.update.layer_bytes))
     yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), update=update, **ends)
 
 

@@ -93,11 +93,11 @@ class Update:
     """What is held while weights are updated, when no micro-batch is in flight.
 
     Args:
-        bytes: By a layer: what it holds for the whole run, and copies of its gradients or weights.
+        layer_bytes: By a layer of each stage: what it holds for the whole run, and copies of its gradients or weights.
         stage_bytes: By each stage beside its layers.
     """
 
-    bytes: int
+    layer_bytes: tuple[int, ...]
     stage_bytes: tuple[int, ...]
 
 
@@ -197,17 +197,23 @@ def check(table: Table, source: str) -> Table:
         raise ConfigError(detail, msg("planning.table.few-layers.hint"), path=source)
     if len({layer.name for layer in table.layers}) < len(table.layers):
         raise ConfigError(msg("planning.table.names"), path=source)
-    if table.stage_bytes and len(table.stage_bytes) != table.stages:
-        where = {"found": len(table.stage_bytes), "stages": table.stages}
-        raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
-    if table.update is not None and len(table.update.stage_bytes) != table.stages:
-        where = {"found": len(table.update.stage_bytes), "stages": table.stages}
-        raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
+    _check_stages(table, source)
     for layer in table.layers:
         _check_layer(layer, table.layers[0], source)
     if not any(layer.forward for layer in table.layers):
         raise ConfigError(msg("planning.table.no-time"), path=source)
     return table
+
+
+def _check_stages(table: Table, source: str) -> None:
+    """A list of sizes has one for each stage."""
+    lists = [table.stage_bytes] if table.stage_bytes else []
+    if table.update is not None:
+        lists += [table.update.layer_bytes, table.update.stage_bytes]
+    for sizes in lists:
+        if len(sizes) != table.stages:
+            where = {"found": len(sizes), "stages": table.stages}
+            raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
 
 
 def _check_layer(layer: LayerKind, first: LayerKind, source: str) -> None:

@@ -184,15 +184,15 @@ def _kept(reader: _Reader, value: object, where: str) -> Kept:
 
 
 def _update(reader: _Reader, value: object, where: str) -> Update:
-    row = reader.mapping(value, where, ("bytes", "stage_bytes"), ())
-    stages = reader.list(row["stage_bytes"], f"{where}.stage_bytes", MOST_STAGES)
-    return Update(
-        bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
-        stage_bytes=tuple(
-            reader.whole(item, f"{where}.stage_bytes[{index}]", -MOST_BYTES, MOST_BYTES)
-            for index, item in enumerate(stages)
-        ),
-    )
+    row = reader.mapping(value, where, ("layer_bytes", "stage_bytes"), ())
+
+    def sizes(name: str, least: int) -> tuple[int, ...]:
+        items = reader.list(row[name], f"{where}.{name}", MOST_STAGES)
+        return tuple(
+            reader.whole(item, f"{where}.{name}[{index}]", least, MOST_BYTES) for index, item in enumerate(items)
+        )
+
+    return Update(sizes("layer_bytes", 0), sizes("stage_bytes", -MOST_BYTES))
 
 
 def _end(reader: _Reader, value: object, where: str) -> End:

@@ -143,6 +143,17 @@ class TestPlans:
         assert chosen is not None
         assert chosen.time < first.time
 
+    def test_fragments_of_small_runs_are_no_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        world, truth = World(fragments=6000), World(fragments=20)
+        found = fitted(monkeypatch, tmp_path, Stage(world, truth), 14)
+        assert found.chosen is not None
+        assert found.chosen.fits
+        wasteful = fitted(monkeypatch, tmp_path, Stage(world, world), 14)
+        assert wasteful.chosen is None
+        # Nothing is told as proved that only fragments speak against.
+        assert wasteful.rounds[0].verified
+        assert wasteful.rounds[0].report.shortage is None
+
     def test_nothing_fits(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stage = Stage(World(), World())
         found = fitted(monkeypatch, tmp_path, stage, 5)

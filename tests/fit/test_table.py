@@ -126,7 +126,8 @@ class TestProbes:
         ]
 
     def test_sizes_differ_by_a_layer_in_each_chunk(self) -> None:
-        assert [sizes(1, 8), sizes(2, 8), sizes(3, 9), sizes(1, 2)] == [(2, 3), (2, 4), (3, 6), (1, 2)]
+        assert [sizes(1, 8), sizes(2, 8), sizes(3, 9), sizes(3, 8)] == [(2, 3), (4, 6), (6, 9), (5, 8)]
+        assert [sizes(1, 2), sizes(2, 4)] == [(1, 2), (2, 4)]
 
     @pytest.mark.parametrize(("chunks", "whole"), [(1, 1), (2, 3)])
     def test_a_stage_with_too_few_layers_is_told(self, chunks: int, whole: int) -> None:

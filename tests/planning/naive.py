@@ -108,7 +108,7 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
                 most = max(most, held + one.transient_bytes)
                 held -= one.activation_bytes
         if table.update is not None:
-            most = max(most, table.update.stage_bytes[stage] + table.update.bytes * sum(map(len, own)))
+            most = max(most, table.update.stage_bytes[stage] + table.update.layer_bytes[stage] * sum(map(len, own)))
         found.append(most)
     return found
 

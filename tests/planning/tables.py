@@ -89,7 +89,8 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
 
 
 def _update(draw: random.Random, stages: int) -> Update:
-    return Update(draw.randint(20, 400), tuple(draw.randint(-50, 300) for _ in range(stages)))
+    sizes = tuple(draw.randint(20, 400) for _ in range(stages))
+    return Update(sizes, tuple(draw.randint(-50, 300) for _ in range(stages)))
 
 
 def _layer(draw: random.Random, name: str, count: int, kinds: list[Recompute]) -> LayerKind:
