@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ms_tune.fit.result import ConfigFit
     from ms_tune.planning.table import Plan
 
+pytestmark = pytest.mark.slow  # searches, a second each
+
 
 @dataclass
 class Stage:

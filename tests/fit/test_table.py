@@ -73,6 +73,7 @@ class TestTable:
         assert table.held_by(stages - 1) == world.anyhow[2] * MIB
         assert table.update is None
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("update", [0, 1100, 1400, 2500])
     @pytest.mark.parametrize("stages", [1, 2, 4, 6])
     def test_it_foretells_every_plan(self, tmp_path: Path, stages: int, update: int) -> None:

@@ -12,6 +12,8 @@ from ms_tune.planning.table import Recompute, Table, check
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
+pytestmark = pytest.mark.slow  # searches, a second each
+
 
 def random_cells(table: Table, draw: random.Random) -> list[dict[Recompute, int]]:
     edges = sorted(draw.randint(0, table.layer_count) for _ in range(table.cells - 1))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MORE = bool(os.environ.get("MS_TUNE_TEST_MORE"))
 TINY, RANDOM = (150, 1000) if MORE else (8, 6)
 
+pytestmark = pytest.mark.slow  # searches, a second each
+
 
 def sound(table: Table, report: FitReport) -> None:
     """What every report promises, asked of a pipeline that is played through."""
