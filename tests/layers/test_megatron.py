@@ -44,6 +44,17 @@ def problems(inputs: MegatronInputs) -> list[str]:
     return [problem.id for problem in normalize_megatron(inputs).problems]
 
 
+@pytest.mark.parametrize("release", ["2.2", "2.3", "26.0", "26.1"])
+def test_two_features_that_replace_one_function_stop_the_program_before_all_else(release: str) -> None:
+    """As the real features do of these releases, whatever else stands beside them."""
+    both = replace(EIGHT, release=release, stages=4, layers=16, layers_of_chunk=2, in_bubble=True, in_advance=True)
+    told = "RuntimeError: the patch of get_forward_backward_func exist !"
+    assert stops(both) == stops(replace(both, layers=17)) == stops(replace(both, number=3)) == told
+    assert stops(replace(both, schedule="dualpipev", layer_list="4,4,4,4")) == told
+    assert normalize_megatron(replace(both, in_advance=False)).failure is None
+    assert remedy(both, normalize_megatron) is not None
+
+
 def test_block_counts_from_the_first_layer_of_each_chunk() -> None:
     block = replace(EIGHT, granularity="full", method="block", number=1)
     assert full(block) == [0, 4]

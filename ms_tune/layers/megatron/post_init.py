@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FILE = "megatron/core/transformer/transformer_config.py"
 
 
-def check_recompute(
+def recomputed_modules(
     inputs: MegatronInputs, granularity: str | None, method: str | None, number: int | None, allowed: Sequence[str]
 ) -> tuple[str, ...]:
     """The settings of recomputation; what selective recomputation repeats.

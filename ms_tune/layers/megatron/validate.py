@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.layers.megatron.arguments import check_recompute, chunks_of, megatron_chunks
 from ms_tune.layers.megatron.inputs import Settled
 from ms_tune.layers.megatron.layouts import parse_noop, parse_table
+from ms_tune.layers.megatron.post_init import check_split, recomputed_modules
 from ms_tune.layers.megatron.refusal import fail, require
 
 if TYPE_CHECKING:
     from ms_tune.layers.megatron.inputs import MegatronInputs
 
-_ARGUMENTS = "megatron/training/arguments.py"
 _FEATURES = "mindspeed/features_manager"
 _LLM = "mindspeed_llm/features_manager"
 _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
@@ -30,8 +31,8 @@ def validated(inputs: MegatronInputs) -> Settled:
         FrameworkStop: They refuse them.
     """
     _check_patches(inputs)
-    chunks = _megatron_chunks(inputs)
-    _megatron_recompute(inputs)
+    chunks = megatron_chunks(inputs)
+    check_recompute(inputs)
     chunks, layers_of_chunk = _two_stages(inputs, chunks)
     noop = parse_noop(inputs)
     chunks = _whole_stages(inputs, chunks, layers_of_chunk)
@@ -62,6 +63,9 @@ def validated(inputs: MegatronInputs) -> Settled:
 
 def _check_patches(inputs: MegatronInputs) -> None:
     """Two features that replace the same function stop the program while it is imported."""
+    if inputs.in_bubble and inputs.in_advance:
+        text = "the patch of get_forward_backward_func exist !"
+        fail("mindspeed/patch_utils.py", "RuntimeError", text, "ripipe")
     placing = [bool(inputs.layer_list), inputs.unaligned is not None, inputs.schedule == "dualpipev"]
     if sum(placing) > 1:
         fail(
@@ -69,110 +73,6 @@ def _check_patches(inputs: MegatronInputs) -> None:
             "RuntimeError",
             "the patch of get_num_layers_to_build exist !",
             "placements",
-        )
-
-
-def _megatron_chunks(inputs: MegatronInputs) -> int | None:
-    """``validate_args``: how many chunks; MindSpeed-LLM keeps two stages with a virtual pipeline away from it."""
-    bypassed = inputs.stages == 2 and inputs.layers_of_chunk is not None  # noqa: PLR2004 - as the framework has it
-    by_layers = None if bypassed else inputs.layers_of_chunk
-    overlap = inputs.overlap and not bypassed
-    layers = len(inputs.layer_list.split(",")) if inputs.layer_list else inputs.layers
-    both = by_layers is not None and inputs.chunks is not None
-    require(
-        not both,
-        _ARGUMENTS,
-        "--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank cannot be set at the same time",
-        "one-of-both",
-    )
-    uneven = inputs.first is not None or inputs.last is not None
-    if by_layers is None and inputs.chunks is None:
-        if not uneven:
-            require(
-                (layers + inputs.embedding + inputs.loss) % inputs.stages == 0,
-                _ARGUMENTS,
-                "Number of layers should be divisible by the pipeline-model-parallel size",
-                "layers-by-stages",
-            )
-        return None
-    _interleaved(inputs, overlap=overlap)
-    if inputs.chunks is not None:
-        return inputs.chunks
-    require(
-        not uneven,
-        _ARGUMENTS,
-        "please use --num-virtual-stages-per-pipeline-rank to specify virtual pipeline parallel degree when enable uneven "
-        "pipeline parallelism",
-        "uneven-by-ranks",
-    )
-    number = layers + inputs.embedding + inputs.loss
-    require(
-        number % inputs.stages == 0,
-        _ARGUMENTS,
-        "number of layers of the model must be divisible pipeline model parallel size",
-        "layers-by-stages",
-    )
-    return _chunks(number // inputs.stages, by_layers or 0, "AssertionError", _ARGUMENTS)
-
-
-def _interleaved(inputs: MegatronInputs, *, overlap: bool) -> None:
-    if overlap:
-        require(
-            inputs.stages > 1,
-            _ARGUMENTS,
-            "When interleaved schedule is used, pipeline-model-parallel size should be greater than 1",
-            "interleaved-stages",
-        )
-    else:
-        require(
-            inputs.stages > 2,  # noqa: PLR2004 - as the framework has it
-            _ARGUMENTS,
-            "When interleaved schedule is used and p2p communication overlap is disabled, pipeline-model-parallel size should "
-            "be greater than 2 to avoid having multiple p2p sends and recvs between same 2 ranks per communication batch",
-            "interleaved-stages",
-        )
-
-
-def _chunks(of_stage: int, of_chunk: int, exception: str, file: str) -> int:
-    if of_chunk == 0:
-        fail(file, "ZeroDivisionError", "integer modulo by zero", "chunk-of-nothing")
-    if of_stage % of_chunk:
-        fail(
-            file,
-            exception,
-            "number of layers per pipeline stage must be divisible number of layers per virtual pipeline stage",
-            "chunks-of-stage",
-        )
-    return of_stage // of_chunk
-
-
-def _megatron_recompute(inputs: MegatronInputs) -> None:
-    granularity = "selective" if inputs.activations else inputs.granularity
-    if inputs.distributed:
-        require(
-            inputs.tensor > 1,
-            _ARGUMENTS,
-            "can distribute recomputed activations only across tensor model parallel groups",
-            "distributed-tensor",
-        )
-        require(
-            granularity == "full",
-            _ARGUMENTS,
-            "distributed recompute activations is only application to full recompute granularity",
-            "distributed-full",
-        )
-        require(
-            inputs.method is not None,
-            _ARGUMENTS,
-            "for distributed recompute activations to work you need to use a recompute method ",
-            "full-method",
-        )
-    if granularity == "selective":
-        require(
-            inputs.method is None,
-            _ARGUMENTS,
-            "recompute method is not yet supported for selective recomputing granularity",
-            "selective-method",
         )
 
 
@@ -187,7 +87,7 @@ def _two_stages(inputs: MegatronInputs, chunks: int | None) -> tuple[int | None,
     if inputs.release not in ("2.2", "2.3"):
         _no_list(inputs, file)
     layers = len(inputs.layer_list.split(",")) if inputs.layer_list else inputs.layers
-    found = _chunks(layers // inputs.stages, inputs.layers_of_chunk, "AssertionError", file)
+    found = chunks_of(layers // inputs.stages, inputs.layers_of_chunk, "AssertionError", file)
     if inputs.release == "2.3":
         _no_list(inputs, file)
     if inputs.layers_of_chunk >= layers / inputs.stages:
@@ -428,9 +328,7 @@ def _config(
     inputs: MegatronInputs, granularity: str | None, method: str | None, number: int | None, chunks: int | None
 ) -> tuple[str, ...]:
     """``TransformerConfig.__post_init__``: recompute, then uneven stages; what selective recomputation repeats."""
-    from ms_tune.layers.megatron.post_init import check_recompute, check_split  # noqa: PLC0415 - one after another
-
-    modules = check_recompute(inputs, granularity, method, number, _MODULES)
+    modules = recomputed_modules(inputs, granularity, method, number, _MODULES)
     check_split(inputs, chunks)
     return modules
 
