@@ -142,6 +142,9 @@ def _mlp(words: Words, names: Mapping[str, str], number: int) -> str:
     """What a layer has behind its attention (``_transformer_block_build_layers``)."""
     if names["experts"] not in words:
         return "dense"
+    if names["dense"] in words and names["frequency"] not in words:
+        # Left out it is 1 in MindSpeed-LLM 2.2 and later, and nothing in those before, where all layers have experts then.
+        raise UsageError(msg("launch.layers.unfollowed", option=names["frequency"]))
     dense, frequency = (_whole(words.get(names[name]), names[name]) for name in ("dense", "frequency"))
     if not dense or not frequency:
         return "experts"

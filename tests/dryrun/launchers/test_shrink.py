@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
+from collections import Counter
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +15,11 @@ from ms_tune.dryrun.launchers.layout import kinds_of, layout_of
 from ms_tune.dryrun.launchers.shrink import AUTO, sizes_of, worst_of
 from ms_tune.dryrun.launchers.words import Words
 from ms_tune.errors import UsageError
+from tests.oracle.make_megatron_layers import FILE
+from tests.oracle.megatron_cases import ALWAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FULL = "--recompute-granularity full"
 BY_RANK = f"{FULL} --recompute-method block --recompute-num-layers 3 --enable-recompute-layers-per-pp-rank"
@@ -171,3 +180,39 @@ def test_the_worst_stages() -> None:
     )
     assert worst_of(dense.split(), 4) == (0, 1, 2, 3)
     assert worst_of(["--num-layers", "7"], 2) == (0, 1)
+
+
+def recorded() -> Iterator[tuple[str, list[str], Counter[tuple[int, int, str, bool]]]]:
+    """Arguments, and what the frameworks' own code built of them: stage, chunk, make, whether it is recomputed as a whole."""
+    for row in json.loads(FILE.read_text("utf-8")):
+        found: Counter[tuple[int, int, str, bool]] = Counter()
+        for line in row["layers"]:
+            match = re.fullmatch(r"(?:(\d+) x )?(\d+)\.(\d+) (dense|experts|prediction|noop)(.*)", line)
+            if match is None:
+                break
+            if match[4] in ("dense", "experts"):
+                found[int(match[2]), int(match[3]), match[4], " full" in match[5]] += int(match[1] or 1)
+        else:
+            yield row["release"], row["arguments"], found
+
+
+def test_a_stage_has_the_layers_that_the_frameworks_own_code_builds() -> None:
+    """What is followed here, and in ``layers/megatron`` for all releases, is held to the same answers."""
+    followed = 0
+    for release, arguments, real in recorded():
+        words = Words([*ALWAYS, *arguments])
+        try:
+            layout = layout_of(words)
+            stages = [kinds_of(words, layout, stage) for stage in range(layout.stages)]
+        except UsageError:
+            continue
+        own: Counter[tuple[int, int, str, bool]] = Counter()
+        for stage, kinds in enumerate(stages):
+            for kind, count in kinds.items():
+                place, _, rest = kind.partition(", ") if kind.startswith("chunk ") else ("chunk 0", "", kind)
+                makes, _, full = rest.partition(", ")
+                for make in makes.split(" + "):
+                    own[stage, int(place.removeprefix("chunk ")), make, bool(full)] += count
+        assert own == real, (release, arguments)
+        followed += 1
+    assert followed > 25
