@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dryrun.child.hook import bounds, known, startup
+from ms_tune.dryrun.child.hook import bounds, known, startup, support
 from ms_tune.dryrun.child.hook.process import Process
 from ms_tune.dryrun.child.hook.support import experts, megatron, mindspore, msadapter
 from ms_tune.dryrun.theory_megatron import MegatronModel
@@ -46,6 +47,21 @@ def test_the_count_of_devices(
     mindspore.device_count(ascend, process)
     assert ascend.device_count() == count
     assert told(process) == ["support.device-count"]
+
+
+@pytest.mark.parametrize(("text", "name"), [("pass", "not-applied"), ("device_count = int", "device-count")])
+def test_a_release_that_lacks_what_is_changed_is_left_and_told(
+    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str
+) -> None:
+    (tmp_path / "made_up_framework.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    finder = support._Finder(lambda: process)
+    finder.left = {"made_up_framework": ("mindspore", "device_count")}
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "made_up_framework", raising=False)
+    importlib.import_module("made_up_framework")
+    monkeypatch.delitem(sys.modules, "made_up_framework")
+    assert told(process) == [f"support.{name}"]
 
 
 def test_the_role_is_seen_by_one_module_alone(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:

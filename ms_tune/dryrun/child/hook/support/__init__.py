@@ -5,7 +5,6 @@ Nothing of a framework is edited on disk, nothing is done outside simulation, an
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import os
@@ -83,10 +82,11 @@ class _Finder:
         def execute_and_change(module: ModuleType) -> None:
             execute(module)
             part, function = found
-            # A release that lacks what is changed is left as it is.
-            with contextlib.suppress(Exception):
+            try:
                 change = getattr(importlib.import_module(f"{__package__}.{part}"), function)
                 change(module, self.process())
+            except Exception as error:  # noqa: BLE001 - a release that lacks what is changed is left as it is, and told
+                tell(self.process(), "not-applied", module=name, reason=f"{type(error).__name__}: {error}")
 
         loader.exec_module = execute_and_change
         return spec
