@@ -9,8 +9,6 @@ from ms_tune.fit.verify import NEAR
 from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.config.source import SourceFile
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.fit.costs import Costs
@@ -67,7 +65,6 @@ class ConfigFit:
         stands_for: The simulated stage that stands for each stage; empty where none was simulated.
         notes: What the user should know.
         seconds: Of the dryruns for the table, and of those of plans.
-        folder: Where the table is kept.
     """
 
     source: SourceFile
@@ -84,7 +81,6 @@ class ConfigFit:
     stands_for: tuple[int, ...]
     notes: tuple[Message, ...]
     seconds: tuple[float, float]
-    folder: Path | None = None
 
     @property
     def last(self) -> Round:

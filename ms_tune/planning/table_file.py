@@ -114,7 +114,7 @@ def parse_json(text: str, source: str) -> object:
             msg("planning.file.no-json", why=error.msg), path=source, line=error.lineno, column=error.colno
         ) from None
     except (ValueError, RecursionError):  # a number of too many digits; too deep
-        raise ConfigError(msg("planning.file.no-json", why="too deep or too long"), path=source) from None
+        raise ConfigError(msg("planning.file.no-json.deep"), path=source) from None
 
 
 def read_table(text: str, source: str) -> Table:
