@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ms_tune.fit.measure import Figures
 
-_NEAR = Fraction(101, 100)  # the allocator rounds every tensor up, and operators pass buffers of a layer's input on
+_NEAR = Fraction(1001, 1000)  # the allocator rounds every tensor up
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,6 @@ class Line:
         base: Bytes that it holds without any layer.
         slope: Bytes that one more layer adds.
         lasting: What of it is weights, optimizer state and gradients.
-        passing: What of it is temporaries.
         in_flight: Micro-batches in flight of a layer: the mean of the stage's chunks.
     """
 
@@ -39,7 +38,6 @@ class Line:
     base: Fraction
     slope: Fraction
     lasting: Fraction
-    passing: Fraction
     in_flight: Fraction
 
     def at(self, layers: int) -> Fraction:
@@ -62,8 +60,7 @@ def lines_of(few: Figures, more: Figures) -> tuple[Line, ...]:
     for phase in sorted(few.peaks.keys() & more.peaks.keys()):
         slope = Fraction(more.peaks[phase] - few.peaks[phase], total)
         lasting = Fraction(more.lasting[phase] - few.lasting[phase], total)
-        passing = Fraction(more.passing.get(phase, 0) - few.passing.get(phase, 0), total)
-        found.append(Line(few.stage, phase, few.peaks[phase] - slope * few.layers, slope, lasting, passing, in_flight))
+        found.append(Line(few.stage, phase, few.peaks[phase] - slope * few.layers, slope, lasting, in_flight))
     return tuple(found)
 
 
@@ -77,8 +74,8 @@ def parted(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[L
         lines: The lines of one stage.
         lasting: What a layer holds all the time.
     """
-    usual = [line for line in lines if max(line.lasting, lasting) + line.passing <= lasting * _NEAR]
-    return usual, [line for line in lines if line not in usual]
+    usual = [line for line in lines if line.lasting <= lasting * _NEAR]
+    return usual, [line for line in lines if line.lasting > lasting * _NEAR]
 
 
 def lines_beside(one: Figures, plain: Figures, lines: Sequence[Line]) -> Iterator[Line]:
@@ -121,6 +118,11 @@ class LayerBytes:
     lasting: Fraction
     activations: Fraction
     once: Fraction
+
+    @property
+    def plausible(self) -> bool:
+        """Whether the micro-batch at its backward pass holds no less than nothing: otherwise the lines are of other moments."""
+        return self.activations >= 0 and self.activations + self.once >= 0
 
     def in_flight(self, micro_batches: Fraction) -> Fraction:
         """All of it."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer
 
-_FOLDER, _FORM = "fit", 3  # in the cache; the form of what is kept
+_FOLDER, _FORM = "fit", 4  # in the cache; the form of what is kept
 _MOST_KEPT = 4096  # files
 _LASTING = (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS)
-_PASSING = (Content.TEMPORARIES, Content.COMMUNICATION)
 _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
 
 
@@ -62,7 +61,6 @@ class Figures:
         peaks: The peak in each phase of the training step, in bytes.
         lasting: What weights, optimizer state and gradients hold at each of these moments, in bytes.
         footprint: The most of the device that the pool took, in bytes.
-        passing: What temporaries and communication hold at each of these moments, in bytes.
     """
 
     stage: int
@@ -71,7 +69,6 @@ class Figures:
     peaks: Mapping[str, int]
     lasting: Mapping[str, int]
     footprint: int = 0
-    passing: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def peak(self) -> int:
@@ -167,14 +164,13 @@ def figures_of(run: PreparedRun, reading: Reading) -> Figures:
     moments = {phase: peak for phase, peak in reading.phase_peaks.items() if phase is not None}
     if not moments:
         moments = dict(reading.phase_peaks)  # type: ignore[arg-type] # under None only
-    lasting, passing = {}, {}
+    lasting = {}
     for phase, peak in moments.items():
         contents = reading.report.at(peak.tick).contents
         lasting[_name(phase)] = sum(contents[content] for content in _LASTING)
-        passing[_name(phase)] = sum(contents[content] for content in _PASSING)
     peaks = {_name(phase): peak.bytes for phase, peak in moments.items()}
     kinds = dict(run.kinds) or {"layer": run.layers}
-    return Figures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes, passing)
+    return Figures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes)
 
 
 def _name(phase: Any) -> str:  # noqa: ANN401 - a phase or None
@@ -209,7 +205,6 @@ def _read(file: Path) -> Figures | None:
             {str(phase): int(size) for phase, size in kept["peaks"].items()},
             {str(phase): int(size) for phase, size in kept["lasting"].items()},
             int(kept["footprint"]),
-            {str(phase): int(size) for phase, size in kept["passing"].items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

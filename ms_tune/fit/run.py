@@ -143,7 +143,7 @@ def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -
         if not isinstance(figures, MsTuneError) and one.kind not in failed
     ]
     measured = Measured(seen, model)
-    if measured.hidden():
+    if measured.hidden:
         runs = measure(job.request, some_recomputed(job, model), observer)
         measured.with_some([one for one in runs if not isinstance(one, MsTuneError)])
     return measured, notes
@@ -226,8 +226,6 @@ class _Rounds:
             self._stands_for = _stands_for(result, self._job.stages)
             if self._good(one) and (best is None or _faster(one, best)):
                 best = one
-            if one.report.optimal and self._good(one) and number and one.exact:
-                break
             table = corrected(table, verified, self._stands_for)
             seen = _fragments(verified, self._stands_for, fragments, self._reserve)
             # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.costs import EXTRA
@@ -85,7 +86,10 @@ class Measured:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
         found: list[Line] = []
         for kind in (Recompute.NONE, Recompute.FULL):
-            found += parted(self._lines.get((made_of, kind, stage), ()), self.lasting(made_of))[1]
+            usual, others = parted(self._lines.get((made_of, kind, stage), ()), self.lasting(made_of))
+            found += others
+            if kind is Recompute.FULL and self.hidden:
+                found += usual
         return found
 
     def highest(self, made_of: str, kind: Recompute, stage: int) -> Line | None:
@@ -107,19 +111,26 @@ class Measured:
         """The line of each stage's backward pass; where a stage has none, of the moments that decide."""
         stages = self.stages(made_of)
         lines = [self.usual(made_of, kind, stage).get(_BACKWARD) for stage in stages]
-        if None in lines and kind is Recompute.FULL and self._some:
-            lines = [self._of_some(made_of, stage) for stage in stages]
         if None in lines:
             lines = [self.highest(made_of, kind, stage) for stage in stages]
         return [line for line in lines if line is not None]
 
+    def kept(self, made_of: str, kind: Recompute) -> LayerBytes | None:
+        """What a layer adds to any stage."""
+        lines = self.in_backward(made_of, kind)
+        if kind is Recompute.FULL and self.hidden and made_of == self.model.main:
+            some = [self._of_some(made_of, stage) for stage in self.stages(made_of)]
+            lines = [line for line in some if line is not None] or lines
+        return layer_bytes(lines) if lines else None
+
+    @cached_property
     def hidden(self) -> bool:
-        """Whether layers that are recomputed as a whole never decide about a stage's peak: something else is higher then."""
-        main = self.model.main
-        kinds = self.kinds()
-        return Recompute.FULL in kinds and any(
-            _BACKWARD not in self.usual(main, Recompute.FULL, stage) for stage in self.stages(main)
-        )
+        """Whether stages that recompute everything are at their peak at another moment, which hides what their layers keep.
+
+        Gradients are reduced then, a copy of each layer's beside them (seen with a sharded optimizer and several chunks).
+        """
+        lines = self.in_backward(self.model.main, Recompute.FULL) if Recompute.FULL in self.kinds() else []
+        return bool(lines) and not layer_bytes(lines).plausible
 
     def with_some(self, runs: Sequence[Figures]) -> None:
         """Runs in which some layers of each stage are recomputed as a whole, and the others recompute nothing."""
@@ -184,9 +195,9 @@ def _layers(measured: Measured, made_of: str) -> dict[Recompute, LayerBytes]:
     """What a layer adds to any stage, by what it recomputes."""
     found = {}
     for kind in measured.kinds():
-        lines = measured.in_backward(made_of, kind)
-        if lines:
-            found[kind] = layer_bytes(lines)
+        kept = measured.kept(made_of, kind)
+        if kept is not None:
+            found[kind] = kept
     return found
 
 
@@ -206,6 +217,8 @@ def _kind(
 def _transient(measured: Measured, kind: Recompute) -> int:
     """What a stage holds on top while a layer is computed once more."""
     main = measured.model.main
+    if measured.hidden:
+        return 0
     more = [
         measured.base(main, kind, stage) - measured.base(main, Recompute.NONE, stage)
         for stage in measured.stages(main)

@@ -19,6 +19,7 @@ from ms_tune.normalize.source import normalize_source
 from ms_tune.planning import explain, search
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Recompute
+from ms_tune.render.fit import config
 from ms_tune.texts import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.judge import Fit, Need, Outside, judge
@@ -106,6 +107,7 @@ class TestPlans:
         assert found.chosen is not None
         assert found.chosen.fits
         assert found.chosen.exact
+        assert "fitting.note.off" not in [note.id for note in config.notes(found)]
         planned = found.chosen.report.planned
         assert planned is not None
         assert sum(map(sum, planned.plan.recompute)) > 0
@@ -136,6 +138,7 @@ class TestPlans:
         assert found.chosen.fits
         assert not found.rounds[0].exact
         assert found.chosen.exact
+        assert "fitting.note.off" in [note.id for note in config.notes(found)]
 
     def test_room_that_fragments_leave_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         wasteful = fitted(monkeypatch, tmp_path, Stage(World(fragments=3000), World(fragments=50)), 17)

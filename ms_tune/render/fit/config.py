@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from ms_tune.fit.verify import NEAR
 from ms_tune.render.columns import table, terminal_width
 from ms_tune.render.fit import json as fit_json
 from ms_tune.render.fit import why
@@ -167,6 +168,9 @@ def notes(found: ConfigFit) -> list[Message]:
     told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
     if found.chosen is not None and len(found.rounds) > 1:
         told.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
+    off = sum(not one.exact for one in found.rounds)
+    if off:
+        told.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
     if report.stopped:
         told.insert(0, msg("fit.note.stopped"))
     return told
