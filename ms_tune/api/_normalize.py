@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.normalize.against import Compared
     from ms_tune.normalize.explicit import Explicit
+    from ms_tune.normalize.explicit.script import ExplicitScript
     from ms_tune.normalize.sapp import Merged
     from ms_tune.normalize.script import ProgramPlan
 
@@ -58,6 +59,26 @@ def normalize_script(script: str | Path, *, framework_version: str | None = None
     from ms_tune.normalize import script as rules  # noqa: PLC0415 - start-up time
 
     return rules.normalize_script(Path(script), None, framework_version)
+
+
+def explicit_script(script: str | Path, *, framework_version: str | None = None) -> ExplicitScript:
+    """A launch script whose programs are given no argument about layers that is ignored. The file stays as it is.
+
+    Args:
+        script: The file.
+        framework_version: As for :func:`normalize_script`.
+
+    Raises:
+        ConfigError: As for :func:`normalize_script`.
+        UsageError: The frameworks refuse the arguments of a program; or the release is not served.
+
+    Example::
+
+        Path("explicit.sh").write_text(api.explicit_script("pretrain_qwen3.sh").text)
+    """
+    from ms_tune.normalize.explicit import script as engine  # noqa: PLC0415 - start-up time
+
+    return engine.explicit_script(Path(script), None, framework_version)
 
 
 def against(

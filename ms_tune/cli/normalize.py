@@ -270,13 +270,9 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
 ) -> ExitCode:
     """A changed text: into the file, or as a difference to it."""
     if arguments.diff:
-        from difflib import unified_diff  # noqa: PLC0415 - start-up time
+        from ms_tune.render.normalize.text import write_difference  # noqa: PLC0415 - start-up time
 
-        name = source.path.as_posix()
-        old, new = source.text.splitlines(keepends=True), text.splitlines(keepends=True)
-        lines = [line.rstrip("\r\n") for line in unified_diff(old, new, name, name)]
-        if lines:
-            console.write("\n".join(lines))
+        write_difference(source.path, source.text, text, console)
         if count:
             return ExitCode.FINDINGS
     elif count and str(source.path) == "-":

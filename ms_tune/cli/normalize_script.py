@@ -11,13 +11,13 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ms_tune.layers.result import LayerPlan
+    from ms_tune.layers.result import LayerPlan, Problem
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.render.console import Console
 
-_NOT_HERE = ("from_sapp", "layers", "stages", "chunks", "to", "write", "diff")
+_NOT_HERE = ("from_sapp", "layers", "stages", "chunks", "to")
 
 
 def run_script(arguments: Namespace, console: Console) -> ExitCode:
@@ -27,6 +27,8 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
     for name in _NOT_HERE:
         if getattr(arguments, name) not in (None, False):
             raise UsageError(msg("megatron_layers.option", option=f"--{name.replace('_', '-')}"))
+    if arguments.write or arguments.diff:
+        return _write(arguments, console)
     programs = api.normalize_script(arguments.file, framework_version=arguments.framework_version)
     if arguments.json:
         from ms_tune.render.normalize.json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
@@ -38,6 +40,27 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
                 console.write("")
             _show(program, arguments, console, named=len(programs) > 1)
     return _exit_code(programs)
+
+
+def _write(arguments: Namespace, console: Console) -> ExitCode:
+    """The script without what is ignored: into the file, or as a difference to it."""
+    path = arguments.file
+    found = api.explicit_script(path, framework_version=arguments.framework_version)
+    for one in found.left:
+        console.warn(msg(f"megatron_layers.left{'.out' * one.out}", line=one.line, words=one.words, reason=one.reason))
+    if arguments.diff:
+        from ms_tune.render.normalize.text import write_difference  # noqa: PLC0415 - as above
+
+        write_difference(path, found.original, found.text, console)
+    elif found.count:
+        from ms_tune.config.write import write_back  # noqa: PLC0415 - as above
+
+        write_back(path, found.original, found.text)
+        console.note(console.text("megatron_layers.written", file=path, count=found.count))
+    if not found.count and not found.left:
+        console.note(console.text("megatron_layers.already", file=path))
+    problems = [problem for plan in found.plans if plan for problem in plan.problems]
+    return ExitCode.FINDINGS if found.left or (arguments.diff and found.count) or _matter(problems) else ExitCode.OK
 
 
 def _show(program: ProgramPlan, arguments: Namespace, console: Console, *, named: bool) -> None:
@@ -69,4 +92,8 @@ def _exit_code(programs: Sequence[ProgramPlan]) -> ExitCode:
     if any(one.plan is None for one in programs):
         return ExitCode.USAGE
     problems = [problem for one in programs if one.plan for problem in one.plan.problems]
-    return ExitCode.FINDINGS if any(one.severity is not Severity.INFO for one in problems) else ExitCode.OK
+    return ExitCode.FINDINGS if _matter(problems) else ExitCode.OK
+
+
+def _matter(problems: Iterable[Problem]) -> bool:
+    return any(one.severity is not Severity.INFO for one in problems)

@@ -54,6 +54,8 @@ _TEXTS = {
     "method": "recompute_method",
     "swap_modules": "swap_modules",
 }
+# Where the arguments of each field of MegatronInputs write.
+DESTINATIONS = {"layers": "num_layers", "modules": "recompute_modules", **_INTEGERS, **_SWITCHES, **_TEXTS}
 _OTHERS = (
     *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
     *("context_parallel_size", "tp_2d", "sequence_parallel"),

@@ -55,14 +55,25 @@ def normalize_script(path: Path, text: str | None = None, version: str | None = 
         ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
         UnsupportedError: The release is not served.
     """
-    release = release_for(Dialect.MEGATRON, version).version
-    if release not in SERVED:
-        raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
+    release = release_of_scripts(path, version)
     found = [command_of(launch, release) for launch in read_launches(path, text).launches]
     commands = [command for command in found if command is not None]
     if not commands:
         raise ConfigError(msg("megatron_layers.no-program"), path=path)
     return tuple(_planned(path, command) for command in commands)
+
+
+def release_of_scripts(path: Path, version: str | None) -> str:
+    """The release of MindSpeed-LLM that a version belongs to.
+
+    Raises:
+        ConfigError: What it does with layers is not known.
+        UnsupportedError: There is none.
+    """
+    release = release_for(Dialect.MEGATRON, version).version
+    if release not in SERVED:
+        raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
+    return release
 
 
 def _planned(path: Path, command: Command) -> ProgramPlan:

@@ -12,6 +12,7 @@ from ms_tune.render.columns import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan, Problem
@@ -27,6 +28,17 @@ _THIRDS = 3
 def log_text(plan: NormalizedPlan) -> str:
     """The lines that the framework logs; its log puts date and place before them."""
     return "\n".join(f"{'WARNING' if isinstance(line, Warned) else 'INFO'} - {line}" for line in plan.log)
+
+
+def write_difference(path: Path, old: str, new: str, console: Console) -> None:
+    """What ``--write`` would change, as a unified difference; nothing if that is nothing."""
+    from difflib import unified_diff  # noqa: PLC0415 - start-up time
+
+    name = path.as_posix()
+    lines = unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name)
+    shown = [line.rstrip("\r\n") for line in lines]
+    if shown:
+        console.write("\n".join(shown))
 
 
 def write_plan(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Console) -> None:

@@ -1,0 +1,206 @@
+"""The arguments of a script's programs with nothing in them that is ignored, written into the script's text.
+
+Which arguments those are, :mod:`ms_tune.layers.megatron.canonical` says; how one is written, :mod:`ms_tune.launch.edits`. After
+every single change all programs of the script must still have the layers that they had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from ms_tune.config.spans import EditRefusedError
+from ms_tune.errors import ConfigError, UsageError
+from ms_tune.frameworks.megatron import names_by_dest
+from ms_tune.launch.edits import ArgumentChange, with_change
+from ms_tune.launch.options import command_of
+from ms_tune.launch.read import read_launches
+from ms_tune.layers.megatron.canonical import canonical, same_layers
+from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.layers.megatron.remedies import remedy
+from ms_tune.normalize.megatron import DESTINATIONS, NotEvaluableError, inputs_of
+from ms_tune.normalize.script import release_of_scripts
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import NoReturn
+
+    from ms_tune.launch.options import Command
+    from ms_tune.launch.read import Launches
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.texts import Message
+
+# What takes the settings of recomputation for something that is not seen in the layers.
+_USED_OTHERWISE = (
+    *("adaptive_memory_optimization", "adaptive_recompute_device_swap", "adaptive_recompute_device_size"),
+    *("recompute_module_list", "smart_swap", "swap_layer_input"),
+)
+_OF_PLACEMENT = ("noop", "layer_list", "unaligned")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An argument that stays although it could be written otherwise.
+
+    Args:
+        line: The line of the program.
+        words: What was to be written; the name alone of what was to be left out.
+        out: Whether it was to be left out.
+        reason: Why it stays.
+    """
+
+    line: int
+    words: str
+    out: bool
+    reason: Message
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitScript:
+    """A script whose programs are given nothing that is ignored.
+
+    Args:
+        original: The text as it was read.
+        text: The whole text.
+        count: How many arguments were changed.
+        left: The arguments that stay, and why.
+        plans: What the layers of its programs do, before and after; None for a program whose layers are not known.
+    """
+
+    original: str
+    text: str
+    count: int
+    left: tuple[Left, ...]
+    plans: tuple[NormalizedPlan | None, ...]
+
+
+def explicit_script(path: Path, text: str | None = None, version: str | None = None) -> ExplicitScript:
+    """The script with what is ignored left out and what reaches too far cut to what it reaches. No file is written.
+
+    Args:
+        path: The script.
+        text: Its text, if that is known.
+        version: The release of MindSpeed-LLM; None for the default.
+
+    Raises:
+        ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
+        UsageError: The frameworks refuse the arguments of a program.
+        UnsupportedError: The release is not served.
+    """
+    release = release_of_scripts(path, version)
+    script = read_launches(path, text)
+    original = script.file.text
+    plans = _plans(script, release)
+    if all(plan is None for plan in plans):
+        _refuse_unknown(script, release)
+    count, left = 0, list[Left]()
+    for number, plan in enumerate(plans):
+        command = command_of(script.launches[number], release)
+        if command is None or plan is None:
+            continue
+        wanted = _wanted(command)
+        for dest, value in chain(_twice(command), wanted.items()):
+            change = _change(script, release, number, dest, value)
+            if change is None:
+                continue
+            try:
+                again = with_change(script, release, number, change)
+                _prove(again, release, plans)
+            except EditRefusedError as refusal:
+                line = command.launch.place.span.line
+                left.append(Left(line, change.words, change.values is None, refusal.message))
+            else:
+                script, count = again, count + 1
+    return ExplicitScript(original, script.file.text, count, tuple(left), plans)
+
+
+def _plans(script: Launches, release: str) -> tuple[NormalizedPlan | None, ...]:
+    """The plan of every launch; None for other programs, and where it cannot be known."""
+    found: list[NormalizedPlan | None] = []
+    for launch in script.launches:
+        command = command_of(launch, release)
+        found.append(None)
+        if command is None:
+            continue
+        try:
+            inputs = inputs_of(command)
+        except NotEvaluableError:
+            continue
+        plan = normalize_megatron(inputs)
+        if plan.failure is not None:
+            text = msg("megatron_layers.not-written", line=launch.place.span.line, what=plan.problems[0].message)
+            raise UsageError(text, remedy(inputs, normalize_megatron))
+        found[-1] = plan
+    return tuple(found)
+
+
+def _refuse_unknown(script: Launches, release: str) -> NoReturn:
+    """Nothing is known of any program's layers.
+
+    Raises:
+        ConfigError: Always; its text names the first value that is not known.
+    """
+    path = script.file.path
+    for launch in script.launches:
+        command = command_of(launch, release)
+        if command is not None:
+            try:
+                inputs_of(command)
+            except NotEvaluableError as error:
+                text = msg("megatron_layers.not-evaluable", unknown=error.variable, argument=error.argument)
+                raise ConfigError(text, path=path, line=launch.place.span.line) from error
+    raise ConfigError(msg("megatron_layers.no-program"), path=path)
+
+
+def _wanted(command: Command) -> Mapping[str, object]:
+    """New values by destination."""
+    fields = canonical(inputs_of(command))
+    if not all(command.surely_not(dest) or command.value(dest) == -1 for dest in _USED_OTHERWISE):
+        fields = {field: value for field, value in fields.items() if field in _OF_PLACEMENT}
+    return {DESTINATIONS[field]: value for field, value in fields.items()}
+
+
+_EARLIER = object()
+
+
+def _twice(command: Command) -> Iterator[tuple[str, object]]:
+    """The destinations that are written more than once, as often as one of them is to go."""
+    known = names_by_dest(command.release)
+    for dest in DESTINATIONS.values():
+        written = sum(one.name in known.get(dest, ()) for one in command.given)
+        yield from ((dest, _EARLIER) for _ in range(written - 1))
+
+
+def _change(script: Launches, release: str, number: int, dest: str, value: object) -> ArgumentChange | None:
+    """The change as the script stands now; None if it is made already."""
+    command = command_of(script.launches[number], release)
+    known = names_by_dest(release).get(dest, ())
+    places = [at for at, one in enumerate(command.given) if one.name in known] if command else []
+    if command is None or not places:
+        return None
+    if value is _EARLIER:
+        return ArgumentChange(places[0], command.given[places[0]].name, None) if len(places) > 1 else None
+    given = command.given[places[-1]]
+    if value is None or value is False:
+        return ArgumentChange(places[-1], given.name, None)
+    texts = tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
+    return ArgumentChange(places[-1], given.name, texts) if texts != tuple(one.text for one in given.values) else None
+
+
+def _prove(script: Launches, release: str, plans: tuple[NormalizedPlan | None, ...]) -> None:
+    """Every program has the layers that it had.
+
+    Raises:
+        EditRefusedError: One has not.
+    """
+    again: list[NormalizedPlan | None]
+    try:
+        again = list(_plans(script, release))
+    except (ConfigError, UsageError):
+        again = []
+    same = [one is other or (one and other and same_layers(one, other)) for one, other in zip(plans, again, strict=False)]
+    if len(again) != len(plans) or not all(same):
+        raise EditRefusedError(msg("edits.script.other-layers"))
