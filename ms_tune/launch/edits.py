@@ -18,7 +18,6 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import NoReturn
 
     from ms_tune.launch.options import Given
     from ms_tune.launch.read import Launch, Launches
@@ -82,16 +81,8 @@ def with_change(script: Launches, release: str, number: int, change: ArgumentCha
             continue
         if _proved(script, again, release, number, change, expected):
             return again
-    refuse_words(reason or "shared", _place(given, change))
-
-
-def refuse_words(reason: str, place: Place) -> NoReturn:
-    """An argument cannot be changed.
-
-    Raises:
-        EditRefusedError: Always.
-    """
-    raise EditRefusedError(msg(f"edits.script.{reason}", file=place.file.path.name, line=place.span.line))
+    place = _place(given, change)
+    raise EditRefusedError(msg(f"edits.script.{reason or 'shared'}", file=place.file.path.name, line=place.span.line))
 
 
 def _place(given: Given, change: ArgumentChange) -> Place:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCRIPT = """
 PP=2
@@ -130,3 +127,58 @@ def test_specs_of_one_layer_and_a_frequency_below_zero(tmp_path: Path, capsys: p
 def test_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--lang", "zh", written(tmp_path, TWO)) == 2
     assert "无法求值：1" in capsys.readouterr().out
+
+
+IDLE = """
+N=20  # layers
+RECOMPUTE="--recompute-granularity full --recompute-method block --recompute-num-layers $N"
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --pipeline-model-parallel-size 2 --bf16 --num-layers 8 \\
+    $RECOMPUTE \\
+    --recompute-norm-num-layers 2 \\
+    --enable-recompute-layers-per-pp-rank
+"""
+PLAIN = """
+N=4  # layers
+RECOMPUTE="--recompute-granularity full --recompute-method block --recompute-num-layers $N"
+torchrun --nproc_per_node 8 pretrain_gpt.py --pipeline-model-parallel-size 2 --bf16 --num-layers 8 \\
+    $RECOMPUTE
+"""
+
+
+def test_what_is_ignored_is_written_out_of_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, IDLE)
+    before = shown(path, capsys)
+    assert run("--diff", path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "-N=20  # layers" in lines
+    assert "+N=4  # layers" in lines
+    assert run("--write", path) == 0
+    assert "4 argument(s) changed" in capsys.readouterr().err
+    assert Path(path).read_text("utf-8") == PLAIN
+    assert shown(path, capsys) == before
+    assert run("--diff", path) == run("--write", path) == 0
+    assert "no argument about layers is ignored" in capsys.readouterr().err
+
+
+def shown(path: str, capsys: pytest.CaptureFixture[str]) -> object:
+    run("--json", path)
+    return [job["plan"]["layers"] for job in json.loads(capsys.readouterr().out)["jobs"]]
+
+
+def test_what_cannot_be_written_is_named_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 40 --pipeline-model-parallel-size 2 $RECOMPUTE\n"
+    path = written(tmp_path, IDLE + two)
+    assert run("--write", path) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "the program in line 4 could have --recompute-num-layers 4, which is not written" in error
+    assert "N=20" in Path(path).read_text("utf-8")
+
+
+def test_refused_arguments_are_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, SCRIPT.replace("--recompute-method block", ""))
+    assert run("--write", path) == 2
+    error = capsys.readouterr().err
+    assert "nothing is written" in error
+    assert "--recompute-method block" in error
+    assert run("--write", written(tmp_path, TWO.replace("posttrain_gpt", "convert"))) == 2
+    assert "not evaluable: 1" in capsys.readouterr().err

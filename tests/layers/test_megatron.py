@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from ms_tune.layers.megatron.canonical import canonical, same_layers
 from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
 from ms_tune.layers.megatron.layouts import parse_table
 from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.layers.megatron.remedies import remedy
 from ms_tune.layers.result import Effect, FrameworkStop, Kind
+from ms_tune.normalize.megatron import inputs_of
 from tests.oracle.make_megatron_layers import FILE, shortened
-from tests.oracle.megatron_cases import ALWAYS
+from tests.oracle.megatron_cases import ALWAYS, random_arguments
+from tests.oracle.megatron_layers import command_with as command
 from tests.oracle.megatron_layers import told
 
 EIGHT = MegatronInputs(release="2.3", layers=8, stages=2)
@@ -227,3 +231,46 @@ def test_absurd_tables_are_bounded() -> None:
 
 def test_the_recorded_answers_are_where_the_script_writes_them() -> None:
     assert Path(__file__).parents[1] / "data" / "megatron_layers.json" == FILE
+
+
+def test_the_canonical_form_keeps_every_layer_and_is_its_own() -> None:
+    random = Random(20261122)  # noqa: S311 - cases, no secrets
+    changed = 0
+    for _ in range(120):
+        inputs = inputs_of(command(random_arguments(random), "2.3"))
+        found = canonical(inputs)
+        plan = normalize_megatron(inputs)
+        step = inputs
+        for field, value in found.items():
+            step = replace(step, **{field: value})  # type: ignore[arg-type]  # a field by its name
+            assert same_layers(plan, normalize_megatron(step)), (inputs, found)
+        assert not canonical(step), (inputs, found)
+        changed += bool(found)
+        assert not (found and plan.failure)
+    assert changed > 20
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"granularity": "full", "method": "block", "number": 9}, {"number": 4}),
+        (
+            {"granularity": "full", "method": "block", "number": 0},
+            {"granularity": None, "method": None, "number": None},
+        ),
+        ({"granularity": "full", "method": "uniform", "number": 4, "by_rank": True}, {"by_rank": False}),
+        ({"method": "block", "number": 2}, {"method": None, "number": None}),
+        ({"norm": True, "norm_layers": 7}, {"norm_layers": 4}),
+        ({"norm": True, "norm_layers": 0}, {"norm": False, "norm_layers": None}),
+        ({"activation_layers": 3}, {"activation_layers": None}),
+        ({"activations": True, "modules": ("core_attn", "moe")}, {"modules": ("core_attn",)}),
+        ({"granularity": "full", "activations": True}, {"granularity": None}),
+        ({"noop": "7,1,7"}, {"noop": "1,7"}),
+        ({"layer_list": "03, 5"}, {"layer_list": "3,5"}),
+        ({"unaligned": "[[4]*2]"}, {"unaligned": "[[4],[4]]"}),
+        ({"granularity": "full", "method": "block", "number": 9, "swap": True}, {}),
+        ({"granularity": "full"}, {}),
+    ],
+)
+def test_what_is_ignored_is_left_out(given: dict[str, object], expected: dict[str, object]) -> None:
+    assert canonical(replace(EIGHT, **given)) == expected  # type: ignore[arg-type]  # fields by their names

@@ -18,6 +18,7 @@ from tests.oracle.megatron_child import world_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ms_tune.launch.options import Command
     from ms_tune.layers.plans import NormalizedPlan
 
 # Texts that hold what depends on Python, or on the order of a set.
@@ -74,11 +75,16 @@ def told(case: Sequence[str], release: str) -> list[str]:
 
 def plan_of(case: Sequence[str], release: str) -> NormalizedPlan:
     """The plan of a program with these arguments."""
+    return normalize_megatron(inputs_of(command_with(case, release)))
+
+
+def command_with(case: Sequence[str], release: str) -> Command:
+    """A program with these arguments."""
     words = " ".join(map(shlex.quote, case))
     script = f"torchrun --nproc_per_node {world_size(case)} pretrain_gpt.py {words}\n"
     command = command_of(read_launches(Path("pretrain.sh"), script).launches[0], release)
     assert command is not None
-    return normalize_megatron(inputs_of(command))
+    return command
 
 
 def _line(stage: int, chunk: int, kind: str, full: bool, parts: Sequence[str]) -> str:  # noqa: FBT001 - a row

@@ -45,7 +45,8 @@ def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
     if inputs.swap or inputs.in_bubble or inputs.in_advance:
         return found
     for field, nothing in _MAY_BE_IDLE.items():
-        if getattr(inputs, field) not in (None, False):
+        spelled_out = field == "modules" and (inputs.activations or inputs.granularity == "selective")
+        if getattr(inputs, field) not in (None, False) and not spelled_out:
             inputs = _tried(inputs, field, nothing, plan, found)
     if inputs.modules is not None:
         for module in inputs.modules:
@@ -82,9 +83,7 @@ def _of_placement(inputs: MegatronInputs) -> Iterator[tuple[str, object]]:
         yield "unaligned", "[" + ",".join(f"[{row}]" for row in rows) + "]"
 
 
-def _clamped(
-    inputs: MegatronInputs, field: str, plan: NormalizedPlan, found: dict[str, object]
-) -> MegatronInputs:
+def _clamped(inputs: MegatronInputs, field: str, plan: NormalizedPlan, found: dict[str, object]) -> MegatronInputs:
     """A number of layers as small as it can be; left out where it does nothing."""
     number = getattr(inputs, field)
     if number is None:
@@ -97,7 +96,7 @@ def _clamped(
     low, high = 0, number
     while low < high:
         middle = (low + high) // 2
-        again = normalize_megatron(replace(inputs, **{field: middle}))  # type: ignore[arg-type]  # as above
+        again = normalize_megatron(replace(inputs, **{field: middle}))
         low, high = (low, middle) if same_layers(plan, again) else (middle + 1, high)
     return _tried(inputs, field, low, plan, found)
 

@@ -67,7 +67,7 @@ class ExplicitScript:
         text: The whole text.
         count: How many arguments were changed.
         left: The arguments that stay, and why.
-        plans: What the layers of its programs do, before and after; None for a program whose layers are not known.
+        plans: What the layers of its programs do then; None for a program whose layers are not known.
     """
 
     original: str
@@ -114,7 +114,7 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
                 left.append(Left(line, change.words, change.values is None, refusal.message))
             else:
                 script, count = again, count + 1
-    return ExplicitScript(original, script.file.text, count, tuple(left), plans)
+    return ExplicitScript(original, script.file.text, count, tuple(left), _plans(script, release))
 
 
 def _plans(script: Launches, release: str) -> tuple[NormalizedPlan | None, ...]:
@@ -201,6 +201,8 @@ def _prove(script: Launches, release: str, plans: tuple[NormalizedPlan | None, .
         again = list(_plans(script, release))
     except (ConfigError, UsageError):
         again = []
-    same = [one is other or (one and other and same_layers(one, other)) for one, other in zip(plans, again, strict=False)]
+    same = [
+        one is other or (one and other and same_layers(one, other)) for one, other in zip(plans, again, strict=False)
+    ]
     if len(again) != len(plans) or not all(same):
         raise EditRefusedError(msg("edits.script.other-layers"))
