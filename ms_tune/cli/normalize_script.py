@@ -47,7 +47,8 @@ def _write(arguments: Namespace, console: Console) -> ExitCode:
     path = arguments.file
     found = api.explicit_script(path, framework_version=arguments.framework_version)
     for one in found.left:
-        console.warn(msg(f"megatron_layers.left{'.out' * one.out}", line=one.line, words=one.words, reason=one.reason))
+        text = "megatron_layers.left-out" if one.out else "megatron_layers.left"
+        console.warn(msg(text, line=one.line, words=one.words, reason=one.reason))
     if arguments.diff:
         from ms_tune.render.normalize.text import write_difference  # noqa: PLC0415 - as above
 
