@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from ms_tune.cli import main as main_module
 from ms_tune.cli.main import COMMANDS, main
 from ms_tune.cli.parser import language_from_arguments
 from ms_tune.errors import ConfigError, ExitCode, RunError, StandInBuildError, UsageError
+from ms_tune.resources import data_folder
 from ms_tune.texts import Language, language_from_environment, msg
 
 if TYPE_CHECKING:
@@ -78,6 +80,18 @@ class TestHelp:
         ]
         assert len(examples) > 2
         assert {example[1] for example in examples} <= COMMANDS.keys()
+
+    def test_advice_names_commands_that_there_are(self) -> None:
+        advice = [
+            text
+            for file in data_folder("checklists").rglob("*.yaml")
+            for text in re.findall(r"help:\n +en: (.*)\n +zh: (.*)", file.read_text(encoding="utf-8"))
+        ]
+        in_english, in_chinese = (
+            {*re.findall(r"ms-tune ([a-z-]+)", "\n".join(part))} for part in zip(*advice, strict=True)
+        )
+        assert in_english == in_chinese
+        assert {"fit", "normalize-recompute"} <= in_english <= COMMANDS.keys()
 
     def test_help_is_chinese_on_request(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = run(capsys, "--lang", "zh", "--help")
