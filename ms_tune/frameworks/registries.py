@@ -31,11 +31,12 @@ def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
 
 @cache
 def mindspore_values(name: str) -> tuple[Any, ...]:
-    """Values of settings that MindSpore reads.
+    """Values of settings that MindSpore, or MindFormers for it, reads.
 
     Args:
         name: ``pipeline_scheduler`` (``_PipelineScheduler`` in ``mindspore/parallel/_auto_parallel_context.py``, 2.9);
             ``splitting``, the values of ``parallel_mode`` with which operators are split (``PARALLEL_MODE`` in
-            ``mindformers/tools/utils.py``); ``semi_automatic``, those of them with which the user says how.
+            ``mindformers/tools/utils.py``); ``semi_automatic``, those of them with which the user says how; ``core_data_types``,
+            the names of data types that Mcore models take (``ms_dtype_mapping``, MindFormers 1.6 to 2.1).
     """
     return tuple(load("mindspore_context")["values"][name])

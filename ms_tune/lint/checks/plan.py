@@ -39,6 +39,17 @@ _REPORTED = {
     "swap-rules": (swap.entries, swap.prefetch, swap.nested_layers, swap.recompute_values),
 }
 _FINDS_NOTHING = ("pattern-unmatched", "pattern-cell", "cell-unmatched")
+_SHOWN = 8  # layers in one message
+# What gives its result to what in a layer of Llama; between attention and the feed-forward part are an addition and a norm.
+_FLOW = (
+    *(("attention_norm", "attention"), ("attention", "feed_forward"), ("ffn_norm", "feed_forward")),
+    *(
+        ("feed_forward.w1", "feed_forward.mul"),
+        ("feed_forward.w3", "feed_forward.mul"),
+        ("feed_forward.mul", "feed_forward.w2"),
+    ),
+    ("attention.flash_attention", "attention.wo"),
+)
 _FLAT_LIST = "'recompute' must provide explicit 2D"
 
 
@@ -151,6 +162,39 @@ def unmatched(context: Context) -> Iterator[Violation]:
     for problem in problems:
         if problem.id in _FINDS_NOTHING and problem.severity is not Severity.INFO:
             yield Violation(_place(context, problem), problem.id, _params(problem))
+
+
+def swap_for_recompute(context: Context) -> Iterator[Violation]:
+    """Swapped operators whose results go to recomputed ones: the second rule of MindFormers' guide on memory.
+
+    Which cells follow each other in a layer is ``LLamaDecodeLayer.construct`` and ``LLamaFeedForward.construct``
+    (``models/llama``, 1.6 to 2.1), the models that the guide speaks of.
+    """
+    plan = _plan(context)
+    if plan is None or plan.failure is not None or not legacy_llama.is_llama(context):
+        return
+    found: dict[tuple[str, str], list[int]] = {}
+    for layer in plan.layers:
+        for offload in layer.swap:
+            for pattern in layer.select_patterns:
+                if offload.target and offload.target not in layer.select_patterns and _feeds(offload.target, pattern):
+                    found.setdefault((offload.target, pattern), []).append(layer.layer)
+    for (target, pattern), layers in found.items():
+        shown = ", ".join(map(str, layers[:_SHOWN])) + (", ..." if len(layers) > _SHOWN else "")
+        place = ("recompute_config", "select_recompute", pattern)
+        params = {"target": target, "pattern": pattern, "layers": shown}
+        yield Violation(("swap_config", "op_swap"), params=params, related=((place, "recomputed"),))
+
+
+def _feeds(target: str, pattern: str) -> bool:
+    """Whether what one pattern stands for gives its results to what another one stands for."""
+    return any(_leads(target, giver) and _leads(pattern, taker) for giver, taker in _FLOW)
+
+
+def _leads(pattern: str, path: str) -> bool:
+    """Whether a pattern stands for a cell, or for one that it is in."""
+    parts, names = pattern.split(r"\."), path.split(".")
+    return len(parts) <= len(names) and all(map(_stands_for, parts, names))
 
 
 def _params(problem: Problem) -> dict[str, str]:

@@ -1,0 +1,131 @@
+"""Values that a run refuses late: data types, devices, formats, data against the model, swap against recompute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+
+_RUN = """
+run_mode: {mode}
+use_legacy: {legacy}
+use_parallel: True
+trainer: {{type: CausalLanguageModelingTrainer, model_name: a}}
+runner_config: {{epochs: 1, batch_size: 1, sink_mode: True}}
+context: {{mode: 0, device_target: {device}}}
+parallel: {{parallel_mode: 1, full_batch: {full}, enable_parallel_optimizer: True, dataset_strategy: {strategy}}}
+parallel_config: {{data_parallel: {data}, model_parallel: {tensor}, pipeline_stage: 2, micro_batch_num: 2}}
+{more}
+"""
+_CORE = "model: {model_config: {model_type: qwen3, architectures: [Qwen3ForCausalLM], num_hidden_layers: 4, "
+_CORE += "hidden_size: 512, num_attention_heads: 8, seq_length: 512, vocab_size: 1000"
+_LLAMA = "model: {model_config: {type: LlamaConfig, num_layers: 4, hidden_size: 512, num_heads: 8, seq_length: 512}, "
+_LLAMA += "arch: {type: LlamaForCausalLM}}"
+_DATA = "train_dataset: {data_loader: {type: BlendedMegatronDatasetDataLoader, config: {seq_length: 512}}, "
+_DATA += "input_columns: [input_ids, labels, loss_mask, position_ids]}"
+_DEFAULTS = {"mode": "train", "device": "Ascend", "full": "True", "strategy": "full_batch", "data": "1", "tensor": "1"}
+
+
+def found(more: str, *, legacy: bool = False, version: str = "1.9", **changes: str) -> set[str]:
+    text = _RUN.format(more=more, legacy=legacy, **(_DEFAULTS | changes))
+    findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, built_in(Dialect.MINDFORMERS), version)
+    return {one.name for one in findings if one.severity.value != "info" or one.name == "cache-in-training"}
+
+
+@pytest.mark.parametrize("version", ["1.6", "1.9", "2.1"])
+@pytest.mark.parametrize("key", ["params_dtype", "compute_dtype", "layernorm_compute_dtype", "rotary_dtype"])
+@pytest.mark.parametrize("value", ["flaot32", "BF16", "half", "3"])
+def test_data_types(key: str, value: str, version: str) -> None:
+    assert "unknown-core-data-type" in found(f"{_CORE}, {key}: {value}}}}}", version=version)
+    assert "unknown-core-data-type" not in found(f"{_CORE}, {key}: bf16}}}}", version=version)
+
+
+def test_every_name_of_the_table_is_taken() -> None:
+    for name in mindspore_values("core_data_types"):
+        assert found(f"{_CORE}, params_dtype: {name}}}}}") == set()
+
+
+@pytest.mark.parametrize(
+    ("more", "tensor", "expected"),
+    [
+        ("", "2", set()),
+        (", intermediate_size: 1001", "1", set()),
+        (", intermediate_size: 1001", "2", {"widths-not-divisible"}),
+        (", vocab_size: 1001", "2", {"widths-not-divisible"}),
+    ],
+)
+def test_widths(more: str, tensor: str, expected: set[str]) -> None:
+    core = _CORE.replace(", vocab_size: 1000", "") if "vocab" in more else _CORE
+    names = found(f"{core}{more}}}}}", tensor=tensor)
+    assert names & {"widths-not-divisible"} == expected
+
+
+def test_data_against_the_model() -> None:
+    assert found(f"{_CORE}}}}}\n{_DATA}") == set()
+    assert found(f"{_CORE}}}}}\n{_DATA.replace('512', '1024')}") == {"data-of-other-length"}
+    without = f"{_CORE}}}}}\n{_DATA}".replace(", seq_length: 512, vocab", ", vocab")
+    assert found(without) == set()  # only where both are written
+    four, two = "[[1, 1], [1, 1], [1, 1], [1, 1]]", "[[1, 1], [1, 1]]"
+    assert found(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=four) == set()
+    assert found(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=two) == {"strategy-of-other-columns"}
+
+
+def test_devices_and_formats() -> None:
+    assert found(f"{_CORE}}}}}", device="Asend") == {"unknown-device-target"}
+    assert found(f"{_CORE}}}}}\nload_ckpt_format: safetensor") == {"unknown-checkpoint-format"}
+    assert found(f"{_CORE}}}}}\nload_ckpt_format: safetensors") == set()
+
+
+def test_prediction_with_a_training_model() -> None:
+    mode = "predict_with_train_model"
+    assert found(f"{_CORE}}}}}", mode=mode) == set()
+    assert found(f"{_CORE}}}}}", mode=mode, data="2") == {"prediction-in-copies"}
+    assert "prediction-in-copies" in found(f"{_CORE}}}}}", mode=mode, full="False", strategy="[[1, 1]]")
+    assert found(f"{_CORE}, use_past: True}}}}") == {"cache-in-training"}
+
+
+_SWAP = "swap_config: {{swap: True, op_swap: [{{op_name: '{name}', layers: {layers}, backward_prefetch: 2}}]}}\n"
+_AGAIN = "recompute_config: {{select_recompute: {{'{name}': {layers}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("swapped", "recomputed", "layers", "clash"),
+    [
+        ("attention", "feed_forward", "[0, 3]", True),  # the fourth example of the guide
+        ("attention", "feed_forward", "[3]", False),
+        (r"attention\.flash_attention", "feed_forward", "[0]", False),  # its results go to wo, inside attention
+        ("ffn_norm", "feed_forward", "[1]", True),
+        (r"feed_forward\.w1", r"feed_forward\.mul", "[1]", True),
+        (r"feed_forward\.mul", r"feed_forward\.w1", "[1]", False),
+        ("feed_forward", "attention", "[1]", False),
+    ],
+)
+def test_swap_before_recompute(swapped: str, recomputed: str, layers: str, clash: bool) -> None:  # noqa: FBT001
+    text = _SWAP.format(name=swapped, layers="[0, 1, 2]") + _AGAIN.format(name=recomputed, layers=layers) + _LLAMA
+    assert ("swap-for-recomputed-operators" in found(text, legacy=True)) is clash
+    assert "swap-on-other-device" not in found(text, legacy=True)
+    assert "swap-on-other-device" in found(text, legacy=True, device="GPU")
+
+
+def test_a_checkpoint_every_no_steps() -> None:
+    checks = built_in(Dialect.MINDFORMERS_PYNATIVE)
+
+    def names(text: str) -> set[str]:
+        source = parse_source(text, Path("a.yaml"))
+        return {one.name for one in lint(source, Dialect.MINDFORMERS_PYNATIVE, checks, "2.1")}
+
+    assert "interval-of-no-steps" in names("checkpoint: {save_interleaved_steps: 0}")
+    assert "interval-of-no-steps" not in names("checkpoint: {enable_save: False, save_interleaved_steps: 0}")
+    assert "interval-of-no-steps" not in names("checkpoint: {save_interleaved_steps: 1}")
+
+
+def test_experts() -> None:
+    core = _CORE.replace("model_type: qwen3, architectures: [Qwen3", "model_type: qwen3_moe, architectures: [Qwen3Moe")
+    names = found(f"{core}, moe_intermediate_size: 1001, router_dense_type: fp23}}}}", tensor="2")
+    assert {"widths-not-divisible", "unknown-core-data-type"} <= names
