@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.megatron import definitions, names_by_dest, releases_on
+from ms_tune.frameworks.megatron import definitions, names_by_dest, releases_of, releases_on
 from ms_tune.launch.options import UNKNOWN
+from ms_tune.launch.refused import Fault, refused
 from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
+from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.layers.megatron.remedies import remedy
+from ms_tune.layers.plans import MEGATRON, NormalizedPlan
+from ms_tune.layers.result import Failure, Problem, Severity
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from ms_tune.launch.options import Command
+    from ms_tune.launch.refused import Refused
 
 _INTEGERS = {
     "stages": "pipeline_model_parallel_size",
@@ -94,6 +101,40 @@ class NotEvaluableError(Exception):
         super().__init__(argument)
         self.argument = argument
         self.variable = variable
+
+
+def plan_of(command: Command) -> NormalizedPlan:
+    """What each layer of a program does; what its parser or the frameworks refuse is the plan's ``failure``.
+
+    Raises:
+        NotEvaluableError: As for :func:`inputs_of`.
+        ConfigError: As for :func:`inputs_of`.
+    """
+    problems = tuple(_parser_problem(command.release, one) for one in refused(command))
+    if problems:
+        failure = Failure("SystemExit", "2")
+        return NormalizedPlan(MEGATRON, command.release, None, None, (), problems, (), failure)
+    inputs = inputs_of(command)
+    plan = normalize_megatron(inputs)
+    if plan.failure is None:
+        return plan
+    first = replace(plan.problems[0], hint=remedy(inputs, normalize_megatron))
+    return replace(plan, problems=(first, *plan.problems[1:]))
+
+
+def _parser_problem(release: str, one: Refused) -> Problem:
+    known = releases_of(one.name) if one.fault is Fault.UNKNOWN else ()
+    what = msg(
+        f"megatron_layers.parser.{'elsewhere' if known else one.fault.value}",
+        name=one.name,
+        text=one.word.text or "",
+        allowed=", ".join(one.allowed),
+        known=", ".join(known),
+    )
+    line = one.word.place.span.line
+    return Problem(
+        "parser-rejected", Severity.ERROR, msg("megatron_layers.parser", release=release, line=line, what=what)
+    )
 
 
 def inputs_of(command: Command) -> MegatronInputs:

@@ -10,9 +10,7 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import release_for
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import read_launches
-from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.layers.megatron.remedies import remedy
-from ms_tune.normalize.megatron import SERVED, NotEvaluableError, inputs_of
+from ms_tune.normalize.megatron import SERVED, NotEvaluableError, plan_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -82,11 +80,7 @@ def _planned(path: Path, command: Command) -> ProgramPlan:
     words = command.launch.program
     program = words.pieces[-1].text.rpartition("/")[2] if words and words.pieces else ""
     try:
-        inputs = inputs_of(command)
-        plan = normalize_megatron(inputs)
-        if plan.failure is not None:
-            first = replace(plan.problems[0], hint=remedy(inputs, normalize_megatron))
-            plan = replace(plan, problems=(first, *plan.problems[1:]))
+        plan = plan_of(command)
     except NotEvaluableError as error:
         return ProgramPlan(program, line, None, error.argument, error.variable)
     except ConfigError as error:

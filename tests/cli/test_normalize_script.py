@@ -182,3 +182,13 @@ def test_refused_arguments_are_not_written(tmp_path: Path, capsys: pytest.Captur
     assert "--recompute-method block" in error
     assert run("--write", written(tmp_path, TWO.replace("posttrain_gpt", "convert"))) == 2
     assert "not evaluable: 1" in capsys.readouterr().err
+
+
+def test_what_the_parser_refuses_has_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, SCRIPT.replace("full --", "ful --").replace("--recompute-norm", "--recompute-nrm"))
+    assert run("--json", path) == 1
+    plan = json.loads(capsys.readouterr().out)["jobs"][0]["plan"]
+    assert plan["layers"] == []
+    assert [problem["id"] for problem in plan["problems"]] == ["parser-rejected"] * 2
+    assert run("--diff", path) == 2
+    assert "takes full, selective, not 'ful'" in capsys.readouterr().err

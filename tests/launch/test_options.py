@@ -20,7 +20,7 @@ RELEASES = ("2.0", "2.1", "26.1")
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
-class _Refusing(argparse.ArgumentParser):
+class Refusing(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
@@ -43,7 +43,7 @@ def single(release: str) -> dict[str, Definition]:
 
 
 def parser_of(known: dict[str, Definition]) -> argparse.ArgumentParser:
-    parser = _Refusing(allow_abbrev=False, add_help=False)
+    parser = Refusing(allow_abbrev=False, add_help=False)
     for name, one in known.items():
         default = None if one.default == UNREAD else one.default
         if one.action:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.megatron import names, releases_of
-from ms_tune.launch.options import UNKNOWN, read
+from ms_tune.launch.refused import Fault, refused
 from ms_tune.lint.context import Violation
 from ms_tune.lint.launched import LaunchSource
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.launch.options import Command, Given
+    from ms_tune.launch.refused import Refused
     from ms_tune.launch.values import Argument
     from ms_tune.lint.context import Context
 
@@ -30,13 +31,11 @@ def command_in(context: Context) -> tuple[LaunchSource, Command]:
 def unknown(context: Context) -> Iterator[Violation]:
     """Arguments that the release's parser does not know."""
     source, command = command_in(context)
-    known = names(command.release)
-    for one in command.given:
-        if one.definitions or one.name in known or not one.name.startswith("--"):
-            continue
-        span, path = source.span_of(one.word), (one.name,)
-        elsewhere = releases_of(one.name)
-        similar = get_close_matches(one.name, sorted(known), 1, _SIMILAR)
+    for one in _of(command, Fault.UNKNOWN):
+        name = one.name
+        span, path = source.span_of(one.word), (name,)
+        elsewhere = releases_of(name)
+        similar = get_close_matches(name, sorted(names(command.release)), 1, _SIMILAR)
         if elsewhere:
             params = {"release": command.release, "known": ", ".join(elsewhere)}
             yield Violation(path, "other-release", params, span=span)
@@ -49,38 +48,29 @@ def unknown(context: Context) -> Iterator[Violation]:
 def values(context: Context) -> Iterator[Violation]:
     """Arguments without the value that they need, and values behind switches."""
     source, command = command_in(context)
-    for one in command.given:
-        takes = one.takes
-        if takes is None or any(value.open for value in one.values):
-            continue
-        if takes and not one.values:
-            yield Violation((one.name,), span=source.span_of(one.word))
-        elif len(one.values) > takes and not _placeholder(one):
-            extra = one.values[takes]
-            yield Violation((one.name,), "extra", {"word": extra.text or ""}, span=source.span_of(extra))
+    for one in _of(command, Fault.MISSING, Fault.EXTRA):
+        span = source.span_of(one.word)
+        if one.fault is Fault.MISSING:
+            yield Violation((one.name,), span=span)
+        else:
+            path = (one.name,) if one.name else ()
+            yield Violation(path, "extra" if path else "stray", {"word": one.word.text or ""}, span=span)
 
 
 def types(context: Context) -> Iterator[Violation]:
     """Values that are no number where one is needed."""
     source, command = command_in(context)
-    for one, value in _known_values(command):
-        kinds = {definition.type for definition in one.definitions}
-        if kinds <= {"int", "float"} and all(read(value.text or "", kind) is UNKNOWN for kind in kinds):
-            message = "whole" if kinds == {"int"} else "default"
-            yield Violation((one.name,), message, {"text": value.text or ""}, span=source.span_of(value))
+    for one in _of(command, Fault.NUMBER):
+        message = "whole" if one.allowed == ("int",) else "default"
+        yield Violation((one.name,), message, {"text": one.word.text or ""}, span=source.span_of(one.word))
 
 
 def choices(context: Context) -> Iterator[Violation]:
     """Values that are none of the choices."""
     source, command = command_in(context)
-    for one, value in _known_values(command):
-        allowed = [choice for definition in one.definitions for choice in definition.choices or ()]
-        if any(definition.choices is None for definition in one.definitions):
-            continue
-        if value.text not in [str(choice) for choice in allowed] and not _read_among(one, value, allowed):
-            shown = ", ".join(dict.fromkeys(map(str, allowed)))
-            params = {"text": value.text or "", "choices": shown}
-            yield Violation((one.name,), "default", params, span=source.span_of(value))
+    for one in _of(command, Fault.CHOICE):
+        params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
+        yield Violation((one.name,), "default", params, span=source.span_of(one.word))
 
 
 def repeated(context: Context) -> Iterator[Violation]:
@@ -121,14 +111,5 @@ def _known_values(command: Command) -> Iterator[tuple[Given, Argument]]:
                 yield one, value
 
 
-def _read_among(one: Given, value: Argument, allowed: list[object]) -> bool:
-    return any(read(value.text or "", definition.type) in allowed for definition in one.definitions)
-
-
-def _placeholder(one: Given) -> bool:
-    """Whether a value is a sentence that is to be replaced by a path: it came in several words through one variable."""
-    if len(one.values) < 2 or one.values[0].via == one.word.via:  # noqa: PLR2004 - one word is no sentence
-        return False
-    first, second = one.values[:2]
-    same_line = first.place.file is second.place.file and first.place.span.line == second.place.span.line
-    return first.via == second.via and same_line
+def _of(command: Command, *faults: Fault) -> Iterator[Refused]:
+    return (one for one in refused(command) if one.fault in faults)

@@ -17,9 +17,7 @@ from ms_tune.launch.edits import ArgumentChange, with_change
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import read_launches
 from ms_tune.layers.megatron.canonical import canonical, same_layers
-from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.layers.megatron.remedies import remedy
-from ms_tune.normalize.megatron import DESTINATIONS, NotEvaluableError, inputs_of
+from ms_tune.normalize.megatron import DESTINATIONS, NotEvaluableError, inputs_of, plan_of
 from ms_tune.normalize.script import release_of_scripts
 from ms_tune.texts import msg
 
@@ -126,13 +124,13 @@ def _plans(script: Launches, release: str) -> tuple[NormalizedPlan | None, ...]:
         if command is None:
             continue
         try:
-            inputs = inputs_of(command)
+            plan = plan_of(command)
         except NotEvaluableError:
             continue
-        plan = normalize_megatron(inputs)
         if plan.failure is not None:
-            text = msg("megatron_layers.not-written", line=launch.place.span.line, what=plan.problems[0].message)
-            raise UsageError(text, remedy(inputs, normalize_megatron))
+            problem = plan.problems[0]
+            text = msg("megatron_layers.not-written", line=launch.place.span.line, what=problem.message)
+            raise UsageError(text, problem.hint)
         found[-1] = plan
     return tuple(found)
 
