@@ -6,13 +6,13 @@ import argparse
 import re
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from ms_tune.errors import UsageError
+from ms_tune.errors import UsageError, closest
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import Language, Message, msg, render
 from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ms_tune.render.console import Console
 
@@ -89,8 +89,21 @@ class Parser(argparse.ArgumentParser):
         for pattern, text_id in _COMPLAINTS:
             match = pattern.fullmatch(message)
             if match:
-                raise UsageError(msg(text_id, **match.groupdict()), usage_hint(self.prog))
+                hint, similar = usage_hint(self.prog), self._similar(text_id, match.groupdict())
+                if similar:
+                    hint = msg("cli.usage.similar", similar=similar, hint=hint)
+                raise UsageError(msg(text_id, **match.groupdict()), hint)
         raise AssertionError(message)
+
+    def _similar(self, text_id: str, complaint: Mapping[str, str]) -> str:
+        """What was meant by a misspelt option or choice; an empty text if nothing is like it."""
+        if text_id == "cli.usage.choice":
+            return closest(complaint["value"], re.findall(r"[^\s,']+", complaint["choices"]))
+        if text_id == "cli.usage.unrecognized":
+            word = complaint["detail"].split()[0].partition("=")[0]
+            known = {name.removeprefix("--"): name for name in self._option_string_actions if name.startswith("--")}
+            return known.get(closest(word.removeprefix("--"), known), "") if word.startswith("--") else ""
+        return ""
 
 
 def size_argument(language: Language) -> Callable[[str], int]:

@@ -135,7 +135,6 @@ MISTAKES = (
     pytest.param(("dryrun", "--stage", "-1"), "-1", id="negative"),
     pytest.param(("dryrun", "--device-memory", "lots"), "'lots'", id="not a size"),
     pytest.param(("dryrun", "--chip", "H100"), "'H100'", id="not one of the choices"),
-    pytest.param(("dryrun", "--lay", "4"), "--lay", id="abbreviated option"),
     pytest.param(
         ("dryrun", "--chip", "ascend910b1", "--device-memory", "64GB"), "--chip", id="options that exclude each other"
     ),
@@ -156,6 +155,27 @@ class TestUsageErrors:
         assert hint.startswith("  hint: 'ms-tune")
         assert hint.endswith("--help' shows what it takes")
         assert not has_chinese(err)
+
+    @pytest.mark.parametrize(
+        ("arguments", "meant"),
+        [
+            (("lnt",), "lint"),
+            (("dryrun", "--lay", "4"), "--layers"),
+            (("lint", "--framwork-version=2.1", "x.yaml"), "--framework-version"),
+            (("fit", "--effort", "quik", "x.yaml"), "quick"),
+        ],
+    )
+    @pytest.mark.parametrize("language", Language)
+    def test_what_was_meant_is_asked(
+        self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], meant: str, language: Language
+    ) -> None:
+        code, _, err = run(capsys, "--lang", language.value, *arguments)
+        assert code == ExitCode.USAGE
+        asked = {
+            Language.EN: f"hint: did you mean {meant}? 'ms-tune",
+            Language.ZH: f"提示: 您是否想写 {meant}？运行 'ms-tune",
+        }
+        assert asked[language] in err
 
     @pytest.mark.parametrize(("arguments", "named"), MISTAKES)
     def test_a_mistake_is_told_in_chinese_with_a_hint(
