@@ -38,6 +38,7 @@ from ms_tune.api._normalize import (
     normalize,
     normalize_script,
 )
+from ms_tune.api._performance import metrics
 
 __all__ = [
     "against",
@@ -62,6 +63,7 @@ __all__ = [
     "memory_plan",
     "memory_what_if",
     "merge_sapp",
+    "metrics",
     "normalize",
     "normalize_script",
     "request_like",

@@ -29,6 +29,7 @@ COMMANDS = {
     "dryrun": "dryrun",
     "memory": "memory",
     "fit": "fit",
+    "metrics": "metrics",
 }
 
 _FEWER_COLLECTIONS = 50_000  # objects made before Python looks for the next rubbish; its default is 700

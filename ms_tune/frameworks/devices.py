@@ -44,6 +44,43 @@ def chip_named(text: str) -> Chip | None:
     return next((chip for chip in chips() if wanted in (chip.name.lower(), *chip.names)), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """How fast a device is at most.
+
+    Attributes:
+        name: What ms-tune calls it.
+        names: What else it is called.
+        tflops: 10^12 floating-point operations of 16 bits a second, on matrices without zeros left out.
+        published: Whether its maker published that; otherwise it follows from its cores and their clock.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    tflops: float
+    published: bool
+
+
+@cache
+def peaks() -> tuple[Peak, ...]:
+    """All that are known."""
+    return tuple(
+        Peak(name, tuple(one["names"]), float(one["tflops"]), one["published"])
+        for name, one in load("devices")["peaks"].items()
+    )
+
+
+def peak_named(text: str) -> Peak | None:
+    """The peak of ``910B2``, ``Ascend910B2`` or ``910b2``; None for others, and for a family of several peaks."""
+    wanted = text.lower().removeprefix("ascend").strip()
+    return next((peak for peak in peaks() if wanted in (peak.name.lower(), *peak.names)), None)
+
+
+def fastest_peak() -> float:
+    """TFLOP/s that no device exceeds that is known."""
+    return max(peak.tflops for peak in peaks())
+
+
 def default_chip() -> Chip:
     """What stands in where nobody names one."""
     name = load("devices")["default"]

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.log_lines import bodies, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
 _Key = TypeVar("_Key")
 
-_BLOCK = 4 * 1024**2  # bytes read at once
-_MAX_LINE = 1024**2  # bytes; what is beyond is a line of its own
 _MAX_KEPT = 50_000  # layers' lines of a run
 _MAX_RUNS = 16
 _MAX_LOGS = 4096
@@ -129,7 +127,7 @@ def find_logs(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     for pattern in ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log"):
-        found = sorted(path.glob(pattern), key=lambda file: (_rank(file) or 0, str(file)))
+        found = sorted(path.glob(pattern), key=lambda file: (rank_of(file) or 0, str(file)))
         if len(found) > _MAX_LOGS:
             raise TraceError(msg("trace.log.too-many", count=len(found), limit=_MAX_LOGS), path=path)
         if found:
@@ -146,15 +144,15 @@ def read_recompute_log(path: Path) -> RecomputeLog:
     reader, total, framework, ended = _Reader(), 0, False, True
     try:
         with path.open("rb") as file:
-            for body, first in _bodies(file):
+            for body, first in bodies(file):
                 framework = framework or b"mindformers" in body
-                for number, line, whole in _chosen(body, first):
+                for number, line, whole in chosen(body, first, _NEEDLES):
                     reader.take(number, line, whole=whole)
                 ended = body.endswith(b"\n")
                 total = first + body.count(b"\n") - ended
     except OSError as error:
         raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
-    return RecomputeLog(path, _rank(path), reader.runs(), total, framework, ended)
+    return RecomputeLog(path, rank_of(path), reader.runs(), total, framework, ended)
 
 
 def read_lines(lines: Iterable[str]) -> LoggedRun:
@@ -177,43 +175,10 @@ def read_value(text: str) -> object:
     return value
 
 
-def _rank(path: Path) -> int | None:
+def rank_of(path: Path) -> int | None:
+    """The rank that a log's name, or its folder's, tells."""
     found = _RANK.search(path.name) or _RANK.search(path.parent.name)
     return int(found[1]) if found else None
-
-
-def _bodies(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """The file in blocks of whole lines, each with the number of its first line."""
-    rest, number = b"", 1
-    while chunk := file.read(_BLOCK):
-        data = rest + chunk
-        end = data.rfind(b"\n") + 1
-        if not end and len(data) > _MAX_LINE:
-            end = len(data)
-        body, rest = data[:end], data[end:]
-        if body:
-            yield body, number
-            number += body.count(b"\n")
-    if rest:
-        yield rest, number
-
-
-def _chosen(body: bytes, number: int) -> Iterator[tuple[int, str, bool]]:
-    """The lines with one of the words: their numbers, their texts, and whether they have an end."""
-    places: dict[int, int] = {}
-    for needle in _NEEDLES:
-        at = body.find(needle)
-        while at >= 0:
-            end = body.find(b"\n", at)
-            end = len(body) if end < 0 else end
-            places[body.rfind(b"\n", 0, at) + 1] = end
-            at = body.find(needle, end)
-    done = 0
-    for start in sorted(places):
-        number += body.count(b"\n", done, start)
-        done = start
-        line = body[start : min(places[start], start + _MAX_LINE)]
-        yield number, line.decode("utf-8", errors="replace").rstrip("\r"), places[start] < len(body)
 
 
 class _Reader:

@@ -1,0 +1,61 @@
+"""What real runs did, and why they are slow: figures from logs.
+
+Nothing is run and nothing is guessed: a figure of which an input is missing has the value None and names the options that
+would tell it, and one that cannot be true is None with a problem that says why. All results are frozen dataclasses:
+
+* :class:`~ms_tune.performance.result.MetricsReport` has ``runs``, in the order of the logs;
+* :class:`~ms_tune.performance.result.RunMetrics` has ``times``, ``figures`` by name, ``problems`` and a ``curve``;
+* :class:`~ms_tune.performance.result.RunComparison` has the ratio of two medians with its interval.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ms_tune.performance.request import MetricsRequest
+    from ms_tune.performance.result import MetricsReport
+
+
+def metrics(
+    logs: str | Path | Sequence[str | Path],
+    *,
+    request: MetricsRequest | None = None,
+    baseline: str | Path | None = None,
+    on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
+) -> MetricsReport:
+    """Step time, throughput and utilisation of real runs, from their training logs.
+
+    Args:
+        logs: A log, several, or folders of ranks' logs.
+        request: What the logs do not tell: cards, sizes, the device.
+        baseline: A log, or a folder of logs, to compare with.
+        on_bytes: Told the bytes read so far, and the bytes of all files.
+
+    Returns:
+        The runs, the longest of them beside the longest of the baseline, and doubts about the files. Times are seconds,
+        shares are parts of 1, and operations are 10^12 a second.
+
+    Raises:
+        TraceError: A log cannot be read, or no line of it tells how long a step took.
+        UsageError: The device is not known.
+
+    Example::
+
+        run = api.metrics("worker_7.log").runs[-1]
+        print(run.times.median, run.times.mad, [problem.id for problem in run.problems])
+
+        report = api.metrics("deterministic.log", baseline="usual.log")
+        if report.comparison is not None:
+            print(report.comparison.ratio, report.comparison.low, report.comparison.high)
+    """
+    from ms_tune.performance.metrics import measured  # noqa: PLC0415 - start-up time
+    from ms_tune.performance.request import MetricsRequest  # noqa: PLC0415 - as above
+
+    paths = [logs] if isinstance(logs, (str, Path)) else logs
+    return measured(
+        [Path(path) for path in paths], request or MetricsRequest(), Path(baseline) if baseline else None, on_bytes
+    )
