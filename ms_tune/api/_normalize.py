@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ms_tune.layers.conversion.convert import Converted
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.normalize.against import Compared
+    from ms_tune.normalize.convert_script import ConvertedProgram
     from ms_tune.normalize.explicit import Explicit
     from ms_tune.normalize.explicit.script import ExplicitScript
     from ms_tune.normalize.sapp import Merged
@@ -230,6 +231,31 @@ def convert(
     from ms_tune.normalize import convert as engine  # noqa: PLC0415 - start-up time
 
     return engine.convert_source(_source(config), engine.target_of(to), framework_version, layers)
+
+
+def convert_script(
+    script: str | Path, to: str, *, framework_version: str | None = None
+) -> tuple[ConvertedProgram, ...]:
+    """The settings that do in another dialect what the programs of a launch script do; see :func:`convert`.
+
+    Args:
+        script: The file.
+        to: As for :func:`convert`.
+        framework_version: As for :func:`normalize_script`.
+
+    Raises:
+        ConfigError: As for :func:`normalize_script`.
+        UsageError: There is no such dialect, or a release is not served.
+
+    Example::
+
+        (job,) = api.convert_script("pretrain_qwen3.sh", "mindformers-pynative")
+        settings = job.settings.values if job.settings else {}
+    """
+    from ms_tune.normalize import convert_script as engine  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
+
+    return engine.convert_script(Path(script), target_of(to), None, framework_version)
 
 
 def _source(config: str | Path | SourceFile) -> SourceFile:

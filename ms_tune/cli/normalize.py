@@ -10,7 +10,7 @@ from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.edits import spell_value
 from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.frameworks.dialect import YAML_DIALECTS
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import names_of
 from ms_tune.frameworks.releases import DEFAULT_VERSION
 from ms_tune.layers.result import Severity
@@ -49,7 +49,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--as-log", action="store_true", help=tr("normalize.help.as-log"))
     parser.add_argument("--write", action="store_true", help=tr("normalize.help.write"))
     parser.add_argument("--diff", action="store_true", help=tr("normalize.help.diff"))
-    choices = ", ".join(dialect.value for dialect in YAML_DIALECTS)
+    choices = ", ".join(dialect.value for dialect in Dialect)
     parser.add_argument("--to", metavar="DIALECT[@RELEASE]", help=tr("normalize.help.to", choices=choices))
     parser.add_argument("--from-sapp", metavar="PLAN", nargs="?", const="", help=tr("normalize.help.from-sapp"))
     parser.add_argument("--against", metavar="LOG", type=Path, action="append", default=[], help=tr("against.help"))
@@ -288,12 +288,12 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
 
 
 def _convert(converted: Converted, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.render.normalize.convert import conversion_json, conversion_yaml  # noqa: PLC0415 - start-up time
+    from ms_tune.render.normalize.convert import conversion_json, converted_text  # noqa: PLC0415 - start-up time
 
     if arguments.json:
         console.write_json(conversion_json(arguments.to, converted, console.language))
     else:
-        console.write(conversion_yaml(converted.values))
+        console.write(converted_text(arguments.to, converted))
         _warn(filter(_matters, converted.problems), console)
     return _exit_code(converted.problems)
 

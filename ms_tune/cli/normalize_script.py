@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.render.console import Console
 
-_NOT_HERE = ("from_sapp", "layers", "stages", "chunks", "to")
+_NOT_HERE = ("from_sapp", "layers", "stages", "chunks")
 
 
 def run_script(arguments: Namespace, console: Console) -> ExitCode:
@@ -29,6 +29,8 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
             raise UsageError(msg("megatron_layers.option", option=f"--{name.replace('_', '-')}"))
     if arguments.write or arguments.diff:
         return _write(arguments, console)
+    if arguments.to:
+        return _convert(arguments, console)
     programs = api.normalize_script(arguments.file, framework_version=arguments.framework_version)
     if arguments.json:
         from ms_tune.render.normalize.json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
@@ -62,6 +64,40 @@ def _write(arguments: Namespace, console: Console) -> ExitCode:
         console.note(console.text("megatron_layers.already", file=path))
     problems = [problem for plan in found.plans if plan for problem in plan.problems]
     return ExitCode.FINDINGS if found.left or (arguments.diff and found.count) or _matter(problems) else ExitCode.OK
+
+
+def _convert(arguments: Namespace, console: Console) -> ExitCode:
+    """What the programs do, in another dialect; several one after another."""
+    from ms_tune.render.normalize.convert import conversion_json, converted_text  # noqa: PLC0415 - as above
+
+    found = api.convert_script(arguments.file, arguments.to, framework_version=arguments.framework_version)
+    jobs = []
+    for one in found:
+        program, settings = one.program, one.settings
+        if settings is None:
+            unknown = {"unknown": program.unknown, "argument": program.argument}
+            console.warn(msg("megatron_layers.not-converted", program=program.program, line=program.line, **unknown))
+        elif arguments.json:
+            told = conversion_json(arguments.to, settings, console.language)
+            jobs.append({"program": program.program, "line": program.line, **told})
+        else:
+            if len(found) > 1:
+                console.write(
+                    f"# {console.text('megatron_layers.program', line=program.line, program=program.program)}"
+                )
+            console.write(converted_text(arguments.to, settings))
+            for problem in settings.problems:
+                if problem.severity is not Severity.INFO:
+                    console.warn(problem.message)
+    if arguments.json:
+        console.write_json({"version": 1, "jobs": jobs})
+    if any(one.settings is None for one in found):
+        return ExitCode.USAGE
+    return (
+        ExitCode.FINDINGS
+        if _matter(each for one in found if one.settings for each in one.settings.problems)
+        else ExitCode.OK
+    )
 
 
 def _show(program: ProgramPlan, arguments: Namespace, console: Console, *, named: bool) -> None:

@@ -13,11 +13,12 @@ import yaml
 from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.names import counterpart, family_of, models
 from ms_tune.frameworks.releases import release_for, served
 from ms_tune.layers.conversion.convert import Converted, Naming, convert
+from ms_tune.layers.conversion.megatron import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.layers.conversion.names import ATTRIBUTES, SWAP, Side, as_written, translate
 from ms_tune.layers.mindformers.trees import find
 from ms_tune.layers.mindspeed_ms.plan import VERSION as MINDSPEED_RELEASE
@@ -46,20 +47,20 @@ def target_of(text: str) -> Target:
         UnsupportedError: The release is not served.
     """
     name, at, version = text.partition("@")
-    if name not in {dialect.value for dialect in YAML_DIALECTS}:
-        choices = ", ".join(dialect.value for dialect in YAML_DIALECTS)
+    if name not in {dialect.value for dialect in Dialect}:
+        choices = ", ".join(dialect.value for dialect in Dialect)
         raise UsageError(msg("normalize.no-such-dialect", value=name, choices=choices))
     dialect = Dialect(name)
     return Target(dialect, release_of(dialect, version if at else None))
 
 
 def release_of(dialect: Dialect, version: str | None = None) -> str:
-    """The release of a dialect that a version belongs to; without one the newest, but for the static graph's default.
+    """The release of a dialect that a version belongs to; without one the newest, or the static graph's or MindSpeed-LLM's default.
 
     Raises:
         UnsupportedError: It is not served.
     """
-    newest = served(dialect)[-1] if dialect is not Dialect.MINDFORMERS else None
+    newest = served(dialect)[-1] if dialect not in (Dialect.MINDFORMERS, Dialect.MEGATRON) else None
     release = release_for(dialect, newest if version is None else version).version
     return MINDSPEED_RELEASE if dialect is Dialect.MINDSPEED_MS else release
 
@@ -133,7 +134,7 @@ def convert_named(
     naming = Naming(choices, there, legacy=False, ahead=there.ahead)
     converted = convert(plan, target.dialect.value, version=target.release, naming=naming)
     key, usual = _prediction_key(there, target)
-    if usual or there.ahead:
+    if key and (usual or there.ahead):
         converted = replace(converted, values={**converted.values, key: there.ahead})
     return _with(problems, proved(plan, converted, target, choices, there), target)
 
@@ -144,7 +145,7 @@ def _with(problems: Iterable[Problem], converted: Converted, target: Target) -> 
 
 def _prediction_key(side: Side, target: Target) -> tuple[str, int]:
     """The key for the number of prediction layers, and how many the target's model has where nothing is written."""
-    if target.dialect is Dialect.MINDSPEED_MS:
+    if target.dialect in (Dialect.MINDSPEED_MS, Dialect.MEGATRON):
         return "", 0
     data: dict[str, object] = {"model_type": side.model}
     section = "model"
@@ -233,6 +234,8 @@ def _target_side(here: Side, target: Target, plan: NormalizedPlan, problems: lis
     """The layers of the model that has the same ones in the target."""
     if target.dialect is Dialect.MINDSPEED_MS:
         return _unknown("mindspeed", "")
+    if target.dialect is Dialect.MEGATRON:
+        return megatron_side(here.model, plan.layers, with_experts(here), here.ahead)
     family = "core" if target.dialect is Dialect.MINDFORMERS else "dynamic"
     name = counterpart(here.model, family)
     side = side_of(family, name, target.release, plan.layers, with_experts(here), here.ahead)
@@ -242,6 +245,15 @@ def _target_side(here: Side, target: Target, plan: NormalizedPlan, problems: lis
         elif name != here.model:
             note(problems, "counterpart", Severity.INFO, model=name, release=target.release)
     return side
+
+
+def megatron_side(model: str, layers: Sequence[LayerPlan], experts: Container[int], ahead: int) -> Side:
+    """The layers of one of MindSpeed-LLM's programs, by the parts that they can recompute."""
+    usual = len(layers) - ahead
+    last = bool(layers) and usual - 1 in experts
+    kinds = [layer in experts if layer < usual else last for layer in range(len(layers))]
+    side = _by_paths(model, {layer: EXPERT_PARTS if kind else DENSE_PARTS for layer, kind in enumerate(kinds)}, ahead)
+    return replace(side, family="megatron")
 
 
 def _unknown(family: str, name: str) -> Side:

@@ -11,10 +11,16 @@ import yaml
 from ms_tune.config.source import parse_source
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.launch.options import command_of
+from ms_tune.launch.read import read_launches
 from ms_tune.layers.conversion.convert import Converted, shown_layers
+from ms_tune.layers.conversion.megatron import without_idle
 from ms_tune.layers.conversion.names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
+from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.layers.megatron.recompute import EXPERTS_ACTIVATION
 from ms_tune.layers.result import Effect, Problem, Severity
 from ms_tune.normalize import mindformers, mindspeed_ms, pynative
+from ms_tune.normalize.megatron import inputs_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -42,9 +48,8 @@ def note(problems: list[Problem], name: str, severity: Severity, /, **params: ob
 
 def with_experts(side: Side) -> list[int]:
     """The layers with experts."""
-    return [
-        layer for layer, paths in side.paths.items() if "mlp.experts" in paths or "feed_forward.routed_experts" in paths
-    ]
+    marks = {"mlp.experts", EXPERTS_ACTIVATION, "feed_forward.routed_experts"}
+    return [layer for layer, paths in side.paths.items() if marks & paths]
 
 
 def proved(
@@ -64,7 +69,7 @@ def proved(
         return converted
     problems: list[Problem] = []
     try:
-        again = _read_back(converted.values, target)
+        again = _read_back(converted.values, target, side)
     except MsTuneError as error:
         note(problems, "refused", Severity.ERROR, what=error.message)
         return replace(converted, problems=(*converted.problems, *problems))
@@ -79,8 +84,10 @@ def proved(
     return replace(converted, problems=(*converted.problems, *problems))
 
 
-def _read_back(values: Mapping[str, object], target: Target) -> NormalizedPlan:
+def _read_back(values: Mapping[str, object], target: Target, side: Side | None) -> NormalizedPlan:
     """The plan of a config that has these settings; what its patterns find is looked up afterwards."""
+    if target.dialect is Dialect.MEGATRON:
+        return without_idle(_of_arguments(values, target.release, side))
     data: dict[str, object] = {}
     for key, value in values.items():
         *sections, name = key.split(".")
@@ -94,6 +101,19 @@ def _read_back(values: Mapping[str, object], target: Target) -> NormalizedPlan:
     if target.dialect is Dialect.MINDFORMERS:
         return mindformers.normalize_source(source, target.release)
     return pynative.normalize_source(source, target.release)
+
+
+def _of_arguments(values: Mapping[str, object], release: str, side: Side | None) -> NormalizedPlan:
+    """The plan of a program with these arguments, beside those that its model needs."""
+    paths = frozenset().union(*side.paths.values()) if side else frozenset()
+    model = ["--num-experts 8 --moe-grouped-gemm"] * (EXPERTS_ACTIVATION in paths)
+    model += ["--multi-latent-attention"] * ("mla_up_proj" in str(values.get("--recompute-modules", "")))
+    words = [name if value is True else f"{name} {value}" for name, value in values.items()]
+    processes = values.get("--pipeline-model-parallel-size", 1)
+    script = f"torchrun --nproc_per_node {processes} pretrain_gpt.py {' '.join((*model, *words))}\n"
+    command = command_of(read_launches(Path("converted.sh"), script).launches[0], release)
+    assert command is not None  # noqa: S101 - it is one of MindSpeed-LLM's programs
+    return normalize_megatron(inputs_of(command))
 
 
 def _seen(plan: NormalizedPlan, side: Side | None) -> Choices:

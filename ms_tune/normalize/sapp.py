@@ -73,7 +73,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: Target) -> Converted:
     """
     lists = settled(lists, sizes.layers)
     plan = plan_of(lists, **asdict(sizes), legacy=False)
-    if target.dialect is Dialect.MINDFORMERS_PYNATIVE:
+    if target.dialect in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MEGATRON):
         # The operators that the framework chooses for a model whose name SAPP does not tell.
         name = models("core")[0]
         problems = [Problem("convert-stand-in", Severity.WARNING, msg("plans.convert.stand-in", model=name))]

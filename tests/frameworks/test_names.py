@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ms_tune.frameworks.data import load
 from ms_tune.frameworks.names import cells_of, counterpart, family_of, models, rows
 from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.layers.conversion.megatron import DENSE_PARTS, EXPERT_PARTS
+from ms_tune.layers.megatron.inputs import MegatronInputs
+from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.layers.tree import Tree, dynamic_model, layer_model
@@ -52,6 +57,17 @@ def test_mindspeeds_names_are_those_that_it_logs() -> None:
     assert named == met
 
 
+def test_megatrons_names_are_those_of_parts_that_its_layers_recompute() -> None:
+    named = {name for row in ROWS for name in row.get("megatron", ())}
+    met: set[str] = set()
+    for experts in (None, 4):
+        inputs = MegatronInputs("2.3", layers=1, experts=experts, grouped=bool(experts), latent=True, activation=True)
+        every = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe")
+        plan = normalize_megatron(replace(inputs, granularity="selective", modules=every))
+        met |= {name for layer in plan.layers for name in layer.select_patterns}
+    assert named == met == DENSE_PARTS | EXPERT_PARTS
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_model_of_a_family_is_known_and_has_counterparts(family: str) -> None:
     for name in models(family):
@@ -73,7 +89,7 @@ def test_cells_of_a_family_are_in_every_layer_of_its_first_model(family: str) ->
 def test_the_table_holds_what_is_read_and_nothing_else() -> None:
     table = load("names")
     assert table.keys() == {"families", "counterparts", "rows", "cells"}
-    families = {*table["families"], "mindspeed"}
+    families = {*table["families"], "mindspeed", "megatron"}
     assert {family for row in ROWS for family in row} == families
     for row in ROWS:
         assert all(names and len(set(names)) == len(names) for names in row.values())

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import default_release
 from ms_tune.layers.cells import Cells, cut, is_full, run_length
+from ms_tune.layers.conversion.megatron import arguments_for, values_of
 from ms_tune.layers.conversion.names import SWAP, Choices, Side, as_written
 from ms_tune.layers.conversion.swap import swap_dynamic, swap_static
+from ms_tune.layers.megatron.recompute import EXPERTS_ACTIVATION
 from ms_tune.layers.patterns import drop_excluded
-from ms_tune.layers.plans import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
+from ms_tune.layers.plans import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.result import Problem, Severity
 from ms_tune.texts import msg
@@ -113,14 +115,14 @@ def convert(
 
     Args:
         plan: What the layers do.
-        to: The other dialect: ``mindformers``, ``mindformers-pynative`` or ``mindspeed-ms``.
-        version: The release that is to read the settings; only ``mindformers-pynative`` differs (2.0 and 2.1).
+        to: The other dialect: ``mindformers``, ``mindformers-pynative``, ``mindspeed-ms`` or ``megatron``, whose keys are arguments.
+        version: The release that is to read the settings; ``mindformers-pynative`` (2.0 and 2.1) and ``megatron`` differ.
         naming: The names of operators; without it those of the plan stay.
 
     Raises:
         ValueError: There is no such dialect.
     """
-    if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS}:
+    if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, MEGATRON}:
         raise ValueError(to)
     naming = naming or Naming(as_written(plan.switched_on or plan.layers))
     draft = _Draft(cut(plan, naming.ahead), naming.choices, naming.target)
@@ -134,13 +136,15 @@ def convert(
         draft.say("chunks-merged", Severity.WARNING, chunks=draft.cells.chunks)
         draft.cells = draft.cells.merged()
     _tell_prediction_layers(draft, to)
-    if to == MINDSPEED_MS:
+    if to == MEGATRON:
+        _to_megatron(draft, version or default_release(Dialect.MEGATRON))
+    elif to == MINDSPEED_MS:
         _to_mindspeed_ms(plan, draft)
     elif to == MINDFORMERS:
         _to_mindformers(draft, legacy=naming.legacy)
     else:
         _to_pynative(plan, draft, ".".join((version or default_release(Dialect.MINDFORMERS_PYNATIVE)).split(".")[:2]))
-    if draft.choices.named[SWAP] and plan.dialect != to != MINDSPEED_MS:
+    if draft.choices.named[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:
         draft.say("prefetch", Severity.WARNING)
     _tell_names(draft, to)
     return Converted(draft.values, tuple(draft.problems))
@@ -169,7 +173,7 @@ def shown_layers(layers: Sequence[int]) -> str:
 
 def _tell_prediction_layers(draft: _Draft, to: str) -> None:
     """Only the dynamic graph of MindFormers numbers them; the static graph treats them as it treats the last layer."""
-    if to != MINDFORMERS_PYNATIVE and any(
+    if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(
         layer.recompute is not draft.cells.layers[-1].recompute for layer in draft.cells.behind
     ):
         draft.say("prediction-layers", Severity.WARNING, layers=_shown(draft.cells.behind))
@@ -238,6 +242,26 @@ def _to_mindspeed_ms(plan: NormalizedPlan, draft: _Draft) -> None:
             draft.say("standalone", Severity.ERROR, key=key)
             continue
         draft.values[f"{prefix}.recompute_config.{key}"] = _squeeze(cells, [row[columns:] for row in rows])
+
+
+def _to_megatron(draft: _Draft, release: str) -> None:
+    """Arguments: True for a switch. What they cannot say alike shows where they are read back."""
+    if draft.choices.named[SWAP]:
+        draft.say("swap-arguments", Severity.ERROR)
+    for attribute in ("comm_patterns", "select_excludes", "comm_excludes"):
+        for name, chosen in draft.choices.layers(attribute).items():
+            draft.say(
+                "lost", Severity.ERROR, key=_KEYS[attribute], names=name, to=MEGATRON, layers=shown_layers(chosen)
+            )
+    named: dict[int, set[str]] = {}
+    for name, chosen in draft.choices.layers("select_patterns").items():
+        for layer in chosen:
+            named.setdefault(layer, set()).add(name)
+    experts = (
+        {layer for layer, paths in draft.target.paths.items() if EXPERTS_ACTIVATION in paths} if draft.target else set()
+    )
+    usual = {layer.layer for layer in draft.cells.layers}
+    draft.values.update(values_of(arguments_for(draft.cells, named, release, experts & usual)))
 
 
 def _has(layers: Container[int], layer: LayerPlan) -> bool:

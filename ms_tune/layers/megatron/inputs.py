@@ -8,6 +8,34 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# What each field is called as an argument.
+ARGUMENTS = {
+    "layers": "--num-layers",
+    "stages": "--pipeline-model-parallel-size",
+    "layers_of_chunk": "--num-layers-per-virtual-pipeline-stage",
+    "chunks": "--num-virtual-stages-per-pipeline-rank",
+    "layer_list": "--num-layer-list",
+    "noop": "--noop-layers",
+    "ahead": "--mtp-num-layers",
+    "experts": "--num-experts",
+    "grouped": "--moe-grouped-gemm",
+    "dense": "--first-k-dense-replace",
+    "latent": "--multi-latent-attention",
+    "granularity": "--recompute-granularity",
+    "method": "--recompute-method",
+    "number": "--recompute-num-layers",
+    "modules": "--recompute-modules",
+    "whole_experts": "--moe-layer-recompute",
+    "by_rank": "--enable-recompute-layers-per-pp-rank",
+    "activation": "--recompute-activation-function",
+    "activation_layers": "--recompute-activation-function-num-layers",
+    "norm": "--recompute-norm",
+    "norm_layers": "--recompute-norm-num-layers",
+    "in_bubble": "--recompute-in-bubble",
+    "in_advance": "--recompute-in-advance",
+    "swap": "--swap-attention",
+    "distributed": "--distribute-saved-activations",
+}
 MOST_LAYERS = 10_000  # a slip of the keyboard must not fill the memory
 
 

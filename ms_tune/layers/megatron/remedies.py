@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from ms_tune.layers.megatron.inputs import ARGUMENTS
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -15,22 +16,21 @@ if TYPE_CHECKING:
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.texts import Message
 
-_ARGUMENTS = {
-    "method": "--recompute-method",
-    "number": "--recompute-num-layers",
-    "norm_layers": "--recompute-norm-num-layers",
-    "activation_layers": "--recompute-activation-function-num-layers",
-    "layers_of_chunk": "--num-layers-per-virtual-pipeline-stage",
-    "chunks": "--num-virtual-stages-per-pipeline-rank",
-    "dense": "--first-k-dense-replace",
-    "noop": "--noop-layers",
-    "layer_list": "--num-layer-list",
-    "distributed": "--distribute-saved-activations",
-    "whole_experts": "--moe-layer-recompute",
-    "in_bubble": "--recompute-in-bubble",
-    "in_advance": "--recompute-in-advance",
-    "swap": "--swap-attention",
-}
+# What may be left out, the least first.
+_OPTIONAL = (
+    *(
+        "method",
+        "number",
+        "norm_layers",
+        "activation_layers",
+        "layers_of_chunk",
+        "chunks",
+        "dense",
+        "noop",
+        "layer_list",
+    ),
+    *("distributed", "whole_experts", "in_bubble", "in_advance", "swap"),
+)
 _MOST_DIVISORS = 16
 
 
@@ -49,7 +49,7 @@ def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], NormalizedPl
 
 def _words(changes: Mapping[str, object]) -> Iterator[str]:
     for field, value in changes.items():
-        name = _ARGUMENTS[field]
+        name = ARGUMENTS[field]
         yield f"- {name}" if value in (None, False) else f"{name} {value}"
 
 
@@ -85,6 +85,6 @@ def _values(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
 
 
 def _left_out(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
-    for field in _ARGUMENTS:
+    for field in _OPTIONAL:
         if getattr(inputs, field) not in (None, False):
             yield {field: False if isinstance(getattr(inputs, field), bool) else None}

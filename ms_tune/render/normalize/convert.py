@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.layers.plans import MEGATRON
 from ms_tune.render.normalize.json import problems_json
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ _VERSION = 1
 
 
 def conversion_json(dialect: str, converted: Converted, language: Language) -> dict[str, object]:
-    """The conversion's JSON form; its keys are documented in ``docs/normalize-recompute.md``."""
+    """The conversion's JSON form; arguments are settings, too. Its keys are documented in ``docs/normalize-recompute.md``."""
     return {
         "version": _VERSION,
         "dialect": dialect.partition("@")[0],
@@ -24,6 +25,14 @@ def conversion_json(dialect: str, converted: Converted, language: Language) -> d
         "settings": dict(converted.values),
         "problems": problems_json(converted.problems, language),
     }
+
+
+def converted_text(dialect: str, converted: Converted) -> str:
+    """The settings as their dialect spells them: arguments, ready to be put into a script, or YAML."""
+    if dialect.partition("@")[0] == MEGATRON:
+        words = (name if value is True else f"{name} {value}" for name, value in converted.values.items())
+        return " \\\n".join(words)
+    return conversion_yaml(converted.values)
 
 
 def conversion_yaml(values: Mapping[str, object]) -> str:

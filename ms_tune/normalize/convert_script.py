@@ -1,0 +1,73 @@
+"""What a launch script's programs do with their layers, in another dialect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.layers.conversion.convert import Converted
+from ms_tune.layers.conversion.megatron import without_idle
+from ms_tune.layers.result import Kind, Severity
+from ms_tune.normalize.convert import convert_named, megatron_side
+from ms_tune.normalize.read_back import note
+from ms_tune.normalize.script import normalize_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.normalize.read_back import Target
+    from ms_tune.normalize.script import ProgramPlan
+
+# The models of the static graph whose layers are most like those of a program without experts, and with.
+_DENSE, _SPARSE = "qwen3", "qwen3_moe"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedProgram:
+    """One program in another dialect.
+
+    Args:
+        program: The program, with what its layers do.
+        settings: The settings that do the same; None if what its layers do is not known.
+    """
+
+    program: ProgramPlan
+    settings: Converted | None
+
+
+def convert_script(
+    path: Path, target: Target, text: str | None = None, version: str | None = None
+) -> tuple[ConvertedProgram, ...]:
+    """The settings that do in another dialect what the programs of a script do.
+
+    Layers that do nothing (``--noop-layers``) are no layers anywhere else: the others are counted without them.
+
+    Args:
+        path: The script.
+        target: The other dialect and its release.
+        text: The script's text, if that is known.
+        version: The release of MindSpeed-LLM; None for the default.
+
+    Raises:
+        ConfigError, UnsupportedError: As :func:`ms_tune.normalize.script.normalize_script` says.
+    """
+    programs = normalize_script(path, text, version)
+    return tuple(ConvertedProgram(one, _converted(one.plan, target) if one.plan else None) for one in programs)
+
+
+def _converted(plan: NormalizedPlan, target: Target) -> Converted:
+    problems = list(plan.problems)
+    if plan.failure is not None:
+        note(problems, "no-plan", Severity.ERROR)
+        return Converted({}, tuple(problems), target.release)
+    idle = sum(layer.kind is Kind.NOOP for layer in plan.layers)
+    plan = without_idle(plan)
+    if idle and target.dialect is not Dialect.MEGATRON:
+        note(problems, "idle", Severity.INFO, count=idle)
+    experts = [layer.layer for layer in plan.layers if layer.kind is Kind.EXPERTS]
+    ahead = sum(layer.kind is Kind.PREDICTION for layer in plan.layers)
+    here = megatron_side(_SPARSE if experts else _DENSE, plan.layers, experts, ahead)
+    # Only the parts that are named count as chosen; a pattern of another dialect names more.
+    return convert_named(replace(plan, problems=()), here, target, problems)
