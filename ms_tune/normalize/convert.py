@@ -12,7 +12,7 @@ import yaml
 
 from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
-from ms_tune.errors import UsageError
+from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.names import counterpart, family_of, models
@@ -26,6 +26,7 @@ from ms_tune.layers.patterns import full_match
 from ms_tune.layers.result import Problem, Severity
 from ms_tune.layers.tree import dynamic_model, layer_model
 from ms_tune.normalize import mindformers, pynative
+from ms_tune.normalize.megatron import SERVED
 from ms_tune.normalize.read_back import Target, note, proved, with_experts
 from ms_tune.normalize.source import dialect_of, normalize_source
 from ms_tune.texts import msg
@@ -62,6 +63,8 @@ def release_of(dialect: Dialect, version: str | None = None) -> str:
     """
     newest = served(dialect)[-1] if dialect not in (Dialect.MINDFORMERS, Dialect.MEGATRON) else None
     release = release_for(dialect, newest if version is None else version).version
+    if dialect is Dialect.MEGATRON and release not in SERVED:
+        raise UnsupportedError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)))
     return MINDSPEED_RELEASE if dialect is Dialect.MINDSPEED_MS else release
 
 

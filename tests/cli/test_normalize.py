@@ -496,7 +496,7 @@ def test_the_release_of_a_target(config: Path, capsys: pytest.CaptureFixture[str
     assert (shown["dialect"], shown["framework_version"]) == ("mindformers-pynative", "2.0")
     assert main([*command, "mindformers-pynative@1.9"]) == 2
     assert "mindformers-pynative 2.0, 2.1" in capsys.readouterr().err
-    assert main([*command, "megatron"]) == 2
+    assert main([*command, "megatrons"]) == 2
     assert "choose from mindformers, mindformers-pynative, mindspeed-ms" in capsys.readouterr().err
 
 

@@ -157,8 +157,8 @@ def test_a_config_that_stops_the_framework_is_not_converted() -> None:
 
 
 def test_an_unknown_dialect() -> None:
-    with pytest.raises(ValueError, match="megatron"):
-        convert(pynative(), "megatron")
+    with pytest.raises(ValueError, match="megatrons"):
+        convert(pynative(), "megatrons")
 
 
 def test_excludes() -> None:

@@ -152,7 +152,9 @@ def test_a_model_that_is_not_known() -> None:
         ("mindformers-pynative@1.9", "2.0, 2.1"),
         ("mindspeed-ms@r0.2.0", "mindspeed-ms 0.1"),
         ("mindformers@", "1.6, 1.7"),
-        ("megatron", "mindformers, mindformers-pynative, mindspeed-ms"),
+        ("megatrons", "mindformers, mindformers-pynative, mindspeed-ms, megatron"),
+        ("megatron@2.0", "2.2, 2.3, 26.0, 26.1"),
+        ("megatron@1.0", "2.0, 2.1, 2.2"),
     ],
 )
 def test_targets_that_are_not_served(to: str, words: str) -> None:
