@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ms_tune.normalize.read_back import Target
     from ms_tune.normalize.script import ProgramPlan
 
-# The models of the static graph whose layers are most like those of a program without experts, and with.
-_DENSE, _SPARSE = "qwen3", "qwen3_moe"
+# What stands for a program without experts, and with, where its layers' counterparts are looked up.
+_DENSE, _SPARSE = "megatron", "megatron-experts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +69,4 @@ def _converted(plan: NormalizedPlan, target: Target) -> Converted:
     experts = [layer.layer for layer in plan.layers if layer.kind is Kind.EXPERTS]
     ahead = sum(layer.kind is Kind.PREDICTION for layer in plan.layers)
     here = megatron_side(_SPARSE if experts else _DENSE, plan.layers, experts, ahead)
-    # Only the parts that are named count as chosen; a pattern of another dialect names more.
     return convert_named(replace(plan, problems=()), here, target, problems)
