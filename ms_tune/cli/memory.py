@@ -110,6 +110,9 @@ def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
 
     parts = None
     if arguments.at is not None:
+        ticks = report.worst.curve.tick
+        if len(ticks) and arguments.at > int(ticks[-1]):
+            raise UsageError(msg("memory.no-at-beyond", tick=arguments.at, last=int(ticks[-1])))
         parts = report.worst.at(arguments.at)
         if not len(parts.rows):
             raise UsageError(msg("memory.no-at", tick=arguments.at))

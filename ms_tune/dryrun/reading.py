@@ -15,6 +15,7 @@ from ms_tune.dryrun.result import PhasePeak, Reading
 from ms_tune.errors import RunError
 from ms_tune.memory.report import analyse_rank
 from ms_tune.memory.request import MemoryRequest
+from ms_tune.memory.steps import peaks_by_phase
 from ms_tune.texts import msg
 from ms_tune.trace.folder import BLOCKS, find_trace
 from ms_tune.trace.runtime_log import RuntimeLog, read_runtime_log
@@ -157,19 +158,11 @@ def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
 def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
     """The most memory in each phase."""
     curve = report.curve
-    if not report.spans:
-        return {None: PhasePeak(curve.peak_bytes, curve.peak_tick)}
-    peaks: dict[Phase | None, PhasePeak] = {}
-    before = (None, int(curve.tick[0]), report.spans[0].start)
-    for phase, start, end in (before, *((span.phase, span.start, span.end) for span in report.spans)):
-        first, last = curve.tick.searchsorted([start, end])
-        if last <= first:
-            continue
-        place = int(first) + int(curve.used[first:last].argmax())
-        found = PhasePeak(int(curve.used[place]), int(curve.tick[place]))
-        if phase not in peaks or found.bytes > peaks[phase].bytes:
-            peaks[phase] = found
-    return peaks
+    # Every moment must belong to a phase here, so that each of them can be derived from runs of fewer layers.
+    found = peaks_by_phase(curve, report.table, report.contents.phases.around)
+    return {phase: PhasePeak(*peak) for phase, peak in found.items()} or {
+        None: PhasePeak(curve.peak_bytes, curve.peak_tick)
+    }
 
 
 def _disagreements(report: RankReport) -> tuple[Message, ...]:

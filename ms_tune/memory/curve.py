@@ -71,14 +71,14 @@ def curve_of(table: Table) -> Curve:
     tick, change, row = _events(table, rows)
     used = np.cumsum(change)
     footprint = np.zeros(len(tick), np.int64)
-    mismatches = []
+    mismatches = [np.zeros(0, np.int64)]
     for pool in np.unique(table.pool.codes[rows]).tolist():
         mine = table.pool.codes[row] == pool
         footprint += _footprint(table, row, mine & (tick == table.start[row]))
         own = np.cumsum(change[mine])
         is_allocation = tick[mine] == table.start[row[mine]]
-        mismatches += _mismatches(table, row[mine][is_allocation], own[is_allocation])
-    return Curve(tick, used, footprint, rows, np.array(sorted(mismatches), np.int64))
+        mismatches.append(_mismatches(table, row[mine][is_allocation], own[is_allocation]))
+    return Curve(tick, used, footprint, rows, np.sort(np.concatenate(mismatches)))
 
 
 def peak_if(curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64]) -> int:
@@ -106,30 +106,15 @@ def _footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.bool_
     return np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)
 
 
-def _mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> list[int]:
-    """The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks."""
-    told = table.used_after[row]
-    wrong = []
-    skip_to = 0
-    for place in np.flatnonzero((told != NONE) & (told != swept)).tolist():
-        if place < skip_to:
-            continue
-        size = _batch(told, swept, table.size[row], place)
-        if size:
-            skip_to = place + size
-        else:
-            wrong.append(int(row[place]))
-    return wrong
+def _mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks.
 
-
-def _batch(told: NDArray[np.int64], swept: NDArray[np.int64], size: NDArray[np.int64], first: int) -> int:
-    """How many rows from this one on are one batch of AllocContinuous, or 0.
-
-    MindSpore allocates such a batch at once, so that each of its rows shows the total after the whole batch
-    (``ascend_memory_pool.cc``).
+    MindSpore allocates a batch of AllocContinuous at once, so that each of its rows shows the total after the whole batch
+    (``ascend_memory_pool.cc``): rows that tell the same total, each of which adds its size, up to one that agrees.
     """
-    total = told[first]
-    last = first
-    while last + 1 < len(told) and told[last + 1] == total and swept[last + 1] == swept[last] + size[last + 1]:
-        last += 1
-    return last - first + 1 if last > first and swept[last] == total else 0
+    told = table.used_after[row]
+    size = table.size[row]
+    goes_on = (told[1:] == told[:-1]) & (swept[1:] == swept[:-1] + size[1:])
+    ends = np.flatnonzero(np.append(~goes_on, True)) if len(row) else np.zeros(0, np.int64)
+    last = ends[np.searchsorted(ends, np.arange(len(row)))]
+    return row[(told != NONE) & (told != swept) & (swept[last] != told)]

@@ -61,14 +61,19 @@ def findings_between(ranks: Sequence[RankReport], *, stale: bool) -> tuple[Memor
         check = checks()["uneven-ranks"]
         if high and (high - low) / high > check.limit:
             params = {
-                "most": most.rank,
-                "least": least.rank,
+                "most": _name(most),
+                "least": _name(least),
                 "high": size_text(high),
                 "low": size_text(low),
                 "share": f"{(high - low) / high:.0%}",
             }
             found.append(MemoryFinding(check, params, high - low, None))
     return tuple(found)
+
+
+def _name(report: RankReport) -> str:
+    """The number of a rank, or its folder where nothing tells the number."""
+    return str(report.rank) if report.rank is not None else report.files.blocks.parent.name
 
 
 def _finding(report: RankReport, name: str, amount: int, /, **params: object) -> MemoryFinding:
@@ -94,7 +99,8 @@ def _about_the_files(report: RankReport) -> Iterator[MemoryFinding]:
     logged = report.log.statistics.peak_mib if report.log and report.log.statistics else None
     traced = report.curve.peak_bytes // MIB
     if wrong or (logged is not None and logged != traced):
-        yield _finding(report, "curve-differs", 0, rows=wrong, log="–" if logged is None else logged, trace=traced)
+        by_log = "" if logged in (None, traced) else msg("memory.curve.log", log=logged, trace=traced)
+        yield _finding(report, "curve-differs", 0, rows=wrong, log=by_log)
     if report.log and report.log.cut_off:
         yield _finding(report, "trace-cut-off", 0, rows=len(report.table))
     for file, (count, rows) in report.refused().items():

@@ -126,7 +126,7 @@ def _grouped(
         parts[CONTENTS[place]] = parts.get(CONTENTS[place], 0) + size
         found[key] = (total + size, count + 1, parts)
     groups = [Group(key, *values) for key, values in found.items()]
-    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.key)))
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, natural(group.key))))
 
 
 def _holders(
@@ -160,16 +160,21 @@ class LayerActivations:
     count: int
 
 
-def activations_by_layer(parts: Breakdown) -> tuple[LayerActivations, ...]:
-    """The activations at the peak by layer, in the order of the layers."""
-    found = [
-        LayerActivations(group.key, group.contents[Content.ACTIVATIONS], group.count)
-        for group in parts.layers
-        if group.contents.get(Content.ACTIVATIONS)
-    ]
-    return tuple(sorted(found, key=lambda layer: _natural(layer.layer)))
+def activations_by_layer(table: Table, contents: Contents, parts: Breakdown) -> tuple[LayerActivations, ...]:
+    """The activations at a tick by layer, in the order of the layers; they add up to all activations.
+
+    Args:
+        table: The trace.
+        contents: What its rows hold.
+        parts: The memory at the tick.
+    """
+    rows = parts.rows[contents.codes[parts.rows] == code(Content.ACTIVATIONS)]
+    groups = _grouped(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))
+    found = [LayerActivations(group.key, group.bytes, group.count) for group in groups]
+    return tuple(sorted(found, key=lambda layer: natural(layer.layer)))
 
 
-def _natural(layer: str) -> tuple[str, int]:
+def natural(layer: str) -> tuple[str, int]:
+    """Sorts ``layers.10`` behind ``layers.9``."""
     name, _, digits = layer.rpartition(".")
     return (name, int(digits)) if digits.isdigit() else (layer, -1)

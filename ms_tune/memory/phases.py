@@ -61,6 +61,12 @@ _OPTIMIZER_FILE = re.compile(
     r"(?:mindspore|mindformers)/(?:.*/)?optim(?:izer)?s?/|(?:^|/)(?:optimizers?|optim|adam\w*|muon|lamb|sgd)\.py$"
 )
 
+# Operators that only a backward pass or an optimizer runs, by MindSpore's names: what tells where nothing else does.
+_GRADIENT_OPERATOR = re.compile(r"(?:Grad|GradExt|GradV\d+|Backward)(?:-(?:op)?\d+)?$")
+_UPDATE_OPERATOR = re.compile(
+    r"(?:^|/)(?:(?:Fused|Sparse)*Apply[A-Z]\w*|(?:Fused)?Adam\w*|Lamb\w*|Momentum|SGD)(?:-(?:op)?\d+)?$"
+)
+
 _TRAIN_STEP = re.compile(r"-\w*(?:TrainOneStep|TrainStep|LossScale)\w*$")
 _UPDATE_SCOPE = re.compile(r"/optimizer-")
 _CLIP_SCOPE = re.compile(r"/(?:clip_grad_norm|grad_reducer)-")
@@ -90,11 +96,12 @@ class Phases:
     """The phases of the rows of a trace, as numbers: 0 for none, else a phase's place in :data:`ORDER` plus one.
 
     Operators that a compiler pass made have no scope of their own, and eager code between the passes has no telling
-    stack: such blocks belong to the phase of the last block before them that has one.
+    stack. Whether such a block lies within a phase is certain only where the blocks before and after it agree.
 
     Attributes:
-        own: The phase that allocated each block, by its own stack or scope.
-        around: The phase that allocated it, by the blocks before it if it does not tell itself.
+        own: The phase that allocated each block, by its own stack, scope or operator.
+        around: The phase that allocated it, by the last block before it that tells if it does not tell itself: a guess.
+        settled: The phase that allocated it, if it tells itself or lies between two blocks of one phase; else none.
 
     Args:
         table: The trace.
@@ -113,8 +120,11 @@ class Phases:
         by_scope = [_of_scope(path) if code in scoped else None for code, path in enumerate(table.node.values)]
         self.own: NDArray[np.int8] = np.where(eager, _numbers(by_stack)[table.stack.codes], 0).astype(np.int8)
         self.own = np.where(in_graphs, _numbers(by_scope)[table.node.codes], self.own).astype(np.int8)
+        by_operator = _numbers([_of_operator(name) for name in table.node.values])[table.node.codes]
+        self.own = np.where((self.own == 0) & eager, by_operator, self.own).astype(np.int8)
         self._compiled_optimizers(table, state & ~eager, in_graphs)
         self.around = self._by_those_before(table)
+        self.settled = self._by_both_sides(table)
 
     def is_(self, phase: Phase) -> NDArray[np.bool_]:
         """Which blocks tell themselves that they are of this phase."""
@@ -135,11 +145,20 @@ class Phases:
     def _by_those_before(self, table: Table) -> NDArray[np.int8]:
         order = np.argsort(table.start, kind="stable")
         own = self.own[order]
-        telling = (own > 0) & (own != number(Phase.STEP))
-        last = np.maximum.accumulate(np.where(telling, np.arange(len(own)), -1)) if len(own) else np.empty(0, np.int64)
         around = np.zeros(len(own), np.int8)
-        around[order] = np.where(last >= 0, own[np.maximum(last, 0)], 0)
+        around[order] = _last_told(own, (own > 0) & (own != number(Phase.STEP)))
         return around
+
+    def _by_both_sides(self, table: Table) -> NDArray[np.int8]:
+        """The step's own operators stand among those of the other phases, so that they count as sides only for their like."""
+        order = np.argsort(table.start, kind="stable")
+        own = self.own[order]
+        for telling in (own > 0, (own > 0) & (own != number(Phase.STEP))):
+            before, after = _last_told(own, telling), _last_told(own[::-1], telling[::-1])[::-1]
+            own = np.where((own == 0) & (before == after), before, own)
+        settled = np.zeros(len(own), np.int8)
+        settled[order] = own
+        return settled
 
     def _of_stack(self, stack: Sequence[Frame]) -> Phase | None:
         """The phase by the innermost telling frame: recompute runs forward code inside the backward pass."""
@@ -154,6 +173,14 @@ class Phases:
                 return Phase.FORWARD if called else Phase.BACKWARD
             called = called or function in CALLS
         return Phase.FORWARD if called and not self._grad_runs else None
+
+
+def _last_told(own: NDArray[np.int8], telling: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """At each place the phase at the last place so far that tells; 0 before the first."""
+    if not len(own):
+        return own
+    last = np.maximum.accumulate(np.where(telling, np.arange(len(own)), -1))
+    return np.where(last >= 0, own[np.maximum(last, 0)], 0).astype(np.int8)
 
 
 def _begins_forward(stack: Sequence[Frame]) -> bool:
@@ -182,6 +209,13 @@ def _graph(name: str) -> str:
     """The number of a graph: ``kernel_graph0`` and ``kernel_graph_0_DataPrepareActor`` are one."""
     match = _GRAPH.search(name)
     return match[1] if match else ""
+
+
+def _of_operator(node_name: str) -> Phase | None:
+    """The phase by the name of the operator; None if more than one phase runs it."""
+    if _UPDATE_OPERATOR.search(node_name):
+        return Phase.UPDATE
+    return Phase.BACKWARD if _GRADIENT_OPERATOR.search(node_name) else None
 
 
 def _of_scope(path: str) -> Phase | None:

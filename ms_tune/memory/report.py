@@ -77,7 +77,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     curve = curve_of(table)
     steps = steps_of(table, contents, tasks)
     parts = breakdown(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
-    activations = activations_by_layer(parts)
+    activations = activations_by_layer(table, contents, parts)
     order = _optional(read_communication_order, files.collectives, unread)
     terms = terms_of(files, log, order, request.asked)
     report = RankReport(

@@ -10,7 +10,7 @@ from ms_tune.memory.contents import CONTENTS, Content, Contents
 from ms_tune.memory.fragments import address_map
 from ms_tune.memory.groups import breakdown
 from ms_tune.memory.places import layer_at, operator_at, where_at
-from ms_tune.memory.steps import peaks_by_phase
+from ms_tune.memory.steps import peaks_by_phase, phase_at
 from ms_tune.texts import Language, Message, Text, render
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class RankReport:
         log: What the log says, if there is one.
         join: Blocks and launches.
         steps: The training steps.
-        spans: The phases over time.
+        spans: The phases over time, few enough for a picture.
         lifetimes: How long blocks live.
         map: The address space at the peak.
         peak: The memory at the peak, taken apart.
@@ -193,9 +193,14 @@ class RankReport:
         """The memory at a tick, taken apart."""
         return breakdown(self.table, self.contents, self.curve, tick, self.tensor_of)
 
-    def peak_by_phase(self) -> dict[Phase, int]:
-        """The most bytes in use while each phase of a training step allocates."""
-        return peaks_by_phase(self.curve, self.spans)
+    def phase_at_peak(self) -> Phase | None:
+        """The phase that allocates at the peak; None if nothing tells."""
+        return phase_at(self.table, self.contents.phases.settled, self.curve.peak_tick)
+
+    def peak_by_phase(self) -> dict[Phase | None, int]:
+        """The most bytes in use while each phase of a training step allocates; under None while nothing tells which."""
+        found = peaks_by_phase(self.curve, self.table, self.contents.phases.settled)
+        return {phase: used for phase, (used, _) in found.items()}
 
     def padding_at_peak(self) -> int | None:
         """Bytes at the peak that are alignment only; None if no graph file tells the tensors' sizes."""

@@ -13,8 +13,6 @@ from ms_tune.memory.phases import EAGER, ORDER, Phase, number
 from ms_tune.trace.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from ms_tune.memory.contents import Contents
@@ -47,9 +45,9 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of ticks in which one phase allocates."""
+    """A stretch of ticks in which one phase allocates; None where nothing tells which."""
 
-    phase: Phase
+    phase: Phase | None
     start: int
     end: int
 
@@ -61,8 +59,7 @@ def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
     """The steps of a trace; none if nothing tells."""
     eager = table.task.where([EAGER]) & table.kind.where(["PyNativeOutput"])
     in_graph = ~table.task.where([EAGER]) & table.kind.where(_OUTPUTS)
-    if eager.any():
-        # The optimizer may be compiled, but forward and backward pass are not: its graph is a part of a step.
+    if _is_dynamic(table, contents, eager, in_graph):
         ends = _after_updates(table, contents, eager)
         if ends:
             return Steps(tuple(ends), Evidence.UPDATE)
@@ -72,6 +69,23 @@ def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
             return Steps(tuple(ends), Evidence.ACTOR)
     ends = _repeated(table, np.flatnonzero(in_graph))
     return Steps(tuple(ends), Evidence.REPETITION) if ends else Steps((), Evidence.NONE)
+
+
+def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_graph: NDArray[np.bool_]) -> bool:
+    """Whether steps are made of eager code, so that a graph, if there is one, is a part of a step only.
+
+    A run of the static graph may have eager operators beside the graph, such as the barriers of MindFormers. What tells
+    is who runs forward and backward pass, and, where a part of them is compiled, who updates the weights.
+    """
+    if not eager.any():
+        return False
+    own = contents.phases.own
+    passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
+    compiled = in_graph & passes
+    if not compiled.any():
+        return True
+    updates = eager & (own == number(Phase.UPDATE))
+    return bool((table.start[updates] > table.start[compiled].min()).any())
 
 
 def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -> list[int]:
@@ -126,25 +140,52 @@ def _repeated(table: Table, rows: NDArray[np.int64]) -> list[int]:
     return [int(end) for end in ends] if (np.diff(ends) > 0).all() else []
 
 
-def peaks_by_phase(curve: Curve, spans: Sequence[Span]) -> dict[Phase, int]:
-    """The most bytes in use while each phase allocates."""
-    found: dict[Phase, int] = {}
-    for span in spans:
-        first = max(0, int(np.searchsorted(curve.tick, span.start, side="right")) - 1)
-        last = int(np.searchsorted(curve.tick, span.end, side="left"))
-        most = int(curve.used[first:last].max()) if last > first else 0
-        found[span.phase] = max(found.get(span.phase, 0), most)
+def phase_at(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None:
+    """The phase of the last block that was allocated up to a tick; None if nothing tells.
+
+    Args:
+        table: The trace.
+        phase: The phases of its rows, as :class:`Phases` writes them.
+        tick: The tick.
+    """
+    started = np.flatnonzero((table.start >= 0) & (table.start <= tick))
+    if not len(started):
+        return None
+    start = table.start[started]
+    latest = int(phase[started[np.flatnonzero(start == start.max())[-1]]])
+    return ORDER[latest - 1] if latest else None
+
+
+def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[Phase | None, tuple[int, int]]:
+    """The most bytes in use while each phase allocates, and their first tick; under None while nothing tells.
+
+    A release counts for the phase that allocated last.
+
+    Args:
+        curve: The curve of the trace.
+        table: The trace.
+        phase: The phases of its rows, as :class:`Phases` writes them.
+    """
+    rows = np.flatnonzero(table.start >= 0)
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    place = np.searchsorted(table.start[rows], curve.tick, side="right") - 1
+    current = np.where(place >= 0, phase[rows[np.maximum(place, 0)]], 0) if len(rows) else np.zeros(0, np.int8)
+    found: dict[Phase | None, tuple[int, int]] = {}
+    for code in np.unique(current).tolist():
+        mine = np.flatnonzero(current == code)
+        most = mine[int(curve.used[mine].argmax())]
+        found[ORDER[code - 1] if code else None] = (int(curve.used[most]), int(curve.tick[most]))
     return found
 
 
 def spans_of(table: Table, contents: Contents, most: int) -> tuple[Span, ...]:
-    """The phases over time, at most so many; shorter ones are taken into what is around them."""
-    own = contents.phases.own
-    rows = np.flatnonzero((own > 0) & (own != number(Phase.STEP)) & (table.start >= 0))
-    if not len(rows):
+    """The phases over time for a picture, at most so many; shorter ones are taken into what is around them."""
+    settled = contents.phases.settled
+    rows = np.flatnonzero(table.start >= 0)
+    if not (settled[rows] > 0).any():
         return ()
     rows = rows[np.argsort(table.start[rows], kind="stable")]
-    phase, tick = own[rows], table.start[rows]
+    phase, tick = settled[rows], table.start[rows]
     shortest = 0
     while True:
         first = np.flatnonzero(np.append([True], phase[1:] != phase[:-1]))
@@ -161,5 +202,6 @@ def spans_of(table: Table, contents: Contents, most: int) -> tuple[Span, ...]:
     end = max(int(table.start.max()), int(finite.max()) if len(finite) else 0)
     ends = [*tick[first[1:]].tolist(), end]
     return tuple(
-        Span(ORDER[phase[at] - 1], int(tick[at]), int(stop)) for at, stop in zip(first.tolist(), ends, strict=True)
+        Span(ORDER[phase[at] - 1] if phase[at] else None, int(tick[at]), int(stop))
+        for at, stop in zip(first.tolist(), ends, strict=True)
     )

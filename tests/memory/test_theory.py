@@ -2,14 +2,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from ms_tune.memory.contents import Content, Contents
 from ms_tune.memory.curve import curve_of
 from ms_tune.memory.groups import breakdown
-from ms_tune.memory.phases import Phase
+from ms_tune.memory.phases import Phase, number
 from ms_tune.memory.recompute import recompute_of
-from ms_tune.memory.steps import Span, peaks_by_phase
+from ms_tune.memory.steps import peaks_by_phase
 from ms_tune.memory.theory import Theory, theory_of
 from ms_tune.trace.tracker_graph import TensorType
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
@@ -101,12 +102,12 @@ def test_the_peak_that_recompute_leaves() -> None:
 
 def test_the_peak_of_each_phase() -> None:
     curve = curve_of(table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)]))
-    spans = [
-        Span(Phase.FORWARD, 1, 5),
-        Span(Phase.BACKWARD, 5, 8),
-        Span(Phase.UPDATE, 8, 12),
-        Span(Phase.FORWARD, 12, 13),
-    ]
-    assert peaks_by_phase(curve, spans) == {Phase.FORWARD: 100, Phase.BACKWARD: 150, Phase.UPDATE: 110}
+    table = table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)])
+    phases = np.array([number(phase) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)], np.int8)
+    assert peaks_by_phase(curve, table, phases) == {
+        Phase.FORWARD: (100, 1),
+        Phase.BACKWARD: (150, 5),
+        Phase.UPDATE: (110, 8),
+    }
     for run in (QWEN_8B, LLAMA):
         assert max(rank_of(run).peak_by_phase().values()) == rank_of(run).curve.peak_bytes

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.render.memory.bands import bands_of
 from ms_tune.render.memory.html_blocks import packed_blocks
+from ms_tune.render.memory.json import phase_name
 from ms_tune.texts import Language, Message, lookup, render, texts_of
 from ms_tune.verdict.judge import Fit
 from ms_tune.version import __version__
@@ -134,12 +135,12 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "limit": rank.limit_bytes,
         "verdict": _verdict(rank.verdict),
         "steps": list(rank.steps.ends),
-        "spans": [[span.phase.value, span.start, span.end] for span in rank.spans],
+        "spans": [[phase_name(span.phase), span.start, span.end] for span in rank.spans],
         "bands": {"tick": bands.tick, "used": bands.used, "footprint": bands.footprint},
         "contents": _contents(rank),
         "layers": [_group(group) for group in rank.peak.layers[:_TOP]],
         "parameters": [_group(group) for group in rank.peak.parameters[:_TOP]],
-        "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations if layer.layer],
+        "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
         "recomputeSaving": rank.recompute.saving,
         "recomputePeak": rank.recompute.peak,
         "promptPeak": lives.peak_if_prompt,

@@ -9,6 +9,7 @@ from ms_tune.render.verdict import verdict_json
 if TYPE_CHECKING:
     from ms_tune.memory.comparison import Comparison
     from ms_tune.memory.groups import Breakdown, Group
+    from ms_tune.memory.phases import Phase
     from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.render.console import Console
 
@@ -85,12 +86,18 @@ def _rank(rank: RankReport, top: int) -> dict[str, object]:
         },
         "recompute_saving_at_peak": rank.recompute.saving,
         "peak_if_recomputed": rank.recompute.peak,
-        "peak_by_phase": {phase.value: size for phase, size in rank.peak_by_phase().items()},
+        "phase_at_peak": phase_name(rank.phase_at_peak()),
+        "peak_by_phase": {phase_name(phase): size for phase, size in rank.peak_by_phase().items()},
         **breakdown_json(rank.peak, top),
         "activations_by_layer": [
             {"layer": layer.layer, "bytes": layer.bytes, "count": layer.count} for layer in rank.activations
         ],
     }
+
+
+def phase_name(phase: Phase | None) -> str:
+    """A phase as scripts read it; ``unknown`` where nothing tells."""
+    return phase.value if phase is not None else "unknown"
 
 
 def _rows(rank: RankReport) -> dict[str, object]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.render.memory.bands import bands_of
+from ms_tune.render.memory.json import phase_name
 from ms_tune.trace.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
         footprint = {"bytes": bands.footprint[place]}
         yield {"ph": "C", "name": "footprint", "pid": process, "tid": _PHASES, "ts": tick, "args": footprint}
     for span in rank.spans:
-        yield _slice((process, _PHASES), span.phase.value, span.start, span.end)
+        yield _slice((process, _PHASES), phase_name(span.phase), span.start, span.end)
     begin = 0
     for step, end in enumerate(rank.steps.ends):
         yield _slice((process, _STEPS), f"step {step}", begin, end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.memory.groups import natural
 from ms_tune.render.memory.curve import block_graph
 from ms_tune.render.verdict import verdict_lines, word
 from ms_tune.units import GIB, KIB, MIB, gib, mib
@@ -12,12 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.memory.comparison import Comparison, RankComparison
-    from ms_tune.memory.groups import Breakdown
+    from ms_tune.memory.groups import Breakdown, LayerActivations
     from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
-    from ms_tune.memory.steps import Span
     from ms_tune.render.console import Console
 
-_BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
+_BAR, _LABEL, _CURVE_LINES, _FRAMES, _PARTS, _PLACE = 24, 22, 8, 12, 3, 44
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
@@ -57,21 +57,18 @@ def _show_verdict(rank: RankReport, console: Console) -> None:
     for line in verdict_lines(rank.verdict, console):
         console.write(line)
     peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
-    phase = next((span.phase for span in rank.spans if _covers(span, rank.curve.peak_tick)), None)
-    in_phase = ""
+    phase = rank.phase_at_peak()
+    in_phase = console.text("memory.show.phase-unknown")
     if phase is not None:
         in_phase = console.text("memory.show.in-phase", phase=console.text(f"memory.phase.{phase.value}"))
     console.write("")
     at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=in_phase)
     _line(console, "peak", size(peak), at)
-    holes = console.text("memory.show.holes", free=size(rank.map.free_bytes), hole=size(rank.map.largest_hole))
-    _line(console, "footprint", size(footprint), holes)
+    holes = {"free": size(rank.map.free_bytes), "hole": size(rank.map.largest_hole)}
+    told = "holes" if footprint else "footprint-untold"
+    _line(console, "footprint", size(footprint) if footprint else "–", console.text(f"memory.show.{told}", **holes))
     if rank.host_rows:
         _line(console, "host", size(rank.host_bytes), console.text("memory.show.offloaded", rows=f"{rank.host_rows:,}"))
-
-
-def _covers(span: Span, tick: int) -> bool:
-    return span.start <= tick < span.end
 
 
 def _line(console: Console, name: str, amount: str, note: str) -> None:
@@ -135,19 +132,42 @@ def _show_groups(name: str, parts: Breakdown, console: Console, top: int) -> Non
 
 
 def _show_activations(rank: RankReport, console: Console, top: int) -> None:
-    layers = [layer for layer in rank.activations if layer.layer]
-    if not layers:
+    if not any(layer.layer for layer in rank.activations):
         return
     peak = size(rank.recompute.peak)
     console.write("")
     console.write(console.text("memory.show.activations", saving=size(rank.recompute.saving), peak=peak))
-    largest = sorted(layers, key=lambda layer: -layer.bytes)[:top]
-    kept = [layer for layer in layers if layer in largest]
-    _table(
-        console,
-        ["size", "count", "layer"],
-        [[size(layer.bytes), str(layer.count), layer.layer] for layer in kept],
-    )
+    rows = [
+        (_alike(run, console), sum(each.bytes for each in run), sum(each.count for each in run)) for run in _runs(rank)
+    ]
+    shown = sorted(rows, key=lambda row: -row[1])[:top]
+    rest = [row for row in rows if row not in shown]
+    rows = [row for row in rows if row in shown]
+    if rest:
+        others = console.text("memory.show.other-layers", count=len(rest))
+        rows.append((others, sum(amount for _, amount, _ in rest), sum(count for _, _, count in rest)))
+    _table(console, ["size", "count", "layer"], [[size(amount), str(count), name] for name, amount, count in rows])
+
+
+def _runs(rank: RankReport) -> list[list[LayerActivations]]:
+    """Layers in their order; those that follow each other and hold as much are one row."""
+    runs: list[list[LayerActivations]] = []
+    for layer in rank.activations:
+        last = runs[-1][-1] if runs else None
+        (name, number), (before, previous) = natural(layer.layer), natural(last.layer) if last else ("", -1)
+        follows = number > 0 and (name, number) == (before, previous + 1)
+        if last and follows and (layer.bytes, layer.count) == (last.bytes, last.count):
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    return runs
+
+
+def _alike(run: Sequence[LayerActivations], console: Console) -> str:
+    first, last = run[0].layer, run[-1].layer
+    if len(run) == 1:
+        return first or console.text("memory.outside")
+    return console.text("memory.show.alike", first=first, last=last, count=len(run), each=size(run[0].bytes))
 
 
 def _show_theory(rank: RankReport, console: Console) -> None:
@@ -256,7 +276,7 @@ def _table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str
         "theory",
         "ratio",
     }
-    folding = {"where", "layer", "parameter", "content", "operator", "tensor"}
+    folding = {"layer", "parameter", "content", "operator", "tensor"}
     for name in columns:
         title = console.text(f"memory.column.{name}")
         fold = name in folding
@@ -279,10 +299,10 @@ def signed(amount: int) -> str:
 
 
 def near(where: str) -> str:
-    """A long place by its last parts: ``…/27-TransformerLayer/mlp-MLP``."""
+    """A long place by its last parts: ``…/27-TransformerLayer/mlp-MLP``; its end, with the line, is what tells."""
     parts = where.split("/")
-    most = 3
-    return where if len(parts) <= most else "…/" + "/".join(parts[-most:])
+    short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
+    return short if len(short) <= _PLACE else "…" + short[1 - _PLACE :]
 
 
 def pad(text: str, width: int) -> str:

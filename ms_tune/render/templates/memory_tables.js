@@ -109,7 +109,7 @@ function drawActivations() {
   section.hidden = !activations.length;
   const most = Math.max(1, ...activations.map(([, size]) => size));
   const lines = activations.map(([layer, size, count]) => make("tr", {},
-    cell(layer, "w"), cell(bytes(size), "n"), cell(whole(count), "n"), make("td", {}, stripe({ activations: size }, most))));
+    cell(layer || say("outside"), "w"), cell(bytes(size), "n"), cell(whole(count), "n"), make("td", {}, stripe({ activations: size }, most))));
   const heads = [[say("column.layer"), ""], [say("column.size"), "n"], [say("column.count"), "n"], ["", ""]];
   section.replaceChildren(make("h2", {}, say("activations")),
     make("p", { className: "hint" }, say("activations-hint", { size: bytes(recomputeSaving), peak: bytes(recomputePeak) })), table(heads, lines));

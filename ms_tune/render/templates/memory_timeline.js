@@ -1,6 +1,6 @@
 // The timeline: uPlot draws axes, cursor and lines; single blocks are painted below them, pixel column by pixel column.
 
-const PHASES = { forward: "#e99f4c", backward: "#4872b8", update: "#5da594", step: "#999" };
+const PHASES = { forward: "#e99f4c", backward: "#4872b8", update: "#5da594", step: "#999", unknown: "#0000" };
 const Timeline = { plot: null, image: null, key: "", detail: true, timer: 0 };
 
 // The curve at every event where all blocks are in the page, else at the points of the chart.

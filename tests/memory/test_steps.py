@@ -1,0 +1,145 @@
+"""Where steps end and which phase allocates, on traces with what real runs have beside the training step's own operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ms_tune.memory.contents import Contents
+from ms_tune.memory.curve import curve_of
+from ms_tune.memory.phases import Phase, number
+from ms_tune.memory.steps import Evidence, peaks_by_phase, phase_at, spans_of, steps_of
+from ms_tune.trace.memory_block import Frame
+from ms_tune.trace.task import read_tasks
+from tests.memory.reports import LLAMA, rank_of
+from tests.trace.rows import table_from
+from tests.trace.samples import block, folder, trace_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.trace.memory_block import Block
+
+ADAMW = Frame("/opt/venv/lib/python3.11/site-packages/mindspore/mint/optim/adamw.py", 189, "construct")
+
+
+def graph_step(first: int) -> list[Block]:
+    paths = ("Default/net-Net/Dense-op0", "Gradients/Default/net-Net/MatMul-op0", "Default/t-T/optimizer-Adam/Mul-op0")
+    return [
+        replace(
+            block(first + at, first + at + 2, 1024, kind="Kernel", task_name=f"{at}_{path}", node_name=path),
+            producer_task=first + at,
+        )
+        for at, path in enumerate(paths)
+    ]
+
+
+def barrier(start: int, *, useful: bool = True) -> Block:
+    return block(start, start + 1, node_name="DistCommBarrier", stack=(Frame("/w/train.py", 3, "main"),) * useful)
+
+
+@pytest.mark.parametrize("run", ["asc_gO0", "asc_dp8/rank_3"])
+@pytest.mark.parametrize("many", [1, 7])
+@pytest.mark.parametrize("useful", [True, False])
+def test_a_static_graph_with_eager_rows_keeps_its_steps(run: str, many: int, *, useful: bool) -> None:
+    blocks = trace_of(run).blocks
+    tasks = read_tasks(folder(run) / "task.csv")
+    plain = table_from(blocks)
+    expected = steps_of(plain, Contents(plain, None), tasks)
+    assert expected.evidence is Evidence.ACTOR
+    last = max(row.start for row in blocks)
+    # Barriers stand before the first step, between steps and in the middle of one.
+    table = table_from([*blocks, *(barrier(last * at // many + 1, useful=useful) for at in range(many))])
+    contents = Contents(table, None)
+    assert steps_of(table, contents, tasks) == expected
+    without = steps_of(table, contents, None)
+    assert without.evidence is not Evidence.UPDATE
+
+
+def test_without_tasks_the_graph_still_decides() -> None:
+    rows = [row for first in (10, 20, 30) for row in graph_step(first)]
+    plain, mixed = table_from(rows), table_from([barrier(2), *rows, barrier(19)])
+    expected = steps_of(plain, Contents(plain, None), None)
+    assert (expected.evidence, expected.ends) == (Evidence.REPETITION, (12, 22, 32))
+    assert steps_of(mixed, Contents(mixed, None), None) == expected
+
+
+def test_a_compiled_part_of_an_eager_step_does_not_end_it(tmp_path: Path) -> None:
+    rows: list[Block] = []
+    lines = ["time_stamp,task_name,node_name,graph_name,file_name,line_num,"]
+    for first in (10, 30):
+        rows += graph_step(first)[:2]
+        lines.append(f"{first + 2},kernel_graph0_OutputActor,kernel_graph0_OutputActor,kernel_graph0,,,")
+        rows += [block(first + 5 + at, first + 7 + at, stack=(ADAMW,), node_name="Mul") for at in range(3)]
+    (tmp_path / "task.csv").write_text("\n".join(lines) + "\n")
+    table = table_from(rows)
+    found = steps_of(table, Contents(table, None), read_tasks(tmp_path / "task.csv"))
+    assert (found.evidence, found.ends) == (Evidence.UPDATE, (17, 37))
+
+
+def eager(start: int, operator: str) -> Block:
+    return block(start, start + 2, 1000 * start, node_name=operator)
+
+
+def test_operators_tell_the_phase_where_no_stack_does() -> None:
+    names = [
+        "MatMulExt",
+        "LogSoftmaxGrad",
+        "MatMulExt",
+        "SiLUGrad",
+        "SumExt",
+        "FusedAdamW",
+        "Add",
+        "ApplyAdam",
+        "MatMulExt",
+    ]
+    table = table_from([eager(at, name) for at, name in enumerate(names, start=1)])
+    settled = Contents(table, None).phases.settled
+    backward, update = number(Phase.BACKWARD), number(Phase.UPDATE)
+    # Between two phases, and before the first and after the last, nothing tells.
+    assert settled.tolist() == [0, backward, backward, backward, 0, update, update, update, 0]
+    assert phase_at(table, settled, 3) is Phase.BACKWARD
+    assert phase_at(table, settled, 9) is None
+    assert phase_at(table, settled, 0) is None
+    peaks = peaks_by_phase(curve_of(table), table, settled)
+    assert peaks[Phase.BACKWARD] == (7000, 4)
+    assert peaks[None][1] == 9
+
+
+def test_the_phase_at_the_peak_is_not_that_of_a_merged_span() -> None:
+    rows = []
+    for at in range(1000):
+        path = "Default/net-Net/Dense-op0" if at % 2 else "Gradients/Default/net-Net/MatMul-op0"
+        size = 5000 if at == 501 else 10
+        rows.append(block(at + 1, at + 2, size, kind="Kernel", task_name=f"0_{path}", node_name=path))
+    table = table_from(rows)
+    contents = Contents(table, None)
+    spans = spans_of(table, contents, 10)
+    assert len(spans) <= 10
+    assert phase_at(table, contents.phases.settled, 502) is Phase.FORWARD
+    assert peaks_by_phase(curve_of(table), table, contents.phases.settled)[Phase.FORWARD] == (5000, 502)
+
+
+def test_activations_by_layer_add_up() -> None:
+    from ms_tune.memory.contents import Content  # noqa: PLC0415 - beside its use
+
+    for run in (LLAMA, "mindformers_qwen3_tiny_dp2tp2pp2"):
+        rank = rank_of(run)
+        assert sum(layer.bytes for layer in rank.activations) == rank.peak.contents[Content.ACTIVATIONS]
+        assert sum(layer.count for layer in rank.activations) == int(
+            (rank.contents.codes[rank.peak.rows] == list(rank.peak.contents).index(Content.ACTIVATIONS)).sum()
+        )
+
+
+def test_mismatches_of_a_damaged_trace() -> None:
+    rows = [block(at, None, 512, used_after=512 * (at + 1)) for at in range(1, 50_001)]
+    curve = curve_of(table_from(rows))
+    assert len(curve.mismatches) == 50_000
+    batch = [block(at, None, 512, used_after=512 * 4) for at in range(1, 5)]
+    assert not len(curve_of(table_from(batch)).mismatches)
+    wrong = [*batch[:3], replace(batch[3], used_after=512 * 5)]
+    assert curve_of(table_from(wrong)).mismatches.tolist() == [0, 1, 2, 3]
+    assert np.array_equal(curve_of(table_from([])).mismatches, [])
