@@ -117,4 +117,5 @@ def _mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) 
     goes_on = (told[1:] == told[:-1]) & (swept[1:] == swept[:-1] + size[1:])
     ends = np.flatnonzero(np.append(~goes_on, True)) if len(row) else np.zeros(0, np.int64)
     last = ends[np.searchsorted(ends, np.arange(len(row)))]
-    return row[(told != NONE) & (told != swept) & (swept[last] != told)]
+    wrong: NDArray[np.int64] = row[(told != NONE) & (told != swept) & (swept[last] != told)]
+    return wrong
