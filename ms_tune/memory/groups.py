@@ -9,7 +9,7 @@ from ms_tune.memory.contents import CONTENTS, Content, code
 from ms_tune.memory.places import layer_at, operator_at, parameter_of, where_at, without_layer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from typing import TypeVar
 
     import numpy as np
@@ -178,3 +178,17 @@ def natural(layer: str) -> tuple[str, int]:
     """Sorts ``layers.10`` behind ``layers.9``."""
     name, _, digits = layer.rpartition(".")
     return (name, int(digits)) if digits.isdigit() else (layer, -1)
+
+
+def alike(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerActivations, ...], ...]:
+    """Layers in their order; those that follow each other and hold as much are together."""
+    runs: list[list[LayerActivations]] = []
+    for layer in layers:
+        last = runs[-1][-1] if runs else None
+        (name, number), (before, previous) = natural(layer.layer), natural(last.layer) if last else ("", -1)
+        follows = number > 0 and (name, number) == (before, previous + 1)
+        if last and follows and (layer.bytes, layer.count) == (last.bytes, last.count):
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    return tuple(map(tuple, runs))

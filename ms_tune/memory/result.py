@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.memory.contents import CONTENTS, Content, Contents
 from ms_tune.memory.fragments import address_map
-from ms_tune.memory.groups import breakdown
+from ms_tune.memory.groups import alike, breakdown
 from ms_tune.memory.places import layer_at, operator_at, where_at
 from ms_tune.memory.steps import peaks_by_phase, phase_at
 from ms_tune.texts import Language, Message, Text, render
@@ -192,6 +192,10 @@ class RankReport:
     def at(self, tick: int) -> Breakdown:
         """The memory at a tick, taken apart."""
         return breakdown(self.table, self.contents, self.curve, tick, self.tensor_of)
+
+    def alike_layers(self) -> tuple[tuple[LayerActivations, ...], ...]:
+        """The layers that keep activations; those that follow each other and keep as much are together."""
+        return alike(self.activations)
 
     def phase_at_peak(self) -> Phase | None:
         """The phase that allocates at the peak; None if nothing tells."""

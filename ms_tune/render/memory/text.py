@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.memory.groups import natural
 from ms_tune.render.memory.curve import block_graph
 from ms_tune.render.verdict import verdict_lines, word
 from ms_tune.units import GIB, KIB, MIB, gib, mib
@@ -138,7 +137,8 @@ def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     console.write("")
     console.write(console.text("memory.show.activations", saving=size(rank.recompute.saving), peak=peak))
     rows = [
-        (_alike(run, console), sum(each.bytes for each in run), sum(each.count for each in run)) for run in _runs(rank)
+        (_alike(run, console), sum(each.bytes for each in run), sum(each.count for each in run))
+        for run in rank.alike_layers()
     ]
     shown = sorted(rows, key=lambda row: -row[1])[:top]
     rest = [row for row in rows if row not in shown]
@@ -147,20 +147,6 @@ def _show_activations(rank: RankReport, console: Console, top: int) -> None:
         others = console.text("memory.show.other-layers", count=len(rest))
         rows.append((others, sum(amount for _, amount, _ in rest), sum(count for _, _, count in rest)))
     _table(console, ["size", "count", "layer"], [[size(amount), str(count), name] for name, amount, count in rows])
-
-
-def _runs(rank: RankReport) -> list[list[LayerActivations]]:
-    """Layers in their order; those that follow each other and hold as much are one row."""
-    runs: list[list[LayerActivations]] = []
-    for layer in rank.activations:
-        last = runs[-1][-1] if runs else None
-        (name, number), (before, previous) = natural(layer.layer), natural(last.layer) if last else ("", -1)
-        follows = number > 0 and (name, number) == (before, previous + 1)
-        if last and follows and (layer.bytes, layer.count) == (last.bytes, last.count):
-            runs[-1].append(layer)
-        else:
-            runs.append([layer])
-    return runs
 
 
 def _alike(run: Sequence[LayerActivations], console: Console) -> str:
