@@ -85,6 +85,19 @@ def _starts_training(path: Path) -> bool:
     return any(one.launcher.name == "msrun" or command_of(one, release) for one in read_launches(path).launches)
 
 
+# What checks of code tell in words of their own about a variable that is set there.
+TOLD_IN_CODE = frozenset(("setting-without-colon", "memory-tracker-on"))
+
+
+def variables_of(source: SourceFile) -> SourceFile | None:
+    """The environment variables that a Python file sets, in the form that checks look at; None if there are none."""
+    if source.path.suffix != ".py" or ("environ" not in source.text and "putenv" not in source.text):
+        return None
+    from ms_tune.lint.python_code.variables import variables_in  # noqa: PLC0415 - as above
+
+    return variables_in(source)
+
+
 def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-LLM that a script starts, in the form that checks look at; nothing for other files."""
     if source.path.suffix not in (".sh", ".bash"):

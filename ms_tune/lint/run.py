@@ -355,6 +355,12 @@ class _File:
             found = _together(
                 found, (lint(one, Dialect.MEGATRON, made, self.release.version, profile) for one in commands)
             )
+        variables = kinds.variables_of(source) if self.code is not None else None
+        if variables is not None:
+            settings = _combined(built_in_code()[kinds.ENVIRONMENT], lists)
+            made = [one for one in settings if selection.takes(one) and one.name not in kinds.TOLD_IN_CODE]
+            chosen += made
+            found = _together(found, (lint(variables, self.dialect, made, version, profile),))
         ignored = 0
         if _MARK in source.text:
             from ms_tune.lint.suppress import Surroundings, suppress  # noqa: PLC0415 - most files have no such comment

@@ -13,6 +13,7 @@ import pytest
 from ms_tune.frameworks.data import load
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import names
+from ms_tune.frameworks.registries import mindspore_values
 from ms_tune.lint.checks.parallel_values import _DEMANDS  # the table itself is what is compared
 
 TOLD = load("mindspore_context")
@@ -74,6 +75,27 @@ def test_keys_that_are_warned_of_or_skipped() -> None:
         if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Continue) and "warning" in ast.unparse(one.body[0])
     ]
     assert {*SKIPPED} == {word for test in skipping for word in texts(test)}
+
+
+def test_values_that_the_code_lists() -> None:
+    lists = {"memory_optimize_level": "memory_optimize_levels", "exec_order": "exec_order_options"}
+    for key, name in lists.items():
+        node = function("context.py", f"set_{key}")
+        found = [
+            one.value for one in ast.walk(node) if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == name
+        ]
+        assert [list(mindspore_values(f"context_{key}"))] == [ast.literal_eval(one) for one in found] or not found
+    assert list(mindspore_values("context_mode")) == [0, 1]
+    tree = ast.parse((SITE / "context.py").read_text(encoding="utf-8"))
+    setters = next(
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == "setters"
+        and isinstance(node.value, ast.Dict)
+    )
+    keys = {one.value for one in setters.keys if isinstance(one, ast.Constant)}
+    assert keys <= {*mindspore_values("context_keys")}
 
 
 def test_every_parallel_key_is_known() -> None:

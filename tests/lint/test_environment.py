@@ -229,3 +229,33 @@ def test_keys_of_other_releases_are_not_among_those_of_the_installed_one() -> No
     text = header.read_text(encoding="utf-8")
     assert not [key for key in RUNTIME_KEYS_OF_2_7 | RUNTIME_KEYS_OF_2_10 if f'"{key}"' in text]
     assert not [key for key in RUNTIME_BOOLEANS if f'"{key}"' not in text]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("export MS_ALLOC_CONF=enable_vmm:True, simple_tracker:False\n", ["settings-cut-by-the-shell"]),
+        ("export MS_ALLOC_CONF=enable_vmm:True ,simple_tracker:False\n", []),
+        ("export MS_ALLOC_CONF=enable_vmm:True;simple_tracker:False\n", ["settings-cut-by-the-shell"]),
+        ("export MS_ALLOC_CONF='enable_vmm:True, simple_tracker:False'\n", []),
+        ("export MS_ALLOC_CONF=enable_vmm:True OTHER=1\n", []),
+        ("MS_ALLOC_CONF=enable_vmm:True\nmsrun --worker_num 8 a.py\n", ["variable-not-exported"]),
+        ("MS_ALLOC_CONF=enable_vmm:True\nexport MS_ALLOC_CONF\nmsrun --worker_num 8 a.py\n", []),
+        ("MS_ALLOC_CONF=enable_vmm:True msrun --worker_num 8 a.py\n", []),
+        ("set -a\nMS_ALLOC_CONF=enable_vmm:True\nmsrun --worker_num 8 a.py\n", []),
+        ("MS_ALLOC_CONF=enable_vmm:True\nenv A=$MS_ALLOC_CONF msrun --worker_num 8 a.py\n", []),
+        ("RANK_SIZE=8\nmsrun --worker_num 8 a.py\n", []),
+        ("MS_ALLOC_CONF=enable_vmm:True\n", []),
+        ("msrun --sim_level=1 a.py\n", ["simulation-by-msrun"]),
+        ("L=3\nmsrun --sim_level $L a.py\n", ["simulation-by-msrun"]),
+        ("msrun --sim_level=-1 a.py\n", []),
+        ("msrun --sim_level=$1 a.py\n", []),
+    ],
+)
+def test_what_the_shell_and_the_launcher_make_of_settings(text: str, expected: list[str]) -> None:
+    found = lint_environment(parse_shell(text, Path("run.sh")))
+    assert [
+        one.name
+        for one in found
+        if one.name in {"settings-cut-by-the-shell", "variable-not-exported", "simulation-by-msrun"}
+    ] == expected

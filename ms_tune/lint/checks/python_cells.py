@@ -11,6 +11,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.context import Violation
+from ms_tune.lint.python_code.flow import is_graph_only
 from ms_tune.lint.python_code.module import FUNCTIONS, module_of
 from ms_tune.lint.python_code.syntax import is_cell, is_function
 
@@ -26,8 +27,13 @@ _SILU = ("mindspore.ops.silu", "mindspore.mint.nn.functional.silu")
 
 
 def keeps_everything(context: Context) -> Iterator[Violation]:
-    """A cell with ``bprop`` that does not say what it needs: all inputs and the output are kept."""
+    """A cell with ``bprop`` that does not say what it needs: all inputs and the output are kept.
+
+    A static graph keeps what its backward part reads, whatever is listed.
+    """
     module = module_of(context.source)
+    if is_graph_only(module):
+        return
     for cell, bprop in _cells(module):
         listed = any(isinstance(node, ast.Attribute) and node.attr == _LISTED for node in ast.walk(cell))
         if not listed and not _reads_everything(cell, bprop):
@@ -93,8 +99,10 @@ def _first_is_context(method: Function) -> bool:
 
 
 def unjitted_optimizer(context: Context) -> Iterator[Violation]:
-    """An optimizer whose update is not compiled."""
+    """An optimizer whose update is not compiled; in a static graph it is."""
     module = module_of(context.source)
+    if is_graph_only(module):
+        return
     for node in module.nodes:
         if not isinstance(node, ast.ClassDef) or not any(_is_optimizer(module, base) for base in node.bases):
             continue

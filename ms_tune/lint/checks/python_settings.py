@@ -6,11 +6,16 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.errors import closest
 from ms_tune.frameworks.data import load
+from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.lint.conditions import same
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import items
-from ms_tune.lint.python_code.mint_names import counterpart, parameter_names
+from ms_tune.lint.python_code.flow import is_compiled, is_graph_only
+from ms_tune.lint.python_code.mint_names import OPERATORS, counterpart, parameter_names
 from ms_tune.lint.python_code.module import FUNCTIONS, module_of
+from ms_tune.lint.python_code.syntax import assigned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 _REPORTED = load("mindspore_context")
 _SET_CONTEXT = ("mindspore.set_context",)
 _SET_PARALLEL = "mindspore.set_auto_parallel_context"
+_LISTED = ("mode", "memory_optimize_level", "exec_order", "device_target", "jit_syntax_level", "save_graphs")
 _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
 # Conditions under which a setting is one that the user of the code asks for.
 _ASKED = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
@@ -32,7 +38,7 @@ def deterministic(context: Context) -> Iterator[Violation]:
     """``set_context(deterministic="ON")`` or ``set_deterministic(True)``."""
     module = module_of(context.source)
     for call, name in module.calls:
-        for keyword in _keywords(call, name, "deterministic"):
+        for keyword in _keywords(module, call, name, "deterministic"):
             if _constant(keyword) == "ON" and not _is_asked_for(module, call):
                 yield Violation((), span=module.span(keyword))
         if name == "mindspore.set_deterministic" and _first(call) is True and not _is_asked_for(module, call):
@@ -43,7 +49,7 @@ def nondeterministic(context: Context) -> Iterator[Violation]:
     """``set_context(deterministic="OFF")`` or ``set_deterministic(False)``."""
     module = module_of(context.source)
     for call, name in module.calls:
-        for keyword in _keywords(call, name, "deterministic"):
+        for keyword in _keywords(module, call, name, "deterministic"):
             if _constant(keyword) == "OFF":
                 yield Violation((), span=module.span(keyword))
         if name == "mindspore.set_deterministic" and _first(call) is False:
@@ -54,7 +60,7 @@ def synchronous(context: Context) -> Iterator[Violation]:
     """``set_context(pynative_synchronize=True)`` or ``runtime.launch_blocking()``."""
     module = module_of(context.source)
     for call, name in module.calls:
-        for keyword in _keywords(call, name, "pynative_synchronize"):
+        for keyword in _keywords(module, call, name, "pynative_synchronize"):
             if _constant(keyword) is True and not _is_asked_for(module, call):
                 yield Violation((), span=module.span(keyword))
         if name == "mindspore.runtime.launch_blocking" and not _is_asked_for(module, call):
@@ -65,7 +71,7 @@ def refused(context: Context) -> Iterator[Violation]:
     """The two forms of determinism take values of different types, and refuse each other's."""
     module = module_of(context.source)
     for call, name in module.calls:
-        for keyword in _keywords(call, name, "deterministic"):
+        for keyword in _keywords(module, call, name, "deterministic"):
             value = _constant(keyword)
             if value is not None and value not in ("ON", "OFF"):
                 yield Violation((), params={"given": repr(value), "wanted": "'ON' | 'OFF'"}, span=module.span(keyword))
@@ -131,6 +137,36 @@ def unknown(context: Context) -> Iterator[Violation]:
                 yield Violation((), "accumulation", {"setting": key}, span=module.span(keyword))
 
 
+def unrecognised(context: Context) -> Iterator[Violation]:
+    """Keys that ``set_context`` has never heard of."""
+    module = module_of(context.source)
+    known = {*mindspore_values("context_keys"), *_REPORTED["nested"], *_REPORTED["removed"], *_REPORTED["skipped"]}
+    known.update(_REPORTED["deprecated"])
+    for _, keyword, table in _settings(module):
+        key = str(keyword.arg)
+        if table is _REPORTED["deprecated"] and key not in known:
+            similar = closest(key, sorted(known))
+            params = {"setting": key, "similar": similar}
+            yield Violation((), "similar" if similar else "default", params, span=module.span(keyword))
+
+
+def refused_values(context: Context) -> Iterator[Violation]:
+    """Values that ``set_context`` refuses for a key that it has a list for."""
+    module = module_of(context.source)
+    for _, keyword, table in _settings(module):
+        if (
+            table is not _REPORTED["deprecated"]
+            or keyword.arg not in _LISTED
+            or not isinstance(keyword.value, ast.Constant)
+        ):
+            continue
+        allowed, given = mindspore_values(f"context_{keyword.arg}"), keyword.value.value
+        switch = isinstance(given, bool) and keyword.arg == "save_graphs"
+        if not switch and not any(same(given, one) for one in allowed):
+            params = {"setting": keyword.arg, "given": repr(given), "choices": ", ".join(map(repr, allowed))}
+            yield Violation((), params=params, span=module.span(keyword))
+
+
 def _settings(module: Module) -> Iterator[tuple[ast.Call, ast.keyword, Mapping[str, str]]]:
     """Every keyword of the two functions, with the table that is about it."""
     for call, name in module.calls:
@@ -142,7 +178,24 @@ def _settings(module: Module) -> Iterator[tuple[ast.Call, ast.keyword, Mapping[s
             else None
         )
         if table is not None:
-            yield from ((call, keyword, table) for keyword in call.keywords)
+            yield from ((call, keyword, table) for keyword in keywords(module, call) if keyword.arg)
+
+
+def keywords(module: Module, call: ast.Call) -> Iterator[ast.keyword]:
+    """The keywords of a call, those of a dictionary that is written out for it (``**{...}``) among them."""
+    for one in call.keywords:
+        if one.arg:
+            yield one
+            continue
+        given = list(assigned(module, one.value)) if isinstance(one.value, ast.Name) else [one.value]
+        made = given[0] if len(given) == 1 else None
+        if isinstance(made, ast.Dict):
+            for key, value in zip(made.keys, made.values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    ends = {"end_lineno": value.end_lineno, "end_col_offset": value.end_col_offset}
+                    yield ast.keyword(key.value, value, lineno=key.lineno, col_offset=key.col_offset, **ends)
+        elif isinstance(made, ast.Call) and module.name(made.func) == "?dict":
+            yield from keywords(module, made)
 
 
 def allocator(context: Context) -> Iterator[Violation]:
@@ -185,6 +238,8 @@ def shard_size(context: Context) -> Iterator[Violation]:
 def mint(context: Context) -> Iterator[Violation]:
     """A function of ops, or a cell of nn, that mint has with the same meaning."""
     module = module_of(context.source)
+    if is_graph_only(module):
+        return
     for call, name in module.calls:
         new = counterpart(name, call)
         if new is not None:
@@ -194,6 +249,17 @@ def mint(context: Context) -> Iterator[Violation]:
             )
             params = {"old": _short(name), "new": new, "renamed": renamed}
             yield Violation((), "keywords" if renamed else "default", params, span=module.span(call.func))
+
+
+def operators(context: Context) -> Iterator[Violation]:
+    """An operator's class (``P.MatMul()``) in code of the dynamic graph, where mint has a function that does the same."""
+    module = module_of(context.source)
+    if is_graph_only(module):
+        return
+    for call, name in module.calls:
+        new = OPERATORS.get(name)
+        if new is not None and not is_compiled(module, call):
+            yield Violation((), params={"old": _short(name), "new": new}, span=module.span(call.func))
 
 
 def _is_asked_for(module: Module, call: ast.Call) -> bool:
@@ -206,9 +272,9 @@ def _is_asked_for(module: Module, call: ast.Call) -> bool:
     return False
 
 
-def _keywords(call: ast.Call, name: str, key: str) -> Iterator[ast.keyword]:
+def _keywords(module: Module, call: ast.Call, name: str, key: str) -> Iterator[ast.keyword]:
     if name in _SET_CONTEXT:
-        yield from (keyword for keyword in call.keywords if keyword.arg == key)
+        yield from (keyword for keyword in keywords(module, call) if keyword.arg == key)
 
 
 def _constant(keyword: ast.keyword | None) -> object:

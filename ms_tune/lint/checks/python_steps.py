@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.context import Violation
+from ms_tune.lint.python_code.flow import calls_step, is_compiled, is_graph_only
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.syntax import (
     assigned,
@@ -14,20 +15,25 @@ from ms_tune.lint.python_code.syntax import (
     is_fresh,
     is_guarded,
     is_step_result,
-    is_tensor,
     own_nodes,
     step_functions,
     step_loops,
 )
+from ms_tune.lint.python_code.tensors import is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeGuard
 
     from ms_tune.lint.context import Context
     from ms_tune.lint.python_code.module import Module
 
 # What mindspore/utils/dryrun.py (2.9) itself warns of: each waits for the device.
 _WAITING = ("asnumpy", "item", "tolist")
+_SYNCHRONIZE = re.compile(r"mindspore(?:\.\w+)*\.synchronize$")
+_STREAMS = re.compile(r"mindspore(?:\.\w+)*\.(?:current_stream|default_stream|Stream|Event)$")
+_VIEWS = ("transpose", "permute", "swapaxes", "swapdims", "t", "narrow", "expand", "expand_as", "movedim", "moveaxis")
+_AFTER = ("view", "view_as", "reshape")  # these want what lies in one piece
 _CASTS = ("float", "int", "bool")
 _REDUCING = ("max", "min", "any", "all", "sum", "mean", "isnan", "isfinite")
 _LOGGING = ("debug", "info", "warning")
@@ -53,7 +59,9 @@ def waiting(context: Context) -> Iterator[Violation]:
         if not isinstance(node, ast.Call) or is_guarded(module, node, root):
             continue
         function = node.func
-        if isinstance(function, ast.Attribute):
+        if _SYNCHRONIZE.match(module.name(function)) or _is_stream(module, function):
+            yield Violation((), params={"what": f"{ast.unparse(function)[:40]}()"}, span=module.span(node))
+        elif isinstance(function, ast.Attribute):
             bare = function.attr in _WAITING and not node.args and not node.keywords
             if bare and _may_be_tensor(module, function.value):
                 yield Violation((), params={"what": f".{function.attr}()"}, span=module.span(node))
@@ -63,6 +71,51 @@ def waiting(context: Context) -> Iterator[Violation]:
             and any(is_tensor(module, argument) or is_step_result(module, argument) for argument in node.args[:1])
         ):
             yield Violation((), params={"what": f"{function.id}()"}, span=module.span(node))
+
+
+def _is_stream(module: Module, function: ast.expr) -> bool:
+    """Whether a call waits for a stream or an event of the device."""
+    if not isinstance(function, ast.Attribute) or function.attr != "synchronize":
+        return False
+    value = function.value
+    values = list(assigned(module, value)) if isinstance(value, ast.Name) else [value]
+    return bool(values) and all(
+        isinstance(one, ast.Call) and _STREAMS.match(module.name(one.func)) is not None for one in values
+    )
+
+
+def growing(context: Context) -> Iterator[Violation]:
+    """``losses.append(loss)`` in every step: the list keeps each step's tensor on the device."""
+    module = module_of(context.source)
+    for loop in step_loops(module):
+        emptied = {name for node in own_nodes(loop) for name in _emptied(node)}
+        for node in own_nodes(loop):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
+                continue
+            owner, value = node.func.value, node.args[0]
+            if node.func.attr != "append" or not isinstance(owner, (ast.Name, ast.Attribute)):
+                continue
+            kept = is_tensor(module, value) or is_step_result(module, value) or _is_step_call(module, value)
+            if kept and ast.unparse(owner) not in emptied and not is_guarded(module, node, loop):
+                params = {"list": ast.unparse(owner)[:40], "value": ast.unparse(value)[:40]}
+                yield Violation((), params=params, span=module.span(node))
+
+
+def _is_step_call(module: Module, value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and calls_step(module, value)
+
+
+def _emptied(node: ast.AST) -> Iterator[str]:
+    """The lists that a statement makes anew, empties or shortens."""
+    if isinstance(node, (ast.Assign, ast.Delete)):
+        for target in node.targets:
+            yield ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("clear", "pop", "popleft")
+    ):
+        yield ast.unparse(node.func.value)
 
 
 def printing(context: Context) -> Iterator[Violation]:
@@ -117,12 +170,31 @@ def contiguous(context: Context) -> Iterator[Violation]:
         inner = call.func.value
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "contiguous":
             yield Violation((), "twice", span=module.span(call))
+        elif _is_view(module, inner) and not _wants_pieces(module, call):
+            yield Violation((), "view", {"maker": ast.unparse(inner.func)[-40:]}, span=module.span(call))
         elif is_fresh(module, inner):
             yield Violation(
                 (),
                 params={"maker": module.name(inner.func) if isinstance(inner, ast.Call) else ""},
                 span=module.span(call),
             )
+
+
+def _is_view(module: Module, node: ast.expr) -> TypeGuard[ast.Call]:
+    """Whether a value is another view of a tensor, made right here."""
+    if not isinstance(node, ast.Call):
+        return False
+    package, _, last = module.name(node.func).rpartition(".")
+    if package in ("mindspore.ops", "mindspore.mint"):
+        return last in _VIEWS
+    method = node.func
+    return isinstance(method, ast.Attribute) and method.attr in _VIEWS and is_tensor(module, method.value)
+
+
+def _wants_pieces(module: Module, call: ast.Call) -> bool:
+    """Whether the result is viewed in another shape at once, which what lies in pieces refuses."""
+    around = module.parents.get(call)
+    return isinstance(around, ast.Attribute) and around.attr in _AFTER
 
 
 def copied_array(context: Context) -> Iterator[Violation]:
@@ -201,7 +273,10 @@ def _is_written_out(module: Module, node: ast.AST) -> bool:
 def _in_steps(module: Module) -> Iterator[tuple[ast.AST, ast.AST]]:
     """Every node that is executed in each step, in the order of the text, with the loop or function around it."""
     seen: dict[ast.AST, ast.AST] = {}
-    for root in (*step_loops(module), *step_functions(module)):
+    functions = () if is_graph_only(module) else step_functions(module)
+    for root in (*step_loops(module), *functions):
+        if is_compiled(module, root):
+            continue  # a graph: what is a value there, the compiler says
         for node in own_nodes(root):
             if hasattr(node, "lineno"):
                 seen.setdefault(node, root)

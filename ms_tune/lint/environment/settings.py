@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.config.source import Duplicate
 from ms_tune.config.spans import Change, ChangeKind, Edit, EditRefusedError, apply_edits
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ms_tune.config.source import Span
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
+
+Source = TypeVar("Source", bound="EnvironmentSource")
 
 # What a new value may hold beside what the old one held: nothing of it means anything to a shell, in quotes or not.
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:,/+-")
@@ -66,6 +68,10 @@ class Environment:
 
     def source(self) -> EnvironmentSource:
         """The settings in the form that checks look at: a mapping of variables, each with its last value."""
+        return self.source_as(EnvironmentSource)
+
+    def source_as(self, kind: type[Source]) -> Source:
+        """The same, in front of fixes of another kind."""
         lines = Document(self.text, self.path)
         entries: dict[str | int, Entry] = {}
         data: dict[str, str] = {}
@@ -77,7 +83,7 @@ class Environment:
                 entries[one.name] = Entry(one.key, Node(one.span, {}, None, 1, 1, []), None)
                 data[one.name] = one.value
         root = Node(lines.span(0, len(self.text)), entries, None, 1 + len(entries), 2, [])
-        return EnvironmentSource(self.path, self.text, data, tuple(self._replaced()), root, self)
+        return kind(self.path, self.text, data, tuple(self._replaced()), root, self)
 
     def _replaced(self) -> list[Duplicate]:
         """Assignments that a later one undoes for sure: one in the same block or in one around it."""

@@ -87,6 +87,19 @@ WITHOUT_FIX = {
     "mindspore.ops.cosine_embedding_loss": "mint.nn.functional.cosine_embedding_loss",
 }
 
+# Operators of ops as classes (``P.MatMul()``), each with the function of mint that does the same with default settings.
+_OPERATORS = {
+    "Abs": "abs", "Add": "add", "BatchMatMul": "bmm", "BroadcastTo": "broadcast_to", "Concat": "cat", "Cos": "cos", "Div": "div",
+    "Equal": "eq", "Erf": "erf", "Exp": "exp", "ExpandDims": "unsqueeze", "GeLU": "nn.functional.gelu", "GreaterEqual": "ge",
+    "Less": "lt", "Log": "log", "LogicalAnd": "logical_and", "LogicalNot": "logical_not", "LogicalOr": "logical_or",
+    "MatMul": "matmul", "Maximum": "maximum", "Minimum": "minimum", "Mul": "mul", "Neg": "neg", "NotEqual": "ne",
+    "OnesLike": "ones_like", "Pow": "pow", "ReLU": "nn.functional.relu", "ReduceMean": "mean", "ReduceSum": "sum",
+    "Reshape": "reshape", "Rsqrt": "rsqrt", "Select": "where", "Sigmoid": "sigmoid", "Sin": "sin",
+    "Softmax": "nn.functional.softmax", "Sqrt": "sqrt", "Square": "square", "Stack": "stack", "Sub": "sub", "Tanh": "tanh",
+    "Transpose": "permute", "ZerosLike": "zeros_like",
+}  # fmt: skip
+OPERATORS = {f"mindspore.ops.{name}": f"mint.{new}" for name, new in _OPERATORS.items()}
+
 # What parameters are called in mint: those of any function, of one of WITH_KEYWORDS, and of a few.
 _AXES = {"axis": "dim", "keep_dims": "keepdim", "keepdims": "keepdim"}
 _PARAMETERS = {**_AXES, "x": "input", "input_x": "input"}
@@ -117,6 +130,9 @@ def counterpart(name: str, call: ast.Call) -> str | None:
         return None
     if place is not None and len(call.args) > place:
         return None
+    if name == "mindspore.ops.softmax":  # without an axis, mint's chooses one by the number of dimensions
+        along = len(call.args) > 1 or any(one.arg == "axis" for one in call.keywords)
+        return "mint.nn.functional.softmax" if along else None
     return DROP_IN.get(name) or WITH_KEYWORDS.get(name) or WITHOUT_FIX.get(name)
 
 
@@ -126,7 +142,7 @@ def keeps_its_meaning(name: str, call: ast.Call) -> bool:
     ``mint.any`` takes the tensor alone or with one axis, where ``ops.any`` takes several axes, none, and ``keep_dims``
     without an axis (``mindspore/ops/functional_overload.py``, 2.9).
     """
-    if name in WITHOUT_FIX:
+    if name in WITHOUT_FIX or name == "mindspore.ops.softmax":
         return False
     if name != "mindspore.ops.any":
         return True

@@ -33,6 +33,14 @@ _SAME = {
     "mindspore.common.tensor": "mindspore",
     "mindspore.common": "mindspore",
 }
+# Of what `from mindspore import *` brings (`mindspore.__all__`, 2.9), that which checks look for; no built-in is among it.
+_TOP = frozenset(
+    (
+        *("Tensor", "tensor", "Parameter", "set_context", "set_deterministic", "set_auto_parallel_context", "jit"),
+        *("from_numpy", "set_device", "PYNATIVE_MODE", "GRAPH_MODE", "Model"),
+    )
+)
+_MODULES_OF_CLASSES = ("mindspore.nn", "mindspore.ops.operations", "mindspore.mint.nn")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +77,44 @@ class Module:
             node = node.value
         if not isinstance(node, ast.Name):
             return ""
-        parts.append(self.names.get(node.id, f"?{node.id}"))
+        parts.append(self.names.get(node.id) or self._from_star(node.id))
         full = ".".join(reversed(parts))
         for alias, real in _SAME.items():
             if full.startswith(f"{alias}."):
                 return f"{real}{full[len(alias) :]}"
         return full
+
+    def _from_star(self, name: str) -> str:
+        """What a name that nothing in the file binds stands for: something of ``from mindspore import *``, or a built-in."""
+        if name in self.bound or not self.stars:
+            return f"?{name}"
+        own = [star for star in self.stars if star.partition(".")[0] in _PACKAGES]
+        for star in reversed(own):
+            if star == "mindspore" and name in _TOP:
+                return f"mindspore.{name}"
+            if star.startswith(("mindspore.ops", "mindspore.mint", "mindspore.nn")) and len(self.stars) == len(own):
+                return f"{star}.{name}" if star not in _MODULES_OF_CLASSES or name[:1].isupper() else f"?{name}"
+        return f"?{name}"
+
+    @cached_property
+    def stars(self) -> tuple[str, ...]:
+        """The modules that all names are imported from."""
+        found = [node for node in self.nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        return tuple(str(node.module) for node in found if any(alias.name == "*" for alias in node.names))
+
+    @cached_property
+    def attributes(self) -> dict[str, list[ast.expr]]:
+        """What attributes of ``self`` are given, anywhere in the file."""
+        found: dict[str, list[ast.expr]] = {}
+        for node in self.nodes:
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                if (
+                    isinstance(target, ast.Attribute)
+                    and isinstance(target.value, ast.Name)
+                    and target.value.id == "self"
+                ):
+                    found.setdefault(target.attr, []).append(node.value)
+        return found
 
     @cached_property
     def calls(self) -> tuple[tuple[ast.Call, str], ...]:

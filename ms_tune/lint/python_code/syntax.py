@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.lint.python_code.flow import calls_step, stepping
 from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _RARE = re.compile(
 )
 _CELL_BASES = re.compile(r"(?:^|\.)(?:Cell|Module|TrainOneStep\w*|WithLossCell|MultiOutputCell)$")
 
-_TENSOR_SOURCES = ("mindspore.ops.", "mindspore.mint.", "mindspore.Tensor", "mindspore.tensor", "mindspore.from_numpy")
+_ROUNDS = 5  # functions that call functions
 _FRESH = (
     "cat",
     "concat",
@@ -55,15 +56,17 @@ _FRESH = (
 def step_loops(module: Module) -> tuple[Loop, ...]:
     """Loops whose body, without the functions defined in it, takes a training step; the innermost ones only."""
     made = frozenset(_made_steps(module))
-    loops = [node for node in module.nodes if isinstance(node, LOOPS) and _takes_step(node, made)]
+    loops = [node for node in module.nodes if isinstance(node, LOOPS) and _takes_step(module, node, made)]
     return tuple(
         loop for loop in loops if not any(other is not loop and loop in module.around(other) for other in loops)
     )
 
 
-def _takes_step(loop: Loop, made: frozenset[str]) -> bool:
-    called = (_dotted(node.func) for node in own_nodes(loop) if isinstance(node, ast.Call))
-    return any(name in made or _STEP.search(name) for name in called)
+def _takes_step(module: Module, loop: Loop, made: frozenset[str]) -> bool:
+    calls = [node for node in own_nodes(loop) if isinstance(node, ast.Call)]
+    if any(name in made or _STEP.search(name) for name in map(_dotted, (call.func for call in calls))):
+        return True
+    return any(calls_step(module, call) for call in calls)
 
 
 def _made_steps(module: Module) -> Iterator[str]:
@@ -80,7 +83,8 @@ def is_step_result(module: Module, node: ast.expr) -> bool:
         return False
     values = list(assigned(module, node))
     return bool(values) and all(
-        isinstance(value, ast.Call) and _STEP.search(_dotted(value.func)) is not None for value in values
+        isinstance(value, ast.Call) and (_STEP.search(_dotted(value.func)) is not None or calls_step(module, value))
+        for value in values
     )
 
 
@@ -107,7 +111,35 @@ def _runs_in_a_step(module: Module, function: Function) -> bool:
         or (function.name in _CALLBACK_METHODS and _is_callback(module, around))
         or (function.name in _FUNCTION_METHODS and is_function(module, around))
     )
-    return in_class or _STEP_FUNCTIONS.fullmatch(function.name) is not None
+    if in_class or _STEP_FUNCTIONS.fullmatch(function.name) is not None:
+        return True
+    return function in stepping(module) and function in _called_in_loops(module)
+
+
+@lru_cache(maxsize=2)
+def _called_in_loops(module: Module) -> frozenset[Function]:
+    """The functions that the loops over steps call, themselves or through others of them."""
+    names = {
+        _dotted(call.func) for loop in step_loops(module) for call in own_nodes(loop) if isinstance(call, ast.Call)
+    }
+    found: set[Function] = set()
+    functions = stepping(module)
+    for _ in range(_ROUNDS):
+        further = {one for one in functions - found if {one.name, f"self.{one.name}"} & names}
+        if not further:
+            break
+        found |= further
+        names |= {_dotted(call.func) for one in further for call in ast.walk(one) if isinstance(call, ast.Call)}
+        names |= {_dotted(value) for name in names for value in _given_to_gradients(module, name)}
+    return frozenset(found)
+
+
+def _given_to_gradients(module: Module, name: str) -> Iterator[ast.expr]:
+    """What a function that computes gradients computes: ``forward`` of ``grad_fn = value_and_grad(forward)``."""
+    for call, full in module.calls:
+        statement = module.parents.get(call)
+        if full.endswith("grad") and isinstance(statement, ast.Assign) and name in map(_dotted, statement.targets):
+            yield from call.args[:1]
 
 
 def is_cell(module: Module, node: ast.ClassDef) -> bool:
@@ -147,17 +179,6 @@ def _is_rare(test: ast.expr) -> bool:
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         if _RARE.search(name):
             return True
-    return False
-
-
-def is_tensor(module: Module, node: ast.expr, depth: int = 3) -> bool:
-    """Whether a value surely is a tensor: made by ops or mint, or a name that is only ever given such a value."""
-    if isinstance(node, ast.Call):
-        name = module.name(node.func)
-        return name.startswith(_TENSOR_SOURCES) and not name.endswith((".shape", ".size", ".rank", ".is_tensor"))
-    if isinstance(node, ast.Name) and depth:
-        values = list(assigned(module, node))
-        return bool(values) and all(value is not None and is_tensor(module, value, depth - 1) for value in values)
     return False
 
 

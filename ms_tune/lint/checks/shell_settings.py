@@ -1,0 +1,80 @@
+"""Checks of how a script sets variables: what the shell cuts off, what never gets to the program, what the launcher adds."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.config.yaml_nodes import Document
+from ms_tune.launch.read import read_launches
+from ms_tune.lint.context import Violation
+from ms_tune.lint.environment.settings import EnvironmentSource
+from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import Span
+    from ms_tune.launch.read import Launch
+    from ms_tune.lint.context import Context
+
+_KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
+_CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
+_ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # what is set from here on is exported
+_SCRIPTS = (".sh", ".bash")
+_OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, too
+
+
+def cut(context: Context) -> Iterator[Violation]:
+    """Settings behind a blank or a semicolon: the shell takes them for another word, or for a command."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+        return
+    lines = Document(source.text, source.path)
+    for one in source.environment.assignments:
+        found = _CUT.match(source.text, one.span.end) if one.name in _KEYS else None
+        if found is None or found["key"] not in _KEYS[one.name]:
+            continue
+        params = {"lost": found["lost"], "by": ";" if ";" in found["by"] else "blank"}
+        span = lines.span(found.start("lost"), found.end("lost"))
+        yield Violation((one.name,), "semicolon" if ";" in found["by"] else "default", params, span=span)
+
+
+def unexported(context: Context) -> Iterator[Violation]:
+    """Variables of MindSpore's that are set for the script alone: none of the programs that it starts sees them."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+        return
+    names = {
+        one.name: one for one in source.environment.assignments if one.name in KNOWN and one.name not in _OF_LAUNCHERS
+    }
+    if not names or _ALL.search(source.text):
+        return
+    found = read_launches(source.path, source.text)
+    if not found.launches or found.unknown or found.problems:
+        return
+    seen = {name for launch in found.launches for name in launch.environment}
+    for name, one in names.items():
+        if name not in seen and not re.search(rf"\$\{{?{name}\b|export[^\n]*\b{name}\b", source.text):
+            yield Violation((name,), span=one.key)
+
+
+def simulated(context: Context) -> Iterator[Violation]:
+    """``msrun --sim_level``: nothing is trained."""
+    source = context.source
+    if (
+        not isinstance(source, EnvironmentSource)
+        or source.path.suffix not in _SCRIPTS
+        or "sim_level" not in source.text
+    ):
+        return
+    for launch in read_launches(source.path, source.text).launches:
+        level = launch.options.get("sim_level") if launch.launcher.name == "msrun" else None
+        if level is not None and level.text not in (None, "", "-1") and level.place.file.path == source.path:
+            yield Violation((), params={"level": level.text}, span=_span(launch, source))
+
+
+def _span(launch: Launch, source: EnvironmentSource) -> Span:
+    level = launch.options["sim_level"]
+    assert level is not None  # noqa: S101 - looked at above
+    return Document(source.text, source.path).span(level.place.start, level.place.end)

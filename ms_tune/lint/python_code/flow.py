@@ -1,0 +1,129 @@
+"""What flows into a training step: which functions take one, whatever they are called, and which code is a graph.
+
+A step is known by what it holds: a call of what ``value_and_grad`` and its like have made, a call of an optimizer, or a call
+of another function that does. Names are followed in one file; what comes from elsewhere is not looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ms_tune.lint.python_code.module import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ms_tune.lint.python_code.module import Function, Module
+
+# Functions of MindSpore that make a function which computes gradients (mindspore/ops, 2.4 to 2.9).
+_GRADIENTS = re.compile(r"mindspore(?:\.\w+)*\.(?:value_and_grad|grad|GradOperation|vjp|TrainOneStep\w*)$")
+_OPTIMIZERS = re.compile(
+    r"mindspore\.(?:(?:mint|experimental)\.optim(?:\.\w+)*\.[A-Z]\w*|"
+    r"nn\.(?:optim\.)?(?:Adam\w*|AdaFactor|Adagrad|ASGD|FTRL|Lamb|LARS|LazyAdam|Momentum|ProximalAdagrad|RMSProp|Rprop|SGD|thor))$"
+)
+_JIT = re.compile(r"mindspore(?:\.\w+)*\.(?:jit|ms_function|jit_class|compile)$")
+_DYNAMIC = ("mindformers.pynative", "mindformers.experimental")  # the parts of MindFormers that are no static graph
+_ROUNDS = 5  # functions that call functions
+
+
+@lru_cache(maxsize=2)
+def stepping(module: Module) -> frozenset[Function]:
+    """The functions and methods of a file that compute gradients or update weights, themselves or through others."""
+    makers = gradient_makers(module)
+    functions = [node for node in module.nodes if isinstance(node, FUNCTIONS) and not _is_method_of_framework(node)]
+    calls = {one: {_last_two(node.func) for node in ast.walk(one) if isinstance(node, ast.Call)} for one in functions}
+    found = {one for one in functions if calls[one] & makers}
+    for _ in range(_ROUNDS):
+        names = {name for one in found for name in _names_of(module, one)}
+        further = {one for one in functions if one not in found and calls[one] & names}
+        if not further:
+            break
+        found |= further
+    forward = {name for call, full in module.calls if _GRADIENTS.search(full) for name in map(_last_two, call.args[:1])}
+    found |= {one for one in functions if _names_of(module, one) & forward}
+    return frozenset(found)
+
+
+@lru_cache(maxsize=2)
+def gradient_makers(module: Module) -> frozenset[str]:
+    """The names in a file that stand for what computes gradients or updates weights: ``grad_fn``, ``self.opt``."""
+    made = set()
+    for call, full in module.calls:
+        if not (_GRADIENTS.search(full) or _OPTIMIZERS.search(full)):
+            continue
+        around: ast.AST | None = module.parents.get(call)
+        if isinstance(around, ast.Call) and around.func is call:  # GradOperation()(net, weights)
+            around = module.parents.get(around)
+        if isinstance(around, (ast.Assign, ast.AnnAssign)):
+            targets: Iterable[ast.expr] = around.targets if isinstance(around, ast.Assign) else (around.target,)
+            made |= {_last_two(target) for target in targets}
+    return frozenset(made - {""})
+
+
+def calls_step(module: Module, call: ast.Call) -> bool:
+    """Whether a call takes a training step, as far as this file tells."""
+    name = _last_two(call.func)
+    return bool(name) and (name in gradient_makers(module) or name in _step_names(module))
+
+
+@lru_cache(maxsize=2)
+def _step_names(module: Module) -> frozenset[str]:
+    return frozenset(name for one in stepping(module) for name in _names_of(module, one))
+
+
+def _names_of(module: Module, function: Function) -> set[str]:
+    """What a function is called by: its name, or that of a method behind ``self``."""
+    inside = isinstance(module.parents.get(function), ast.ClassDef)
+    return {f"self.{function.name}"} if inside else {function.name}
+
+
+def _is_method_of_framework(function: Function) -> bool:
+    return function.name.startswith("__") and function.name != "__call__"
+
+
+def _last_two(node: ast.AST) -> str:
+    """``f`` or ``self.f``; nothing for what is longer, which is another object's."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return f"self.{node.attr}"
+    return ""
+
+
+@lru_cache(maxsize=2)
+def is_graph_only(module: Module) -> bool:
+    """Whether a file is written for the static graph alone, which computes values, keeps and frees by rules of its own.
+
+    It says so itself (``set_context(mode=GRAPH_MODE)`` and nowhere the other mode), or it cuts operators over devices
+    (``self.mul.shard(((1, 1), (1, 1)))``) or builds on parts of MindFormers that do, which only graphs can.
+    """
+    modes = {
+        ast.unparse(keyword.value).rpartition(".")[2]
+        for call, full in module.calls
+        if full.endswith((".set_context", "?set_context"))
+        for keyword in call.keywords
+        if keyword.arg == "mode"
+    }
+    if modes:
+        return modes <= {"GRAPH_MODE", "0"}
+    parts = {name for name in module.names.values() if name.startswith("mindformers.")}
+    if parts and not any(name.startswith(_DYNAMIC) for name in parts):
+        return True
+    return any(_cuts(call) or full.endswith(".MultitypeFuncGraph") for call, full in module.calls)
+
+
+def is_compiled(module: Module, node: ast.AST) -> bool:
+    """Whether something stands in a function or class that is compiled to a graph (``@jit``)."""
+    around = (one for one in (node, *module.around(node)) if isinstance(one, (*FUNCTIONS, ast.ClassDef)))
+    marks = (mark for one in around for mark in one.decorator_list)
+    return any(_JIT.search(module.name(mark.func if isinstance(mark, ast.Call) else mark)) for mark in marks)
+
+
+def _cuts(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "shard" or not call.args:
+        return False
+    first = call.args[0]
+    return isinstance(first, ast.Tuple) and bool(first.elts) and all(isinstance(one, ast.Tuple) for one in first.elts)
