@@ -170,7 +170,7 @@ def contiguous(context: Context) -> Iterator[Violation]:
         inner = call.func.value
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "contiguous":
             yield Violation((), "twice", span=module.span(call))
-        elif _is_view(module, inner) and not _wants_pieces(module, call):
+        elif _is_view(inner, module) and not _wants_pieces(module, call):
             yield Violation((), "view", {"maker": ast.unparse(inner.func)[-40:]}, span=module.span(call))
         elif is_fresh(module, inner):
             yield Violation(
@@ -180,7 +180,7 @@ def contiguous(context: Context) -> Iterator[Violation]:
             )
 
 
-def _is_view(module: Module, node: ast.expr) -> TypeGuard[ast.Call]:
+def _is_view(node: ast.expr, module: Module) -> TypeGuard[ast.Call]:
     """Whether a value is another view of a tensor, made right here."""
     if not isinstance(node, ast.Call):
         return False

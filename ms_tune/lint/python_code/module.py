@@ -106,13 +106,9 @@ class Module:
     def attributes(self) -> dict[str, list[ast.expr]]:
         """What attributes of ``self`` are given, anywhere in the file."""
         found: dict[str, list[ast.expr]] = {}
-        for node in self.nodes:
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                if (
-                    isinstance(target, ast.Attribute)
-                    and isinstance(target.value, ast.Name)
-                    and target.value.id == "self"
-                ):
+        for node in (one for one in self.nodes if isinstance(one, ast.Assign)):
+            for target in node.targets:
+                if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
                     found.setdefault(target.attr, []).append(node.value)
         return found
 
