@@ -44,7 +44,10 @@ _MAY_USE = {
     "allocator": {"allocator", "packing", "trace", *_FOUNDATION},
     "lint": {"lint", "normalize", "layers", "launch", "config", "frameworks", "resources", *_FOUNDATION},
     "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
-    "performance": {"performance", "trace", "frameworks", *_FOUNDATION},
+    "performance": {
+        *("performance", "trace", "estimate", "planning", "normalize", "layers", "launch", "config", "frameworks"),
+        *_FOUNDATION,
+    },
     "training_process": set[str](),
     "reference_model": {
         *("reference_model", "training_process", "estimate", "planning", "normalize", "layers", "config"),

@@ -11,6 +11,7 @@ from ms_tune.cli.memory_inputs import LONG, ProgressLine
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode
 from ms_tune.performance.request import MetricsRequest
+from ms_tune.performance.work import Convention
 from ms_tune.texts import msg, render
 from ms_tune.units import MIB
 
@@ -35,6 +36,14 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--cards", type=count, metavar="N", help=parser.tr("metrics.help.cards"))
     parser.add_argument("--gbs", type=count, metavar="N", help=parser.tr("metrics.help.gbs"))
     parser.add_argument("--seq", type=count, metavar="N", help=parser.tr("metrics.help.seq"))
+    parser.add_argument("--config", type=Path, metavar="FILE", help=parser.tr("metrics.help.config"))
+    parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("metrics.help.framework-version"))
+    parser.add_argument(
+        "--count",
+        choices=[one.value for one in Convention],
+        default=Convention.FULL.value,
+        help=parser.tr("metrics.help.count"),
+    )
     device = parser.add_mutually_exclusive_group()
     device.add_argument("--chip", metavar="NAME", help=parser.tr("metrics.help.chip"))
     device.add_argument("--peak", type=_positive(language), metavar="TFLOPS", help=parser.tr("metrics.help.peak"))
@@ -53,6 +62,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         tokens=arguments.seq,
         peak_tflops=arguments.peak,
         chip=arguments.chip,
+        config=arguments.config,
+        version=arguments.framework_version,
+        convention=Convention(arguments.count),
         baseline_cards=arguments.baseline_cards,
         baseline_batch=arguments.baseline_gbs,
     )

@@ -94,3 +94,17 @@ def _attention_flops(widths: Widths) -> int:
         weights += hidden * one.groups * (one.head + one.value)
     scores = widths.tokens * one.heads * (one.head + one.value)
     return 2 * (weights + scores)
+
+
+def score_flops(widths: Widths) -> int:
+    """Operations of one layer's attention scores and of their product with the values, for one token."""
+    one = widths.attention
+    return 2 * widths.tokens * one.heads * (one.head + one.value)
+
+
+def prediction_flops(widths: Widths) -> int:
+    """Operations of one token in what a prediction layer has beside an ordinary layer: its projection and its logits.
+
+    Source: DeepSeek-V3's report, section 2.2; Megatron-LM core_v0.12.1 ``transformer/multi_token_prediction.py`` (``eh_proj``).
+    """
+    return 2 * 2 * widths.hidden * widths.hidden + head_flops(widths)

@@ -65,24 +65,33 @@ def of_run(run: LoggedRun, steps: RankSteps, times: StepTimes) -> Iterator[Probl
     yield from _changed_work(steps, changed_sizes=len(batches) > 1)
 
 
-def impossible(inputs: Inputs, fastest: float) -> Iterator[Problem]:
+def impossible(inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Problem]:
     """Figures that no device reaches.
 
     Args:
         inputs: What the figures are made of.
+        rate: TFLOP/s of a card by the config's model, if there is one.
         fastest: Peak of the fastest device that is known, in TFLOP/s, where nobody names one.
     """
     peak = inputs.peak.value
+    limit = peak or fastest
     for known in (inputs.logged, inputs.counted, inputs.hardware):
-        if known.value is not None and known.value > (peak or fastest):
+        if known.value is not None and known.value > limit:
             text = "metrics.problem.impossible" if peak else "metrics.problem.impossible-any"
             yield Problem(
                 "impossible-mfu",
-                msg(text, tflops=shown(known.value), peak=shown(peak or fastest)),
-                _why_impossible(known.value, inputs.cards.value, peak or fastest),
+                msg(text, tflops=shown(known.value), peak=shown(limit)),
+                _why_impossible(known.value, inputs.cards.value, limit),
                 serious=True,
             )
-            return
+            break
+    if rate is not None and rate > limit:
+        yield Problem(
+            "impossible-mfu",
+            msg("metrics.problem.impossible-config", tflops=shown(round(rate, 1)), peak=shown(limit)),
+            msg("metrics.problem.impossible-config.hint"),
+            serious=True,
+        )
 
 
 def _why_impossible(tflops: float, cards: float | None, peak: float) -> Message:

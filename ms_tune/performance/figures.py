@@ -12,7 +12,9 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ms_tune.performance.job import Job
     from ms_tune.performance.request import MetricsRequest
+    from ms_tune.performance.work import Convention
     from ms_tune.texts import Message
     from ms_tune.trace.logged_steps import RankSteps
 
@@ -54,6 +56,8 @@ class Inputs:
     logged: Known
     counted: Known
     hardware: Known
+    model_flops: Known
+    hardware_flops: Known
 
 
 def shown(value: float | None) -> str:
@@ -64,7 +68,11 @@ def shown(value: float | None) -> str:
 
 
 def inputs_of(
-    steps: RankSteps, request: MetricsRequest, step_seconds: float | None, peak: tuple[float, Message] | None
+    steps: RankSteps,
+    request: MetricsRequest,
+    step_seconds: float | None,
+    peak: tuple[float, Message] | None,
+    job: Job | None = None,
 ) -> Inputs:
     """Collect the inputs of one run's figures.
 
@@ -73,27 +81,35 @@ def inputs_of(
         request: What the user says, which comes before the log.
         step_seconds: Its median step.
         peak: Peak of a device in TFLOP/s, and where it came from.
+        job: What the config tells; what it and the log tell is taken from the log.
     """
-    log, option = msg("metrics.source.log"), msg("metrics.source.option")
+    log, option, config = (msg(f"metrics.source.{name}") for name in ("log", "option", "config"))
     batches = {one for one in steps.batch if one}
     batch = float(batches.pop()) if len(batches) == 1 else None
 
-    def first(name: str, option_name: str, said: float | None, logged: float | None) -> Known:
-        if said is not None:
-            return Known(name, said, option, option_name)
-        return Known(name, logged, log if logged is not None else None, option_name)
+    def first(
+        name: str, option_name: str, said: float | None, logged: float | None, written: float | None = None
+    ) -> Known:
+        told = ((said, option), (logged, log), (written, config))
+        value, source = next(((value, source) for value, source in told if value is not None), (None, None))
+        return Known(name, value, source, option_name)
+
+    count = request.convention
+    model, hardware = (job.work.model[count], job.work.hardware[count]) if job else (None, None)
 
     return Inputs(
         step=first("step", "", None, step_seconds),
-        batch=first("batch", "--gbs", request.batch, batch),
-        tokens=first("tokens", "--seq", request.tokens, None),
+        batch=first("batch", "--gbs", request.batch, batch, job.batch if job and not batches else None),
+        tokens=first("tokens", "--seq", request.tokens, None, job.tokens if job else None),
         step_tokens=first("step-tokens", "", None, _tokens_of_a_step(steps)),
-        cards=first("cards", "--cards", request.cards, None),
+        cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
         peak=Known("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
         rate=first("rate", "", None, _middle(steps.rate)),
         logged=first("logged", "", None, _middle(steps.tflops)),
         counted=first("counted", "", None, _middle(steps.counted)),
         hardware=first("hardware", "", None, _middle(steps.hardware)),
+        model_flops=first("model-flops", "--config", None, None, model),
+        hardware_flops=first("hardware-flops", "--config", None, None, hardware),
     )
 
 
@@ -107,7 +123,7 @@ def throughput(inputs: Inputs) -> Iterator[Figure]:
         )
     else:
         yield _quotient("samples_per_second_per_card", "metrics.formula.samples-card", [batch], [cards, step])
-    if inputs.step_tokens.value is not None and tokens.value is None:
+    if inputs.step_tokens.value is not None and tokens.option and not _said(tokens):
         top, formula = [inputs.step_tokens], "metrics.formula.step-tokens"
     else:
         top, formula = [batch, tokens], "metrics.formula.tokens"
@@ -118,27 +134,76 @@ def throughput(inputs: Inputs) -> Iterator[Figure]:
         yield _quotient("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
 
 
-def utilisation(inputs: Inputs) -> Iterator[Figure]:
-    """Operations a second and card, and their share of the peak, by what the log says.
+def utilisation(inputs: Inputs, convention: Convention) -> Iterator[Figure]:
+    """Operations a second and card, and their share of the peak.
 
-    What counts the operations that ran comes before a formula. Above the peak there is no share.
+    By the config's model where there is one; else by what the framework counted, or by its formula. Above the peak there is
+    no share.
     """
-    of = inputs.counted if inputs.counted.value is not None else inputs.logged
-    formula = msg(f"metrics.formula.{of.name}")
-    known = of.value is not None
-    yield Figure("tflops_per_card", of.value, formula, (of.told(),) if known else ())
-    yield share("mfu", of, inputs.peak)
-    if inputs.hardware.value is not None:
-        yield share("hfu", inputs.hardware, inputs.peak)
+    logged = inputs.counted if inputs.counted.value is not None else inputs.logged
+    if logged.value is not None:
+        yield Figure("tflops_logged", logged.value, msg(f"metrics.formula.{logged.name}"), (logged.told(),))
+    model = _rate(inputs, inputs.model_flops)
+    hardware = _rate(inputs, inputs.hardware_flops)
+    if inputs.model_flops.value is None:
+        model, hardware = logged, inputs.hardware
+        inner, made_of = msg(f"metrics.formula.{logged.name}"), [logged]
+    else:
+        inner = msg("metrics.formula.model", convention=msg(f"metrics.convention.{convention.value}"))
+        made_of = [inputs.model_flops, *_of_rate(inputs)]
+    parts = tuple(part.told() for part in made_of if part.value is not None)
+    missing = _missing(inputs, model)
+    peak = inputs.peak.value
+    possible = model.value if model.value is not None and (peak is None or model.value <= peak) else None
+    yield Figure("tflops_per_card", possible, inner, parts, missing)
+    yield _share("mfu", model, inputs.peak, missing)
+    if hardware.value is not None:
+        yield _share("hfu", hardware, inputs.peak, ())
 
 
-def share(name: str, of: Known, peak: Known) -> Figure:
+def model_rate(inputs: Inputs) -> float | None:
+    """TFLOP/s of a card by the config's model; None without a config, or where an input is missing."""
+    return _rate(inputs, inputs.model_flops).value
+
+
+def _missing(inputs: Inputs, rate: Known) -> tuple[str, ...]:
+    if rate.value is not None:
+        return ()
+    if inputs.model_flops.value is None:
+        return (inputs.model_flops.option,)
+    return tuple(part.option for part in _of_rate(inputs) if part.value is None and part.option)
+
+
+def _of_rate(inputs: Inputs) -> list[Known]:
+    """What turns operations of a token into operations a second and card."""
+    given = inputs.step_tokens.value is not None and not _said(inputs.tokens)
+    tokens = [inputs.step_tokens] if given else [inputs.batch, inputs.tokens]
+    return [*tokens, inputs.cards, inputs.step]
+
+
+def _rate(inputs: Inputs, flops: Known) -> Known:
+    """TFLOP/s of a card by the config's model."""
+    *tokens, cards, step = _of_rate(inputs)
+    if flops.value is None or not cards.value or not step.value or any(not one.value for one in tokens):
+        return Known("model", None)
+    whole = flops.value
+    for one in tokens:
+        whole *= one.value or 1
+    return Known("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
+
+
+def _share(name: str, of: Known, peak: Known, missing: tuple[str, ...]) -> Figure:
     """A part of the peak; none where it would be more than all of it."""
     formula = msg(f"metrics.formula.{name}")
     if of.value is None or peak.value is None:
-        return Figure(name, None, formula, (), (peak.option,) if peak.value is None else ())
+        return Figure(name, None, formula, (), (*missing, *((peak.option,) if peak.value is None else ())))
     value = of.value / peak.value
     return Figure(name, value if value <= 1 else None, formula, (of.told(), peak.told()))
+
+
+def _said(known: Known) -> bool:
+    """Whether the user says it, which comes before what a log counts."""
+    return known.source is not None and known.source.id == "metrics.source.option"
 
 
 def _quotient(name: str, formula: str, top: Sequence[Known], bottom: Sequence[Known]) -> Figure:

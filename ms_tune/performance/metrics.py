@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import UsageError
 from ms_tune.frameworks.devices import Peak, fastest_peak, peak_named, peaks
 from ms_tune.performance.doubts import impossible, of_file, of_run
-from ms_tune.performance.figures import inputs_of, throughput, utilisation
+from ms_tune.performance.figures import inputs_of, model_rate, throughput, utilisation
+from ms_tune.performance.job import read_job
 from ms_tune.performance.result import Curve, Figure, MetricsReport, Ranks, RunComparison, RunMetrics
 from ms_tune.performance.steps import CONFIDENCE, median_interval, step_times
+from ms_tune.performance.work import Convention
 from ms_tune.texts import msg
 from ms_tune.trace.logged_steps import LoggedRun
 from ms_tune.trace.recompute_log import find_logs
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from ms_tune.performance.job import Job
     from ms_tune.performance.request import MetricsRequest
     from ms_tune.performance.result import Problem
     from ms_tune.texts import Message
@@ -36,6 +39,15 @@ class _Source:
     path: Path
     runs: tuple[LoggedRun, ...]
     problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What is known beside the logs."""
+
+    request: MetricsRequest
+    peak: tuple[float, Message] | None
+    job: Job | None
 
 
 def measured(
@@ -55,16 +67,20 @@ def measured(
     Raises:
         TraceError: A log cannot be read, or tells about no step.
         UsageError: The device is not known.
+        ConfigError: The config cannot be read, or a size is missing that its operations follow from.
     """
     peak = _peak(request)
+    job = read_job(request.config, request.version) if request.config else None
     sources = _read([*logs, *([baseline] if baseline else [])], on_bytes)
     problems = tuple(problem for source in sources for problem in source.problems)
     before = replace(
         request, cards=request.baseline_cards or request.cards, batch=request.baseline_batch or request.batch
     )
     compared = sources.pop() if baseline else None
-    runs = [_run(source.path, place, run, request, peak) for source in sources for place, run in _numbered(source)]
-    others = [_run(compared.path, place, run, before, peak) for place, run in _numbered(compared)] if compared else []
+    given = _Given(request, peak, job)
+    runs = [_run(source.path, place, run, given) for source in sources for place, run in _numbered(source)]
+    given = replace(given, request=before)
+    others = [_run(compared.path, place, run, given) for place, run in _numbered(compared)] if compared else []
     return MetricsReport(tuple(runs), tuple(others), _compared(runs, others), problems)
 
 
@@ -122,13 +138,13 @@ def _together(runs: Sequence[Sequence[LoggedRun]], ranks: Sequence[int | None]) 
     return tuple(whole)
 
 
-def _run(
-    source: Path, number: int, run: LoggedRun, request: MetricsRequest, peak: tuple[float, Message] | None
-) -> RunMetrics:
+def _run(source: Path, number: int, run: LoggedRun, given: _Given) -> RunMetrics:
     steps = _main(run)
     times = step_times(steps, run.remarks)
-    inputs = inputs_of(steps, request, times.median, peak)
-    figures = [*throughput(inputs), *utilisation(inputs)]
+    inputs = inputs_of(steps, given.request, times.median, given.peak, given.job)
+    convention = given.request.convention
+    figures = [*throughput(inputs), *utilisation(inputs, convention), *_of_job(given.job)]
+    rate = model_rate(inputs)
     losses = [loss for loss in steps.loss if loss == loss]  # noqa: PLR0124 - NaN is what is not logged
     return RunMetrics(
         source=source,
@@ -140,12 +156,29 @@ def _run(
         times=times,
         ranks=_ranks(run),
         figures=tuple(figures),
+        counted_otherwise=_otherwise(given.job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
-        problems=(*of_run(run, steps, times), *impossible(inputs, fastest_peak())),
+        problems=(*of_run(run, steps, times), *impossible(inputs, rate, fastest_peak())),
         curve=_curve(steps, {one.number for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )
+
+
+def _of_job(job: Job | None) -> Iterator[Figure]:
+    if job is not None and job.stages is not None:
+        stages, chunks, micro_batches = job.stages
+        formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
+        yield Figure("bubble", job.bubble, formula)
+
+
+def _otherwise(job: Job | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[tuple[Convention, float], ...]:
+    """MFU by the conventions that are not chosen."""
+    mfu = next((figure.value for figure in figures if figure.name == "mfu"), None)
+    if job is None or mfu is None:
+        return ()
+    flops = job.work.model
+    return tuple((one, mfu * flops[one] / flops[chosen]) for one in Convention if one is not chosen)
 
 
 def _main(run: LoggedRun) -> RankSteps:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.performance.steps import StepTimes
+    from ms_tune.performance.work import Convention
     from ms_tune.texts import Message
     from ms_tune.trace.logged_steps import LoggedMemory
     from ms_tune.trace.step_lines import Form
@@ -92,6 +93,7 @@ class RunMetrics:
         times: How long they took.
         ranks: Ranks beside each other.
         figures: All other figures, in order.
+        counted_otherwise: MFU by the other conventions of counting operations.
         losses: The first and the last loss.
         memory: What ranks said about their memory.
         problems: Doubts.
@@ -107,6 +109,7 @@ class RunMetrics:
     times: StepTimes
     ranks: Ranks
     figures: tuple[Figure, ...]
+    counted_otherwise: tuple[tuple[Convention, float], ...]
     losses: tuple[float, float] | None
     memory: tuple[LoggedMemory, ...]
     problems: tuple[Problem, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
@@ -18,6 +17,8 @@ from ms_tune.performance.steps import median_interval
 from tests.trace.training_logs import PUBLIC, megatron_line, megatron_log, static_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ms_tune.performance.result import RunMetrics
 
 
@@ -72,8 +73,8 @@ class TestFigures:
             "samples_per_second_per_card": ("--cards",),
             "tokens_per_second": ("--seq",),
             "tokens_per_second_per_card": ("--seq", "--cards"),
-            "tflops_per_card": (),
-            "mfu": ("--chip",),
+            "tflops_per_card": ("--config",),
+            "mfu": ("--config", "--chip"),
         }
 
     def test_a_slow_step_and_what_it_coincides_with(self, tmp_path: Path) -> None:

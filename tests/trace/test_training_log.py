@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from ms_tune.trace.training_log import read_training_log
 from tests.trace.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ms_tune.trace.logged_steps import TrainingLog
 
 

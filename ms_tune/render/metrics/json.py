@@ -39,6 +39,7 @@ def _run(run: RunMetrics, console: Console) -> dict[str, object]:
             "slowest": run.ranks.slowest_rank,
         },
         **{figure.name: figure.value for figure in run.figures},
+        "mfu_counted_otherwise": {one.value: value for one, value in run.counted_otherwise},
         "figures": [_figure(figure, console) for figure in run.figures],
         "loss": {"first": run.losses[0], "last": run.losses[1]} if run.losses else None,
         "memory": [

@@ -1,0 +1,62 @@
+"""The sizes of a model, as its operations need them, from what a framework's class makes of a config."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.estimate.flops import Attention, Widths
+
+if TYPE_CHECKING:
+    from ms_tune.frameworks.models import Model
+
+# What the models of MindFormers' older classes (legacy) call a field.
+_OTHER_NAMES = {
+    "num_attention_heads": "num_heads",
+    "num_query_groups": "n_kv_heads",
+    "ffn_hidden_size": "intermediate_size",
+    "num_moe_experts": "expert_num",
+    "moe_router_topk": "num_experts_chosen",
+}
+_GATED = ("swiglu", "silu", "geglu", "fusedswiglu")
+
+
+def widths_of(model: Model) -> Widths | None:
+    """The sizes of a config's model that its operations follow from; None where one of them is not known."""
+    hidden, heads = whole_number(model, "hidden_size"), whole_number(model, "num_attention_heads")
+    inner, words, tokens = (whole_number(model, name) for name in ("ffn_hidden_size", "vocab_size", "seq_length"))
+    if not (hidden and heads and inner and words and tokens):
+        return None
+    experts = whole_number(model, "num_moe_experts") or 0
+    experts = experts if experts > 1 else 0
+    gated = model.value("gated_linear_unit") is True or str(model.value("hidden_act")).lower() in _GATED
+    return Widths(
+        hidden=hidden,
+        tokens=tokens,
+        vocabulary=words,
+        attention=_attention(model, hidden, heads),
+        feed_forward=inner,
+        gated=gated,
+        experts=experts,
+        chosen=(whole_number(model, "moe_router_topk") or 1) if experts else 0,
+        expert=whole_number(model, "moe_ffn_hidden_size") or inner,
+        shared=whole_number(model, "moe_shared_expert_intermediate_size") or 0,
+    )
+
+
+def _attention(model: Model, hidden: int, heads: int) -> Attention:
+    rank = whole_number(model, "kv_lora_rank")
+    if model.facts.latent and rank:
+        rotary = whole_number(model, "qk_pos_emb_head_dim") or 0
+        head = (whole_number(model, "qk_head_dim") or hidden // heads) + rotary
+        value = whole_number(model, "v_head_dim") or hidden // heads
+        return Attention(heads, heads, head, value, whole_number(model, "q_lora_rank") or 0, rank, rotary)
+    head = whole_number(model, "kv_channels") or hidden // heads
+    return Attention(heads, whole_number(model, "num_query_groups") or heads, head, head)
+
+
+def whole_number(model: Model, name: str) -> int | None:
+    """A size above zero, under any of its names."""
+    found = model.number(name)
+    if found is None and name in _OTHER_NAMES:
+        found = model.number(_OTHER_NAMES[name])
+    return found if found is not None and found > 0 else None

@@ -1,0 +1,151 @@
+"""Operations of a training step against published figures and formulas; bubbles against closed forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune import api
+from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.estimate.flops import Attention, Widths
+from ms_tune.layers.result import Effect, Kind, LayerPlan
+from ms_tune.performance.bubble import bubble
+from ms_tune.performance.job import read_job
+from ms_tune.performance.request import MetricsRequest
+from ms_tune.performance.work import Convention, Layer, layers_of, work_of
+from ms_tune.planning.schedule import Schedule
+from tests.trace.training_logs import megatron_log
+
+ROOT = Path(__file__).parents[2]
+GPT = """torchrun --nproc_per_node 8 --nnodes {nodes} pretrain_gpt.py --num-layers {layers} --hidden-size {hidden} \\
+  --num-attention-heads {heads} --seq-length 2048 --max-position-embeddings 2048 --padded-vocab-size 51200 \\
+  --micro-batch-size {micro} --global-batch-size {batch} --tensor-model-parallel-size 8 \\
+  --pipeline-model-parallel-size {stages} {more}
+"""
+# Korthikanti et al. (2022), table 5: model, step with selective recompute in seconds, MFU; A100 of 312 TFLOP/s.
+KORTHIKANTI = {
+    "22B": ({"layers": 48, "hidden": 6144, "heads": 64, "nodes": 1, "micro": 4, "batch": 4, "stages": 1}, 1.10, 0.415),
+    "175B": ({"layers": 96, "hidden": 12288, "heads": 96, "nodes": 8, "micro": 1, "batch": 64, "stages": 8}, 13.75, 0.514),
+    "530B": ({"layers": 105, "hidden": 20480, "heads": 128, "nodes": 35, "micro": 1, "batch": 280, "stages": 35}, 37.83, 0.560),
+    "1T": ({"layers": 128, "hidden": 25600, "heads": 160, "nodes": 64, "micro": 1, "batch": 512, "stages": 64}, 71.49, 0.563),
+}  # fmt: skip
+
+
+def gpt(folder: Path, sizes: dict[str, int], more: str = "--recompute-activations") -> Path:
+    script = folder / "pretrain.sh"
+    script.write_text(GPT.format(**sizes, more=more), "utf-8")
+    return script
+
+
+@pytest.mark.parametrize("model", KORTHIKANTI)
+def test_published_mfu(tmp_path: Path, model: str) -> None:
+    sizes, seconds, mfu = KORTHIKANTI[model]
+    log = tmp_path / "x.log"
+    log.write_text(megatron_log([seconds * 1000] * 9, total=9, batch=sizes["batch"]), "utf-8")
+    request = MetricsRequest(peak_tflops=312, config=gpt(tmp_path, sizes))
+    run = api.metrics(log, request=request).runs[0]
+    found = run.value("mfu")
+    assert found is not None
+    # The step of 22B is printed with three digits, which is 0.45 % to either side.
+    assert found == pytest.approx(mfu, rel=0.005)
+    assert run.value("hfu") > found  # type: ignore[operator]
+
+
+def test_the_published_time_of_175b(tmp_path: Path) -> None:
+    """Narayanan et al. (2021), section 5.1: 300 billion tokens at 140 TFLOP/s on each of 1,024 cards take 34 days."""
+    sizes = {**KORTHIKANTI["175B"][0], "nodes": 128, "batch": 1536}
+    recompute = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    work = read_job(gpt(tmp_path, sizes, recompute)).work
+    days = {one: work.hardware[one] * 300e9 / (1024 * 140e12) / 86400 for one in Convention}
+    assert days[Convention.SIX_N] == pytest.approx(
+        34, rel=0.02
+    )  # 8 operations for each weight, as the paper's formula has
+    assert days[Convention.FULL] == pytest.approx(34, rel=0.025)
+
+
+def test_the_papers_formula(tmp_path: Path) -> None:
+    sizes = KORTHIKANTI["175B"][0]
+    layers, hidden, tokens, words = 96, 12288, 2048, 51200
+    formula = 72 * layers * hidden**2 * (1 + tokens / (6 * hidden) + words / (12 * hidden * layers))
+    assert read_job(gpt(tmp_path, sizes)).work.model[Convention.FULL] == pytest.approx(formula, rel=1e-12)
+
+
+class TestWork:
+    widths = Widths(8, 16, 100, Attention(2, 1, 4, 4), 32, gated=True, experts=4, chosen=2, expert=16, shared=8)
+
+    def test_by_hand(self) -> None:
+        attention = 2 * (8 * 8 + 8 * 8 + 8 * 1 * 8)
+        scores = 2 * 16 * 2 * 8
+        dense = attention + scores + 2 * 3 * 8 * 32
+        experts = attention + scores + 2 * 3 * 8 * (2 * 16 + 8) + 2 * 8 * 4
+        head = 2 * 8 * 100
+        layers = [Layer(experts=False), Layer(experts=True, recompute=Effect.FULL), Layer(experts=True, core=True)]
+        work = work_of(self.widths, layers)
+        assert work.model[Convention.FULL] == 3 * (dense + 2 * experts + head)
+        assert work.model[Convention.CAUSAL] == 3 * (dense + 2 * experts + head - 3 * scores // 2)
+        assert work.model[Convention.SIX_N] == 3 * (dense + 2 * experts + head - 3 * scores)
+        assert work.hardware[Convention.FULL] - work.model[Convention.FULL] == experts + scores
+
+    def test_a_prediction_layer_has_a_projection_and_logits_of_its_own(self) -> None:
+        plain, more = (work_of(self.widths, [Layer(experts=True, prediction=one)]) for one in (False, True))
+        assert more.model[Convention.FULL] - plain.model[Convention.FULL] == 3 * (4 * 8 * 8 + 2 * 8 * 100)
+
+    def test_layers_of_a_plan(self) -> None:
+        plans = [
+            LayerPlan(0, 0, 0, Effect.NONE),
+            LayerPlan(1, 0, 0, Effect.SELECT, select_patterns=(r"core_attention\.softmax",)),
+            LayerPlan(2, 0, 0, Effect.NONE, kind=Kind.NOOP),
+            LayerPlan(3, 0, 0, Effect.FULL, kind=Kind.DENSE),
+        ]
+        found = layers_of(plans, 1, experts=True)
+        assert [(layer.experts, layer.core) for layer in found] == [(False, False), (True, True), (False, False)]
+
+
+class TestBubble:
+    @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 2), (4, 8), (8, 64), (8, 3)])
+    def test_of_1f1b(self, stages: int, micro_batches: int) -> None:
+        found = bubble(Schedule.ONE_FORWARD_ONE_BACKWARD, [[3] * stages], micro_batches)
+        assert found == pytest.approx((stages - 1) / (micro_batches + stages - 1))
+
+    @pytest.mark.parametrize(("stages", "chunks", "micro_batches"), [(4, 2, 8), (4, 3, 16), (8, 2, 32)])
+    def test_of_megatrons_interleaved_schedule(self, stages: int, chunks: int, micro_batches: int) -> None:
+        found = bubble(Schedule.INTERLEAVED_FULL_WARM_UP, [[1] * stages] * chunks, micro_batches)
+        assert found == pytest.approx((stages - 1) / (chunks * micro_batches + stages - 1))
+
+    def test_uneven_stages_wait_longer(self) -> None:
+        even, uneven = (bubble(Schedule.ONE_FORWARD_ONE_BACKWARD, [row], 8) for row in ([4, 4], [5, 3]))
+        assert even is not None
+        assert uneven is not None
+        assert even < uneven
+
+    def test_what_nobody_runs_or_follows(self) -> None:
+        assert bubble(Schedule.ONE_FORWARD_ONE_BACKWARD, [[1, 1]], 10**12) is None
+        assert bubble(Schedule.INTERLEAVED_FULL_WARM_UP, [[1, 1], [1, 1]], 3) is None
+
+
+class TestJob:
+    def test_a_static_config(self, tmp_path: Path) -> None:
+        log = tmp_path / "x.log"
+        log.write_text(megatron_log([1000] * 9, total=9, batch=32), "utf-8")
+        job = read_job(ROOT / "yaml_templates/mindformers/qwen3_32b.yaml")
+        assert (job.cards, job.batch, job.tokens, job.stages) == (32, 32, 4096, (4, 2, 16))
+        assert job.bubble is not None
+
+    def test_sizes_that_are_missing_are_named(self, tmp_path: Path) -> None:
+        script = tmp_path / "x.sh"
+        script.write_text("torchrun pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2\n", "utf-8")
+        with pytest.raises(ConfigError, match="--seq-length, --padded-vocab-size"):
+            read_job(script)
+        script.write_text("echo nothing\n", "utf-8")
+        with pytest.raises(UnsupportedError, match="starts no program"):
+            read_job(script)
+
+    def test_more_than_the_peak_by_the_config(self, tmp_path: Path) -> None:
+        log = tmp_path / "x.log"
+        log.write_text(megatron_log([100] * 9, total=9, batch=64), "utf-8")
+        request = MetricsRequest(chip="910B2", config=gpt(tmp_path, KORTHIKANTI["175B"][0]))
+        (run,) = api.metrics(log, request=request).runs
+        assert [problem.id for problem in run.problems] == ["impossible-mfu"]
+        assert run.value("mfu") is None
+        assert run.value("tflops_per_card") is None
