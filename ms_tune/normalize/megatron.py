@@ -67,7 +67,6 @@ _OTHERS = (
     *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
     *("context_parallel_size", "tp_2d", "sequence_parallel"),
 )
-_OVERLAPPED = ("moe_alltoall_overlap_comm", "moe_allgather_overlap_comm")
 # What builds layers of its own, or places them by rules that are not here.
 NOT_SERVED = (
     *(
@@ -173,7 +172,6 @@ def inputs_of(command: Command) -> MegatronInputs:
         release=command.release,
         layers=layers,
         modules=tuple(map(str, modules)) if isinstance(modules, list) else None,
-        overlapped=any(reader.switch(dest) for dest in _OVERLAPPED),
         micro_batches=_micro_batches(command, values),
         others={dest: reader.value(dest) for dest in _OTHERS},
         **values,  # type: ignore[arg-type]  # by the tables above

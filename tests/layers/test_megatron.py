@@ -274,3 +274,10 @@ def test_the_canonical_form_keeps_every_layer_and_is_its_own() -> None:
 )
 def test_what_is_ignored_is_left_out(given: dict[str, object], expected: dict[str, object]) -> None:
     assert canonical(replace(EIGHT, **given)) == expected  # type: ignore[arg-type]  # fields by their names
+
+
+@pytest.mark.parametrize("overlap", ["--moe-alltoall-overlap-comm", "--moe-allgather-overlap-comm", ""])
+def test_grouped_experts_recompute_their_activation_beside_overlapped_communication_too(overlap: str) -> None:
+    words = f"--num-layers 4 --num-experts 4 --moe-grouped-gemm --recompute-activation-function {overlap}"
+    plan = normalize_megatron(inputs_of(command(words.split(), "2.3")))
+    assert {layer.select_patterns for layer in plan.layers} == {("mlp.experts.activation_func",)}

@@ -13,6 +13,13 @@ ALWAYS = (
     *("--max-position-embeddings", "64", "--train-iters", "2000", "--position-embedding-type", "rope", "--bf16"),
     *("--transformer-impl", "local"),  # the other one needs Transformer Engine, which is none of the layers' business
 )
+_SHARED = ("--expert-model-parallel-size", "2", "--moe-token-dispatcher-type")
+# The communication of experts beside their computation, with what that needs.
+_OVERLAPS = (
+    ("--moe-alltoall-overlap-comm", *_SHARED, "alltoall"),
+    ("--moe-alltoall-overlap-comm", *_SHARED, "alltoall_seq", "--moe-permutation-async-comm"),
+    ("--moe-allgather-overlap-comm", *_SHARED, "allgather", "--moe-permutation-async-comm"),
+)
 
 
 def random_arguments(random: Random) -> list[str]:
@@ -27,6 +34,8 @@ def random_arguments(random: Random) -> list[str]:
     found += _placement(random, layers, stages, chunks)
     found += _kinds(random, layers, stages)
     found += _recompute(random, layers, stages)
+    if "--moe-grouped-gemm" in found and random.random() < 0.3:
+        found += random.choice(_OVERLAPS)
     return found
 
 

@@ -138,7 +138,8 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
 def world_size(arguments: Sequence[str]) -> int:
     """As many processes as make one replica."""
     size = 1
-    for name in ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size"):
+    sizes = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size")
+    for name in (*sizes, "--expert-model-parallel-size"):
         if name in arguments:
             size *= int(arguments[arguments.index(name) + 1])
     return size
@@ -233,6 +234,7 @@ def _layers(args: Any) -> list[dict[str, Any]]:  # noqa: C901 - one step after t
                 module.get_cuda_rng_tracker = Anything  # type: ignore[attr-defined]  # a state of random numbers that none has set
             if vars(module).get("checkpoint") is checkpoint:
                 module.checkpoint = _checkpoint  # type: ignore[attr-defined]
+    vars(sys.modules["torch"])["Tensor"] = Anything  # what a layer is given is asked whether it is one
     dual = getattr(args, "schedules_method", None) == "dualpipev"
     virtual = args.virtual_pipeline_model_parallel_size
     state._PIPELINE_MODEL_PARALLEL_DECODER_START = None
@@ -281,8 +283,8 @@ def _block(args: Any, config: Any, stage: int) -> tuple[Any, Any, Any]:
         kind = spec.module if isinstance(spec, specs.ModuleSpec) else spec
         if isinstance(kind, type) and kind.__name__ == "TransformerLayer":
             return kind(submodules=spec.submodules, **named)
-        if isinstance(kind, type) and kind.__name__ == "MoELayer":
-            return _experts(mixture, named["config"])
+        if isinstance(kind, type) and kind.__name__.lower().endswith(_OF_EXPERTS):
+            return _experts(mixture, named["config"], args)
         if isinstance(kind, type) and kind.__name__ == "MLP":
             return _dense(kind, named["config"])
         return specs.build_module(spec, *rest, **named)
@@ -318,7 +320,15 @@ def _row(layer: Any, stage: int, chunk: int) -> dict[str, Any]:
     layer.cross_attention = _Part("cross_attention", pair=True)
     for name in ("self_attn_bda", "cross_attn_bda", "mlp_bda"):
         setattr(layer, name, lambda *_, **__: lambda *_, **__: Anything())
-    return {**row, "kind": "experts" if type(layer.mlp).__name__ == "MoELayer" else "dense"}
+    return {**row, "kind": "experts" if _has_experts(layer) else "dense"}
+
+
+# What Megatron-LM calls a layer of experts, and MindSpeed those that it puts in its place.
+_OF_EXPERTS = ("moelayer", "moelayeradaptor")
+
+
+def _has_experts(layer: Any) -> bool:
+    return type(layer.mlp).__name__.lower().endswith(_OF_EXPERTS)
 
 
 def _told(layer: Any) -> list[str]:
@@ -326,7 +336,7 @@ def _told(layer: Any) -> list[str]:
     found = {name for _, name in _EVENTS}
     config = getattr(layer, "config", None)
     if config is not None and config.recompute_granularity == "selective":
-        experts = type(layer.mlp).__name__ == "MoELayer"
+        experts = _has_experts(layer)
         found |= {"self_attention.core_attention"} & {_OF_SETTING.get(name) for name in config.recompute_modules}
         found |= {"self_attention.qkv_up_proj"} & {_OF_SETTING.get(name) for name in config.recompute_modules}
         if experts and "moe" in config.recompute_modules:
@@ -368,8 +378,12 @@ def _dense(kind: Any, config: Any) -> Any:
     return made
 
 
-def _experts(kind: Any, config: Any) -> Any:
+def _experts(kind: Any, config: Any, args: Any) -> Any:
     """A layer of experts, of which one is here."""
+    ways = {"alltoall": "all2all", "alltoall_seq": "all2allseq", "allgather": "allgather"}
+    overlapped = getattr(args, "moe_alltoall_overlap_comm", False) or getattr(args, "moe_allgather_overlap_comm", False)
+    if overlapped:
+        return _overlapped(kind, config, ways[args.moe_token_dispatcher_type])
     module = import_module("megatron.core.transformer.moe.experts")
     made = object.__new__(kind)
     made.config = config
@@ -397,6 +411,24 @@ def _experts(kind: Any, config: Any) -> Any:
             return result
 
         made.forward = forward
+    return made
+
+
+def _overlapped(kind: Any, config: Any, way: str) -> Any:
+    """A layer of experts whose pass is one operator with its communication: it asks this function whether to recompute."""
+    folder = "mindspeed.core.transformer.moe.moe_feature.overlap"
+    asked = import_module(f"{folder}.grouped_mlp_with_comp_and_comm_overlap_{way}").should_recompute_activation
+    made = object.__new__(kind)
+    made.config = config
+    made.router = Anything()
+    made.experts = SimpleNamespace(layer_number=None)
+
+    def forward(*_: Any, **__: Any) -> Any:
+        if asked(made.experts.layer_number):
+            _EVENTS.append(("operator", "mlp.experts.activation_func"))
+        return Anything(), None
+
+    made.forward = forward
     return made
 
 

@@ -61,7 +61,6 @@ class MegatronInputs:
         ahead: ``--mtp-num-layers``: layers that predict further tokens.
         experts: ``--num-experts``.
         grouped: ``--moe-grouped-gemm``.
-        overlapped: Whether the communication of experts is overlapped (``--moe-alltoall-overlap-comm`` and its like).
         dense: ``--first-k-dense-replace``.
         frequency: ``--moe-layer-freq``.
         granularity: ``--recompute-granularity``.
@@ -103,7 +102,6 @@ class MegatronInputs:
     ahead: int | None = None
     experts: int | None = None
     grouped: bool = False
-    overlapped: bool = False
     dense: int | None = None
     frequency: int | None = 1
     granularity: str | None = None

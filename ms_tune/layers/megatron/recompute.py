@@ -141,9 +141,10 @@ def _norm(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int) -> 
 
 
 def _activation(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int, *, experts: bool) -> bool:
-    if experts and inputs.grouped:
-        return not inputs.overlapped and _should(inputs, settled, cell, number, inputs.activation_layers, gated=True)
-    return _should(inputs, settled, cell, number, inputs.activation_layers, gated=inputs.release != "2.2")
+    # Grouped experts ask MindSpeed's first function, also where their communication is overlapped (--moe-alltoall-overlap-comm,
+    # --moe-allgather-overlap-comm: ``grouped_mlp_with_comp_and_comm_overlap_*.py``).
+    gated = (experts and inputs.grouped) or inputs.release != "2.2"
+    return _should(inputs, settled, cell, number, inputs.activation_layers, gated=gated)
 
 
 def _should(  # noqa: PLR0913 - as many as the rule has
