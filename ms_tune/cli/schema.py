@@ -63,10 +63,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
             console.note(console.text("schema.written", file=arguments.output))
         return ExitCode.OK
     source = load_source(arguments.install)
-    dialect = Dialect(arguments.dialect) if arguments.dialect else recognise(source.data).dialect
+    found = recognise(source.data)
+    dialect = Dialect(arguments.dialect) if arguments.dialect else found.dialect
     if dialect is None:
         hint = msg("lint.dialect-hint", dialects="|".join(one.value for one in YAML_DIALECTS))
-        raise ConfigError(msg("lint.not-a-config"), hint, path=source.path)
+        raise ConfigError(found.why_not or msg("lint.not-a-config"), hint, path=source.path)
     file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
     write_atomically(file, _encoded(_schema(dialect, arguments.framework_version)), parents=True)
     relative = Path(os.path.relpath(file.absolute(), source.path.absolute().parent)).as_posix()

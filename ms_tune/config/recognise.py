@@ -1,4 +1,9 @@
-"""Tells which framework a config is written for, by the keys that only one of them knows."""
+"""Tells which framework a config is written for: by the keys that only one of them knows, and by how many keys it knows.
+
+A key speaks for a dialect only if what it holds does, too: ``training:`` stands in the configs of many programs, but not
+many have ``local_batch_size`` in it. A file most of whose keys a dialect does not know is none of that dialect's, and
+files of other programs are told by fingerprints of their own (:mod:`ms_tune.frameworks.fingerprints`).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
-from ms_tune.frameworks.releases import own_keys
+from ms_tune.frameworks.fingerprints import foreign
+from ms_tune.frameworks.keys import by_section, open_sections
+from ms_tune.frameworks.releases import inner_keys, own_keys, sections_of_a_whole
+from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from ms_tune.config.source import KeyPath
+    from ms_tune.frameworks.fingerprints import Fingerprint
+    from ms_tune.texts import Message
+
+_WHOLE = 2  # so many of the sections that make a whole config
+_SURELY = 3  # so many strong keys in a file that is nearly all known are believed against a fingerprint
+_NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,33 +34,125 @@ class Recognition:
         dialect: The dialect, or None: no training config, or as much of one dialect as of another.
         confident: Whether keys that only this dialect has were found, and none of another.
         evidence: The key paths that speak for the dialect (for any, if there is no dialect).
+        foreign: Whose file it is, if it is one of another program.
+        looks_like: The dialect whose keys it has, though most of its keys are of none.
     """
 
     dialect: Dialect | None
     confident: bool
     evidence: tuple[KeyPath, ...]
+    foreign: str | None = None
+    looks_like: Dialect | None = None
+
+    @property
+    def why_not(self) -> Message | None:
+        """Why it is of no dialect, if more can be said than that; to end a sentence about the file."""
+        if self.foreign is not None:
+            return msg("config.is-foreign", what=msg(f"config.foreign.{self.foreign}"))
+        if self.looks_like is not None:
+            return msg("config.mostly-unknown", dialect=self.looks_like.value)
+        return None
 
 
 def recognise(data: object) -> Recognition:
     """The dialect of a config's values."""
-    strong, weak = ({one: _present(data, own_keys(one, kind)) for one in YAML_DIALECTS} for kind in ("alone", "also"))
+    strong, weak = ({one: _present(data, one, kind) for one in YAML_DIALECTS} for kind in ("alone", "also"))
     score = {dialect: (len(strong[dialect]), len(weak[dialect])) for dialect in YAML_DIALECTS}
     ranked = sorted(YAML_DIALECTS, key=lambda dialect: score[dialect], reverse=True)
     best, second = ranked[0], ranked[1]
+    evidence = strong[best] + weak[best]
+    program = _program(data)
+    if program is not None:
+        surely = len(strong[best]) >= _SURELY and not strong[second] and share_of_known(data, best) >= _NEARLY_ALL
+        if not surely:
+            return Recognition(None, confident=False, evidence=(), foreign=program.id)
     if score[best] == score[second]:
         everything = tuple(path for dialect in YAML_DIALECTS for path in strong[dialect] + weak[dialect])
         return Recognition(None, confident=False, evidence=everything)
-    confident = bool(strong[best]) and not strong[second]
-    return Recognition(best, confident, strong[best] + weak[best])
+    if is_mostly_unknown(data, best) and not _is_other_form(data, best):
+        return Recognition(None, confident=False, evidence=evidence, looks_like=best)
+    return Recognition(best, bool(strong[best]) and not strong[second], evidence)
 
 
-def _present(data: object, paths: tuple[KeyPath, ...]) -> tuple[KeyPath, ...]:
-    return tuple(path for path in paths if _has(data, path))
+def is_fragment(data: object, dialect: Dialect) -> bool:
+    """Whether values are a part of a config, to which a program or another file brings the rest."""
+    sections = sections_of_a_whole(dialect)
+    return isinstance(data, dict) and sum(name in data for name in sections) < min(_WHOLE, len(sections))
+
+
+def is_mostly_unknown(data: object, dialect: Dialect) -> bool:
+    """Whether a dialect knows fewer than half of the keys."""
+    return share_of_known(data, dialect) < 0.5  # noqa: PLR2004 - a half
+
+
+def share_of_known(data: object, dialect: Dialect) -> float:
+    """How many of the keys of a config a dialect knows, of all releases: 0 to 1; 1 for no keys.
+
+    Keys of the top level and of the sections whose keys are known count, but not what sections hold that take any key.
+    """
+    known, total = _count(data, dialect, ())
+    return known / total if total else 1.0
+
+
+def _count(values: object, dialect: Dialect, section: KeyPath) -> tuple[int, int]:
+    sections = by_section(dialect)
+    if not isinstance(values, dict) or section not in sections:
+        return 0, 0
+    table, any_key = sections[section], bool(section) and section in open_sections(dialect)
+    known = total = 0
+    for key, value in values.items():
+        if key not in table:
+            total += not (any_key or str(key).startswith(("_", "x-")))
+            continue
+        total += 1
+        known += section != () or _fits(value, dialect, str(key))
+        inner = _count(value, dialect, (*section, key))
+        known, total = known + inner[0], total + inner[1]
+    return known, total
+
+
+def _fits(value: object, dialect: Dialect, name: str) -> bool:
+    """Whether a top-level key holds what the dialect has there; an empty section tells nothing against it."""
+    key = by_section(dialect)[()].get(name)
+    if key is not None and key.types == ("dict",) and value is not None and not isinstance(value, dict):
+        return False
+    if not isinstance(value, dict) or not value:
+        return True
+    inside = inner_keys(dialect).get(name) or frozenset(by_section(dialect).get((name,), ()))
+    return not inside or any(inner in inside for inner in value)
+
+
+def _is_other_form(data: object, dialect: Dialect) -> bool:
+    """Whether it is in the form of MindSpeed-Core-MS's command line, which has a check of its own."""
+    return dialect is Dialect.MINDSPEED_MS and all(
+        isinstance(data, dict) and isinstance(data.get(name), dict) for name in ("model_parallel", "language_model")
+    )
+
+
+def _program(data: object) -> Fingerprint | None:
+    return next((one for one in foreign() if _is_of(data, one)), None)
+
+
+def _is_of(data: object, program: Fingerprint) -> bool:
+    found = sum(_has(data, path) for path in program.keys)
+    return found >= program.least and all(_has(data, path) for path in program.needs)
+
+
+def _present(data: object, dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:
+    return tuple(path for path in own_keys(dialect, kind) if _has(data, path) and _speaks(data, dialect, path))
+
+
+def _speaks(data: object, dialect: Dialect, path: KeyPath) -> bool:
+    """Whether a key holds what it holds in this dialect, and not only has its name."""
+    return len(path) > 1 or (isinstance(data, dict) and _fits(data[path[0]], dialect, str(path[0])))
 
 
 def _has(data: object, path: KeyPath) -> bool:
     for item in path:
-        if not isinstance(data, dict) or item not in data:
+        if not isinstance(data, dict):
             return False
-        data = data[item]
+        key: object = True if item == "True" else item  # PyYAML reads the key `on` as true
+        if key not in data:
+            return False
+        data = data[key]
     return True

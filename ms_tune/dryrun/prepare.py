@@ -54,9 +54,12 @@ def load(request: DryrunRequest) -> LoadedConfig:
     """
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
     original = _flat(load_source(path))
-    dialect = recognise(original.data).dialect
+    found = recognise(original.data)
+    dialect = found.dialect
     if dialect is None:
-        raise ConfigError(msg("dryrun.not-a-config"), msg("dryrun.not-a-config.hint"), path=path)
+        reason = found.why_not
+        message = msg("dryrun.not-ours", reason=reason) if reason else msg("dryrun.not-a-config")
+        raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short(path)
     source = with_settings(original, request.settings, dialect)
     return LoadedConfig(original, source, dialect, name, devices_of(source, dialect, request.devices, path))

@@ -14,7 +14,7 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _VERSION = re.compile(r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.dev|\.post)\d{1,4})*")
 
@@ -52,6 +52,18 @@ def own_keys(dialect: Dialect, kind: str) -> tuple[tuple[str, ...], ...]:
     which ``init_configs_from_yaml`` does not read (``model_parallel``, ``language_model``).
     """
     return tuple(tuple(path.split(".")) for path in load("releases")[dialect.value][kind])
+
+
+@cache
+def inner_keys(dialect: Dialect) -> Mapping[str, frozenset[str]]:
+    """Keys of which at least one is in a section of this dialect, by the section; nothing said of a section that takes any."""
+    return {section: frozenset(keys) for section, keys in load("releases")[dialect.value]["inside"].items()}
+
+
+@cache
+def sections_of_a_whole(dialect: Dialect) -> tuple[str, ...]:
+    """The top-level keys of which a whole config has at least two; a file with fewer is a part of one."""
+    return tuple(load("releases")[dialect.value]["whole"])
 
 
 def default_release(dialect: Dialect) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import default_release
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.config.source import SourceFile
+    from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
     from ms_tune.texts import Message
 
@@ -50,11 +52,28 @@ def read(path: Path, kind: str, *, named: bool) -> SourceFile | Message:
         from ms_tune.lint.python_code import read_python, uses_mindspore  # noqa: PLC0415 - as above
 
         source = read_python(path)
-        return source if named or uses_mindspore(source) else none_of_ours
+        return source if uses_mindspore(source) else none_of_ours
     from ms_tune.lint.environment import read_env_file, read_shell  # noqa: PLC0415 - as above
 
     environment = read_env_file(path) if _ENV_FILE in (path.suffix, path.name) else read_shell(path)
-    return environment.source() if named or _is_ours(environment) or _starts_training(path) else none_of_ours
+    source = environment.source()
+    if _is_pytorch(source) and not commands_of(source, default_release(Dialect.MEGATRON)):
+        return msg("lint.pytorch-script")
+    return source if named or _is_ours(environment) or _starts_training(path) else none_of_ours
+
+
+def checks_of(source: SourceFile, kind: str, checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    """Of the checks of a kind those that are made for a file: of a PyTorch script MindSpore's are not."""
+    return () if kind == ENVIRONMENT and _is_pytorch(source) else checks
+
+
+def _is_pytorch(source: SourceFile) -> bool:
+    """Whether a file is a script that starts PyTorch programs."""
+    if source.path.suffix not in (".sh", ".bash"):
+        return False
+    from ms_tune.lint.launched import is_pytorch  # noqa: PLC0415 - as above
+
+    return is_pytorch(source.path, source.text)
 
 
 def process_environment() -> SourceFile:
@@ -77,7 +96,6 @@ def _starts_training(path: Path) -> bool:
     """Whether a file is a script that starts something with MindSpore's launcher, or a program of MindSpeed-LLM."""
     if _ENV_FILE in (path.suffix, path.name):
         return False
-    from ms_tune.frameworks.releases import default_release  # noqa: PLC0415 - as above
     from ms_tune.launch.options import command_of  # noqa: PLC0415 - as above
     from ms_tune.launch.read import read_launches  # noqa: PLC0415 - as above
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
     from ms_tune.lint.finding import Fix
+
+# What only stands in scripts around MindSpore, and what only stands in those around PyTorch.
+_MINDSPORE = re.compile(r"mindspore|msadapter|mindformer|\bmsrun\b|\bMS_[A-Z]", re.IGNORECASE)
+_PYTORCH = re.compile(
+    r"\btorchrun\b|\btorch\.distributed\b|\bdeepspeed\b|\baccelerate\b|\b(?:PY)?TORCH_[A-Z]|torch_npu"
+)
+_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,14 @@ class LaunchSource(CodeSource):
 
     def _refuse(self, *_: object) -> NoReturn:
         raise EditRefusedError(msg("edits.not-here"))
+
+
+def is_pytorch(path: Path, text: str) -> bool:
+    """Whether a script starts PyTorch programs and nothing in it is about MindSpore."""
+    words = _COMMENT.sub("", text)
+    if _MINDSPORE.search(words) or not _PYTORCH.search(words):
+        return False
+    return bool(read_launches(path, text.removeprefix("\ufeff")).launches)
 
 
 def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 import yaml
 
 from ms_tune.config.follow import with_bases, with_model_folder
-from ms_tune.config.recognise import recognise
 from ms_tune.config.source import decode, load_source, parse_source
 from ms_tune.config.yaml_nodes import LOADER, offsets
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
@@ -26,6 +25,7 @@ from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.report import FileReport, LintReport, Skipped
 from ms_tune.lint.selection import PROFILES, Selection, check_selectors, known_names
 from ms_tune.lint.settings import Settings, load_settings, settings_for
+from ms_tune.lint.told import present, told
 from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def check_file(target: Target, job: Job) -> Outcome:
 
 def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcome:
     # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
-    checks = built_in_code().get(kind, ())
+    checks = kinds.checks_of(source, kind, built_in_code().get(kind, ()))
     settings = job.settings_in(folder)
     release = Release(kinds.FRAMEWORK, kinds.VERSION)
     commands: tuple[SourceFile, ...] = ()
@@ -227,23 +227,21 @@ def _check(target: Target, job: Job) -> Outcome:
     if kind is not None:
         code = kinds.read(target.path, kind, named=target.named)
         if isinstance(code, Message):
-            return Outcome(skipped=Skipped(target.path, code))
+            return _none_of_ours(target, code)
         return _check_code(code, kind, job, folder)
     source = (
         load_source(target.path)
         if target.path != STDIN
         else parse_source(decode(job.request.stdin or b"", STDIN), STDIN)
     )
-    dialect = job.request.dialect or settings.dialect
     notes: list[Message] = []
     whole = _followed(source, with_bases, "lint.base-config", notes)
+    firmly = job.request.dialect is not None or target.named
+    as_what = told(source, whole.data, job.request.dialect or settings.dialect, firmly=firmly)
+    dialect = as_what.dialect
     if dialect is None:
-        found = recognise(whole.data)
-        dialect = found.dialect
-        if dialect is None:
-            return _not_recognised(target, ambiguous=bool(found.evidence))
-        if not found.confident:
-            notes.append(msg("lint.unsure", file=source.path, dialect=dialect.value))
+        return _not_recognised(target, as_what.reason or msg("lint.not-a-config"))
+    notes += as_what.notes
     try:
         release = release_for(dialect, job.request.framework_version or settings.version)
     except UnsupportedError as error:
@@ -253,7 +251,8 @@ def _check(target: Target, job: Job) -> Outcome:
     if dialect is Dialect.MINDFORMERS:
         whole = _followed(whole, with_model_folder, "lint.model-json", notes)
     source = replace(source, beside=whole.beside, read_from=whole.read_from)
-    return _outcome(_File(source, dialect, release, job, settings, folder), notes)
+    one = _File(source, dialect, release, job, settings, folder, fragment=as_what.fragment)
+    return _outcome(one, notes, fixable=as_what.fixable)
 
 
 def _followed(
@@ -268,9 +267,12 @@ def _followed(
         return source
 
 
-def _outcome(one: _File, notes: Sequence[Message] = ()) -> Outcome:
+def _outcome(one: _File, notes: Sequence[Message] = (), *, fixable: bool = True) -> Outcome:
     """What is found in a file, after the fixes that are asked for."""
     if one.job.request.fix is None:
+        return Outcome(replace(one.report(), notes=tuple(notes)))
+    if not fixable:
+        notes = (*notes, msg("lint.never-fixed", file=one.source.path, dialect=one.dialect.value))
         return Outcome(replace(one.report(), notes=tuple(notes)))
     source, fixed = apply_fixes(one.source, one.findings, unsafe=one.job.request.fix == "unsafe")
     report = replace(replace(one, source=source).report(), notes=tuple(notes))
@@ -279,8 +281,16 @@ def _outcome(one: _File, notes: Sequence[Message] = ()) -> Outcome:
     return Outcome(report)
 
 
-def _not_recognised(target: Target, *, ambiguous: bool) -> Outcome:
-    message = msg("lint.ambiguous" if ambiguous else "lint.not-a-config")
+def _none_of_ours(target: Target, message: Message) -> Outcome:
+    """What becomes of a script or a program that MindSpore has nothing to do with."""
+    return (
+        Outcome(error=ConfigError(message, path=target.path))
+        if target.named
+        else Outcome(skipped=Skipped(target.path, message))
+    )
+
+
+def _not_recognised(target: Target, message: Message) -> Outcome:
     if not target.named:
         return Outcome(skipped=Skipped(target.path, message))
     hint = msg("lint.dialect-hint", dialects="|".join(dialect.value for dialect in YAML_DIALECTS))
@@ -291,7 +301,8 @@ def _not_recognised(target: Target, *, ambiguous: bool) -> Outcome:
 class _File:
     """One config (or what is read like one) in front of the checks that are selected for it.
 
-    ``code`` are the built-in checks of a file that is no config, ``commands`` what a launch script starts.
+    ``code`` are the built-in checks of a file that is no config, ``commands`` what a launch script starts; of a
+    ``fragment`` nothing is missed.
     """
 
     source: SourceFile
@@ -302,6 +313,7 @@ class _File:
     folder: Path
     code: tuple[Check, ...] | None = None
     commands: tuple[SourceFile, ...] = ()
+    fragment: bool = False
 
     def selection(self) -> Selection:
         relative = Path(os.path.relpath(self.folder / self.source.path.name, self.settings.folder))
@@ -348,6 +360,8 @@ class _File:
         profile = selection.profile or PROFILES[0]
         version = self.release.version if self.code is None else kinds.VERSION
         found = lint(source, self.dialect, chosen, version, profile)
+        if self.fragment:
+            found = present(source, found)
         if self.commands:
             made = [check for check in _checks(lists, Dialect.MEGATRON) if selection.takes(check)]
             chosen += made

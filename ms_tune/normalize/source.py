@@ -25,10 +25,12 @@ def dialect_of(source: SourceFile) -> Dialect:
     Raises:
         ConfigError: It is of none that is served.
     """
-    dialect = recognise(source.data).dialect
-    if dialect is None:
-        raise ConfigError(msg("normalize.no-dialect"), path=source.path)
-    return dialect
+    found = recognise(source.data)
+    if found.dialect is None:
+        reason = found.why_not
+        message = msg("normalize.not-ours", reason=reason) if reason else msg("normalize.no-dialect")
+        raise ConfigError(message, path=source.path)
+    return found.dialect
 
 
 def normalize_source(

@@ -1,0 +1,44 @@
+"""What the files of other programs look like (``data/fingerprints.json``), so that they are named and not checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from ms_tune.frameworks.data import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Path: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Key paths of which files of one program have several.
+
+    Args:
+        id: Whose files they are: ``verl``. The text ``config.foreign.verl`` says what such a file is called.
+        least: How many of the key paths have to be there.
+        keys: The key paths.
+        needs: Those that have to be among them.
+    """
+
+    id: str
+    least: int
+    keys: tuple[Path, ...]
+    needs: tuple[Path, ...]
+
+
+@cache
+def foreign() -> tuple[Fingerprint, ...]:
+    """The fingerprints of what ms-tune does not check; the more special ones first."""
+    return tuple(
+        Fingerprint(one["id"], one["least"], _paths(one["keys"]), _paths(one.get("needs", ())))
+        for one in load("fingerprints")["foreign"]
+    )
+
+
+def _paths(words: Iterable[str]) -> tuple[Path, ...]:
+    return tuple(tuple(word.split(".")) for word in words)

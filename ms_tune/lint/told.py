@@ -1,0 +1,71 @@
+"""What a config is checked as: by its keys, or because the user says so, and what there is to say about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.config.recognise import is_fragment, is_mostly_unknown, recognise
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.lint.finding import Finding
+    from ms_tune.texts import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a config is checked as.
+
+    Args:
+        dialect: The dialect; None if it is not checked.
+        reason: Why it is not checked.
+        notes: What the user should know.
+        fragment: Whether it is a part of a config only.
+        fixable: Whether it may be fixed: most of its keys are known.
+    """
+
+    dialect: Dialect | None
+    reason: Message | None = None
+    notes: tuple[Message, ...] = ()
+    fragment: bool = False
+    fixable: bool = True
+
+
+def told(source: SourceFile, values: object, asked: Dialect | None, *, firmly: bool) -> Told:
+    """What a config is checked as.
+
+    Args:
+        source: The file itself.
+        values: What it says, with the files that it builds on.
+        asked: The dialect that the user names.
+        firmly: Whether that holds for files of other programs, too.
+    """
+    found = recognise(values)
+    why_not = found.why_not
+    if asked is None or (found.foreign is not None and not firmly):
+        if found.dialect is None:
+            unknown = msg("lint.ambiguous" if found.evidence else "lint.not-a-config")
+            return Told(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
+        unsure = msg("lint.unsure", file=source.path, dialect=found.dialect.value)
+        return _as(source, values, found.dialect, () if found.confident else (unsure,))
+    notes: tuple[Message, ...] = ()
+    if why_not is not None:
+        notes = (msg("lint.overruled", file=source.path, reason=why_not, dialect=asked.value),)
+    return _as(source, values, asked, notes)
+
+
+def _as(source: SourceFile, values: object, dialect: Dialect, notes: tuple[Message, ...]) -> Told:
+    fragment = is_fragment(values, dialect)
+    if fragment:
+        notes = (*notes, msg("lint.fragment", file=source.path, dialect=dialect.value))
+    return Told(dialect, None, notes, fragment, fixable=not is_mostly_unknown(values, dialect))
+
+
+def present(source: SourceFile, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings about what is in a file, and not about what is missing in it."""
+    return tuple(one for one in findings if source.position(one.path) is not None)

@@ -1,0 +1,115 @@
+"""Files of other programs are named and not checked; what is mostly unknown is never fixed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+from tests.config.test_recognise_foreign import FOREIGN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TORCHRUN = """
+export ASCEND_LAUNCH_BLOCKING=1
+TP=3
+torchrun --nproc_per_node 8 pretrain_sora.py --tensor-model-parallel-size $TP --use-torch-fsdp2 --mm-model model.json
+"""
+VERL = FOREIGN["verl"]
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_foreign_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, "a.yaml", VERL)
+    assert main(["lint", "--no-config", "--lang", "en", str(file)]) == 2
+    shown = capsys.readouterr()
+    assert "this is a verl config: not checked" in shown.err
+    assert "MST" not in shown.out + shown.err
+    assert main(["lint", "--no-config", "--lang", "zh", str(file)]) == 2
+    assert "这是verl 的配置：不做检查" in capsys.readouterr().err
+
+
+def test_in_a_folder_foreign_files_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in FOREIGN.items():
+        written(tmp_path, f"{name}.yaml", text)
+    written(tmp_path, "start.sh", TORCHRUN)
+    written(tmp_path, "train.py", "import torch\nfor x in range(3):\n    print(torch.ones(x).sum().item())\n")
+    written(tmp_path, "ms-tune.toml", 'dialect = "mindformers"\n')  # says what configs are, not that all files are ones
+    assert main(["lint", "--verbose", "--lang", "en", str(tmp_path)]) == 2  # nothing was checked
+    shown = capsys.readouterr()
+    assert "MST" not in shown.out + shown.err
+    assert "a Kubernetes manifest: not checked" in shown.err
+    assert "PyTorch programs: not checked" in shown.err
+
+
+def test_dialect_overrules_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, "a.yaml", VERL)
+    assert main(["lint", "--no-config", "--lang", "en", "--json", "--dialect", "mindformers", str(file)]) == 0
+    shown = capsys.readouterr()
+    assert "this is a verl config; --dialect says otherwise, so it is checked as 'mindformers'" in shown.err
+    assert json.loads(shown.out)["findings"]
+
+
+@pytest.mark.parametrize("how", ["--fix", "--fix=unsafe"])
+@pytest.mark.parametrize("name", ["verl", "mindspeed-mm"])
+def test_what_is_mostly_unknown_is_never_fixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, how: str
+) -> None:
+    dialect = "mindformers-pynative" if name == "mindspeed-mm" else "mindformers"
+    file = written(tmp_path, "a.yaml", FOREIGN[name])
+    main(["lint", "--no-config", "--lang", "en", "--dialect", dialect, how, str(file)])
+    assert file.read_text(encoding="utf-8") == FOREIGN[name]
+    assert f"not fixed, because most of its keys are unknown to '{dialect}'" in capsys.readouterr().err
+
+
+def test_of_a_part_of_a_config_nothing_is_missed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, "a.yaml", "trainer:\n  model_name: llama2_7b\n")
+    assert main(["lint", "--no-config", "--lang", "en", "--json", str(file)]) == 0
+    shown = capsys.readouterr()
+    assert "a part of a 'mindformers' config" in shown.err
+    assert json.loads(shown.out)["findings"] == []
+    whole = written(tmp_path, "b.yaml", "trainer:\n  model_name: llama2_7b\nrunner_config: {epochs: 1}\n")
+    assert main(["lint", "--no-config", "--lang", "en", "--json", str(whole)]) == 1
+    assert {one["name"] for one in json.loads(capsys.readouterr().out)["findings"]} == {"missing-section-key"}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "torchrun --nproc_per_node 8 train.py",
+        "python -m torch.distributed.launch train.py",
+        "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True\npython train.py",
+        "deepspeed train.py",
+        "accelerate launch train.py",
+    ],
+)
+def test_scripts_of_pytorch_get_no_advice_for_mindspore(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: str
+) -> None:
+    file = written(tmp_path, "a.sh", f"export ASCEND_LAUNCH_BLOCKING=1\n{start}\n")
+    assert main(["lint", "--no-config", "--lang", "en", str(file)]) == 2
+    assert "this script starts PyTorch programs: not checked" in capsys.readouterr().err
+    ours = written(
+        tmp_path, "b.sh", f"# of MindSpore\nexport ASCEND_LAUNCH_BLOCKING=1 MS_SIMULATION_LEVEL=0\n{start}\n"
+    )
+    assert main(["lint", "--no-config", "--lang", "en", "--json", str(ours)]) in (0, 1)
+    assert "MST814" in {one["id"] for one in json.loads(capsys.readouterr().out)["findings"]}
+
+
+def test_megatron_programs_of_pytorch_are_checked_for_their_arguments_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "export ASCEND_LAUNCH_BLOCKING=1\ntorchrun --nproc_per_node 8 pretrain_gpt.py --no-such-option 1\n"
+    file = written(tmp_path, "pretrain.sh", text)
+    assert main(["lint", "--no-config", "--lang", "en", "--json", str(file)]) == 1
+    found = {one["id"] for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert "MST814" not in found
+    assert found
