@@ -29,8 +29,8 @@ def english(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
-    (tmp_path / "clean.yaml").write_text("trainer: {type: A}\n", encoding="utf-8")
-    (tmp_path / "info.yaml").write_text("trainer: {type: A}\nzebra_stripes: False\n", encoding="utf-8")
+    (tmp_path / "clean.yaml").write_text("trainer: {type: A}\nrun_mode: train\n", encoding="utf-8")
+    (tmp_path / "info.yaml").write_text("trainer: {type: A}\nzebra_stripes: False\nrun_mode: train\n", encoding="utf-8")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -106,7 +106,7 @@ def test_messages_in_both_languages() -> None:
     ],
 )
 def test_unused_comments_can_be_removed(text: str, expected: str | None) -> None:
-    start = "trainer: {}\n"
+    start = "trainer: {}\nrunner_config: {}\nseed: 1\n"
     assert report(start + text, fix="safe").text == (
         "" if expected is None and "profile" in text else start + (expected or text)
     )
