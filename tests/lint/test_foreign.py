@@ -34,7 +34,7 @@ def test_a_foreign_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "this is a verl config: not checked" in shown.err
     assert "MST" not in shown.out + shown.err
     assert main(["lint", "--no-config", "--lang", "zh", str(file)]) == 2
-    assert "这是verl 的配置：不做检查" in capsys.readouterr().err
+    assert "这是 verl 的配置：不做检查" in capsys.readouterr().err
 
 
 def test_in_a_folder_foreign_files_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
