@@ -94,7 +94,7 @@ def share_of_known(data: object, dialect: Dialect) -> float:
     return known / total if total else 1.0
 
 
-def _count(values: object, dialect: Dialect, section: KeyPath) -> tuple[int, int]:
+def _count(values: object, dialect: Dialect, section: tuple[str, ...]) -> tuple[int, int]:
     sections = by_section(dialect)
     if not isinstance(values, dict) or section not in sections:
         return 0, 0
@@ -106,7 +106,7 @@ def _count(values: object, dialect: Dialect, section: KeyPath) -> tuple[int, int
             continue
         total += 1
         known += section != () or _fits(value, dialect, str(key))
-        inner = _count(value, dialect, (*section, key))
+        inner = _count(value, dialect, (*section, str(key)))
         known, total = known + inner[0], total + inner[1]
     return known, total
 

@@ -56,10 +56,10 @@ def read(path: Path, kind: str, *, named: bool) -> SourceFile | Message:
     from ms_tune.lint.environment import read_env_file, read_shell  # noqa: PLC0415 - as above
 
     environment = read_env_file(path) if _ENV_FILE in (path.suffix, path.name) else read_shell(path)
-    source = environment.source()
-    if _is_pytorch(source) and not commands_of(source, default_release(Dialect.MEGATRON)):
+    script = environment.source()
+    if _is_pytorch(script) and not commands_of(script, default_release(Dialect.MEGATRON)):
         return msg("lint.pytorch-script")
-    return source if named or _is_ours(environment) or _starts_training(path) else none_of_ours
+    return script if named or _is_ours(environment) or _starts_training(path) else none_of_ours
 
 
 def checks_of(source: SourceFile, kind: str, checks: tuple[Check, ...]) -> tuple[Check, ...]:
