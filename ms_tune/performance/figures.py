@@ -134,11 +134,16 @@ def throughput(inputs: Inputs) -> Iterator[Figure]:
         yield _quotient("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
 
 
-def utilisation(inputs: Inputs, convention: Convention) -> Iterator[Figure]:
+def utilisation(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
     """Operations a second and card, and their share of the peak.
 
     By the config's model where there is one; else by what the framework counted, or by its formula. Above the peak there is
-    no share.
+    neither: no device did that.
+
+    Args:
+        inputs: What the figures are made of.
+        convention: How operations are counted.
+        fastest: Peak of the fastest device that is known, in TFLOP/s, where nobody names one.
     """
     logged = inputs.counted if inputs.counted.value is not None else inputs.logged
     if logged.value is not None:
@@ -153,8 +158,8 @@ def utilisation(inputs: Inputs, convention: Convention) -> Iterator[Figure]:
         made_of = [inputs.model_flops, *_of_rate(inputs)]
     parts = tuple(part.told() for part in made_of if part.value is not None)
     missing = _missing(inputs, model)
-    peak = inputs.peak.value
-    possible = model.value if model.value is not None and (peak is None or model.value <= peak) else None
+    limit = inputs.peak.value or fastest
+    possible = model.value if model.value is not None and model.value <= limit else None
     yield Figure("tflops_per_card", possible, inner, parts, missing)
     yield _share("mfu", model, inputs.peak, missing)
     if hardware.value is not None:

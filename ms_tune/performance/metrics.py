@@ -143,7 +143,7 @@ def _run(source: Path, number: int, run: LoggedRun, given: _Given) -> RunMetrics
     times = step_times(steps, run.remarks)
     inputs = inputs_of(steps, given.request, times.median, given.peak, given.job)
     convention = given.request.convention
-    figures = [*throughput(inputs), *utilisation(inputs, convention), *_of_job(given.job)]
+    figures = [*throughput(inputs), *utilisation(inputs, convention, fastest_peak()), *_of_job(given.job)]
     rate = model_rate(inputs)
     losses = [loss for loss in steps.loss if loss == loss]  # noqa: PLR0124 - NaN is what is not logged
     return RunMetrics(

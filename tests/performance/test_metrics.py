@@ -106,7 +106,9 @@ class TestDoubts:
         assert "above the peak of 353.89" in str(run.problems[0].message)
 
     def test_without_a_chip_more_than_any_has_is(self, tmp_path: Path) -> None:
-        assert ids(run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=380))) == ["impossible-mfu"]
+        run = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=380))
+        assert ids(run) == ["impossible-mfu"]
+        assert {one.name: one.value for one in run.figures}["tflops_per_card"] is None
         assert ids(run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=370))) == []
 
     def test_legacy_models_log_all_cards(self, tmp_path: Path) -> None:
