@@ -24,7 +24,7 @@ from ms_tune.api._dryrun import (
     sweep,
     sweep_command,
 )
-from ms_tune.api._fit import explain_config, fit, fit_config
+from ms_tune.api._fit import explain_config, fit, fit_config, layer_times
 from ms_tune.api._lint import course, lint, rules, write_baseline
 from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
 from ms_tune.api._normalize import (
@@ -58,6 +58,7 @@ __all__ = [
     "fit_config",
     "from_sapp",
     "job_report",
+    "layer_times",
     "lint",
     "memory",
     "memory_diff",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.explain import Explained
     from ms_tune.fit.result import ConfigFit
     from ms_tune.fit.run import ConfigFitRequest
+    from ms_tune.planning.clock import Clock, LayerTimes
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.planning.search import Progress
@@ -35,6 +36,7 @@ def fit(
 
     Raises:
         ConfigError: The table cannot be read, or contradicts itself.
+        UsageError: What was measured and the table do not belong together.
         MissingExtraError: The extra ``fit`` is not installed.
 
     Example::
@@ -55,6 +57,7 @@ def fit(
         request.table_of(_text(Path(table)), str(table)),
         effort=request.effort,
         seed=request.seed,
+        clock=request.clock,
         on_progress=on_progress,
     )
 
@@ -101,12 +104,15 @@ def fit_config(
     return run.fit_config(request, observer or Observer(), on_progress)
 
 
-def explain_config(config: str | Path | None = None, *, request: DryrunRequest | None = None) -> Explained:
+def explain_config(
+    config: str | Path | None = None, *, request: DryrunRequest | None = None, clock: Clock | None = None
+) -> Explained:
     """Where the time of a config's step goes: work, recomputation, waiting. Nothing is run.
 
     Args:
         config: The config; None for that of the request.
         request: The job.
+        clock: What was measured; nothing by default.
 
     Raises:
         ConfigError: The config cannot be read, or its framework refuses it.
@@ -125,9 +131,39 @@ def explain_config(config: str | Path | None = None, *, request: DryrunRequest |
     need("ms-tune fit", "fit", "numpy")
     from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - start-up time
     from ms_tune.fit import explain  # noqa: PLC0415 - as above
+    from ms_tune.planning.clock import Clock  # noqa: PLC0415 - as above
 
     request = request or DryrunRequest()
-    return explain.explain_config(request if config is None else replace(request, config=Path(config)))
+    return explain.explain_config(
+        request if config is None else replace(request, config=Path(config)), clock or Clock()
+    )
+
+
+def layer_times(source: str | Path) -> dict[str, LayerTimes]:
+    """Measured times of layers for a :class:`~ms_tune.planning.clock.Clock`, in milliseconds.
+
+    Args:
+        source: A JSON file (docs/fit.md), or times such as ``dense=12.5/25,tail=3``: forward, or forward and backward.
+
+    Raises:
+        UsageError: It is neither.
+        ConfigError: The file has no times.
+
+    Example::
+
+        report = api.fit("table.json", request=FitRequest(clock=Clock(times=api.layer_times("dense=12.5/25,tail=3"))))
+        print(report.seconds(report.reference.time))
+    """
+    from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
+    from ms_tune.planning.clock import parse_times, read_times  # noqa: PLC0415 - as above
+    from ms_tune.texts import msg  # noqa: PLC0415 - as above
+
+    if isinstance(source, Path) or "=" not in source:
+        return read_times(_text(Path(source)), str(source))
+    try:
+        return parse_times(source)
+    except ValueError:
+        raise UsageError(msg("fit.usage.times", value=source)) from None
 
 
 def _text(path: Path) -> str:

@@ -9,7 +9,8 @@ from ms_tune import api
 from ms_tune.cli import fit_config
 from ms_tune.cli.dryrun_inputs import refuse
 from ms_tune.cli.fit_config import INTERRUPTED, ONLY_CONFIG, add_config_arguments
-from ms_tune.cli.memory_inputs import ProgressLine, new_file, written
+from ms_tune.cli.fit_files import add_file_arguments, clock_of, new_files, write_tables
+from ms_tune.cli.memory_inputs import ProgressLine, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
@@ -51,8 +52,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--seed", type=integer_argument(language, minimum=0), default=1, metavar="N", help=parser.tr("fit.help.seed")
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("fit.help.html"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    add_file_arguments(parser, language)
     parser.add_common_arguments()
     return parser
 
@@ -61,7 +61,7 @@ def run(arguments: Namespace, console: Console) -> int:
     """Read, plan, show."""
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
-    new_file(arguments.html, force=arguments.force)
+    new_files(arguments)
     if arguments.config is not None:
         _check_alone(arguments)
         return fit_config.run(arguments, console)
@@ -77,6 +77,7 @@ def run(arguments: Namespace, console: Console) -> int:
     if arguments.html:
         with written(arguments.html, console) as part:
             part.write_text(html.page(report, console.language), encoding="utf-8")
+    write_tables(report.table, arguments, console)
     if arguments.json:
         console.write_json(json.to_json(report, console.language))
     else:
@@ -119,7 +120,8 @@ def _request(arguments: Namespace) -> FitRequest:
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(msg("fit.only-sapp", options=options), msg("fit.only-sapp.hint"))
-    return FitRequest(Effort(arguments.effort), arguments.seed, arguments.limit if sapp is None else None, sapp)
+    limit = arguments.limit if sapp is None else None
+    return FitRequest(Effort(arguments.effort), arguments.seed, limit, sapp, clock_of(arguments))
 
 
 def _pipeline(arguments: Namespace) -> Pipeline:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.cli.fit_files import clock_of, write_tables
 from ms_tune.cli.memory_inputs import written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.write import write_back
@@ -73,6 +74,7 @@ def run(arguments: Namespace, console: Console) -> int:
         with written(arguments.html, console) as part:
             page = html.page(found.last.report, console.language, config.notes(found))
             part.write_text(page, encoding="utf-8")
+    write_tables(found.last.report.table, arguments, console)
     if arguments.json:
         console.write_json(config.to_json(found, console.language))
     elif arguments.diff:
@@ -90,13 +92,13 @@ def run(arguments: Namespace, console: Console) -> int:
 
 def _explain(arguments: Namespace, console: Console) -> int:
     """Where the present config's time goes."""
-    for name in ("write", "diff", "no_verify", "html"):
+    for name in ("write", "diff", "no_verify", "html", "export_table", "export_sapp"):
         if getattr(arguments, name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="--explain"))
     from ms_tune.render.fit import explain  # noqa: PLC0415 - imported late: start-up time
 
-    found = api.explain_config(arguments.config, request=_job(arguments))
+    found = api.explain_config(arguments.config, request=_job(arguments), clock=clock_of(arguments))
     if arguments.json:
         console.write_json(explain.to_json(found))
     else:
@@ -144,6 +146,7 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
         seed=arguments.seed,
         verify=not arguments.no_verify,
         allow_tight=arguments.allow_tight,
+        clock=clock_of(arguments),
     )
 
 

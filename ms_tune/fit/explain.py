@@ -11,6 +11,8 @@ from ms_tune.fit.job import read_job
 from ms_tune.fit.probes import DENSE, model_in
 from ms_tune.layers.result import Effect
 from ms_tune.planning.breakdown import breakdown
+from ms_tune.planning.clock import timed
+from ms_tune.planning.fit import time_of
 from ms_tune.planning.table import MOST_BYTES, End, Kept, LayerKind, Recompute, Table, check
 from ms_tune.texts import msg
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.layers.result import LayerPlan
     from ms_tune.planning.breakdown import Breakdown
+    from ms_tune.planning.clock import Clock
 
 _UNIT = 1000.0
 
@@ -33,28 +36,51 @@ class Explained:
         cells: How many layers of each kind of recompute every cell has.
         parts: Where the time goes.
         costs: What the parts of the model cost beside each other.
+        seconds: A step; None where nothing was measured.
+        clock: What was measured.
     """
 
     table: Table
     cells: tuple[dict[Recompute, int], ...]
     parts: Breakdown
     costs: Costs
+    seconds: float | None
+    clock: Clock
 
 
-def explain_config(request: DryrunRequest) -> Explained:
+def explain_config(request: DryrunRequest, clock: Clock) -> Explained:
     """Where the time of a config's step goes; nothing is run.
+
+    Args:
+        request: The job.
+        clock: What was measured.
 
     Raises:
         ConfigError: The config cannot be read, or its framework refuses it.
         UnsupportedError: Its layers or its schedule are not known.
+        UsageError: The measured step is shorter than its passes.
     """
     job = read_job(request)
+    costs = costs_of(job)
+    source = str(job.loaded.source.path)
+    table = check(timed(table_without_sizes(job, costs), clock.times, source), source)
+    cells = _cells(job)
+    time = time_of(table, cells)
+    clock.check(has_present=True, reference=time)
+    return Explained(table, cells, breakdown(table, cells), costs, clock.seconds(time, time), clock)
+
+
+def table_without_sizes(job: PlannedJob, costs: Costs) -> Table:
+    """A job's pipeline and what its layers cost.
+
+    Raises:
+        UnsupportedError: Its schedule is not known, or layers of different makes alternate.
+    """
     pipeline = job.first.pipeline
     if pipeline.schedule is None:
         raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
-    costs = costs_of(job)
     kept = {kind: Kept(0, extra) for kind, extra in EXTRA.items()}
-    table = Table(
+    return Table(
         stages=job.stages,
         chunks=job.chunks,
         micro_batches=pipeline.micro_batches,
@@ -66,9 +92,6 @@ def explain_config(request: DryrunRequest) -> Explained:
         ),
         tail=End(round(_UNIT * costs.head)),
     )
-    check(table, str(job.loaded.source.path))
-    cells = _cells(job)
-    return Explained(table, cells, breakdown(table, cells), costs)
 
 
 def _cells(job: PlannedJob) -> tuple[dict[Recompute, int], ...]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.judge import outside_of
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.errors import MsTuneError
 from ms_tune.fit.costs import costs_of
+from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import present_plan, read_job
 from ms_tune.fit.measure import measure
 from ms_tune.fit.probes import asked, model_in, some_recomputed
@@ -17,6 +18,7 @@ from ms_tune.fit.result import ConfigFit, Round
 from ms_tune.fit.table import Measured, Seen, table_of
 from ms_tune.fit.verify import NEAR, beside, corrected, lists_of, simulated
 from ms_tune.normalize.sapp import merge
+from ms_tune.planning.clock import Clock, timed
 from ms_tune.planning.fit import fit as plan_for
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Kept, Recompute, check
@@ -52,6 +54,7 @@ class ConfigFitRequest:
         seed: Where the search's random numbers begin.
         verify: Whether the plan is simulated before it is handed over.
         allow_tight: Whether a plan is good enough that fits only without fragments, or only inside the reserve.
+        clock: What was measured.
     """
 
     dryrun: DryrunRequest = field(default_factory=DryrunRequest)
@@ -60,6 +63,7 @@ class ConfigFitRequest:
     seed: int = 1
     verify: bool = True
     allow_tight: bool = False
+    clock: Clock = field(default_factory=Clock)
 
 
 def fit_config(
@@ -76,15 +80,14 @@ def fit_config(
         MsTuneError: The config, this machine or a run is at fault.
     """
     job = read_job(request.dryrun)
-    if job.first.pipeline.schedule is None:
-        raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
+    costs, source = costs_of(job), str(job.loaded.source.path)
+    timed(table_without_sizes(job, costs), request.clock.times, source)  # before minutes of dryruns
     begin = time.monotonic()
     limit, reserve = _limit(job)
     measured, notes = _measured(job, request.kinds, observer)
-    costs = costs_of(job)
     table = table_of(job, measured, costs, limit.bytes - reserve)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
-    check(table, str(job.loaded.source.path))
+    table = check(timed(table, request.clock.times, source), source)
     fragments = measured.fragments(job.stages)
     made = time.monotonic()
     rounds, chosen, stands_for = _Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
@@ -249,7 +252,8 @@ class _Rounds:
             stage_bytes=tuple(size - least for size in held),
             update=update,
         )
-        return plan_for(whole, effort=self._request.effort, seed=self._request.seed, on_progress=self._on_progress)
+        asked = self._request
+        return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
 
     def _good(self, one: Round) -> bool:
         return bool(one.verified) and all(

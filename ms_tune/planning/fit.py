@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.planning.clock import Clock
+from ms_tune.planning.costs import costs_of
 from ms_tune.planning.explain import Alternative, Remedy, alternatives, critical, gain_of_one_gib, remedies
 from ms_tune.planning.plan import cells_of, plan_of
 from ms_tune.planning.search import Effort, Progress, Search, even_state, search
 from ms_tune.planning.table_file import table_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.planning.costs import Costs, Whole
     from ms_tune.planning.table import Plan, Recompute, Table
@@ -89,6 +91,7 @@ class FitReport:
         one_gib_more: The step's time if that stage could hold one GiB more, as far as a short search tells.
         alternatives: Other plans, and what they cost.
         remedies: Without a plan, what would help.
+        clock: What was measured.
     """
 
     table: Table
@@ -107,6 +110,7 @@ class FitReport:
     one_gib_more: float | None = None
     alternatives: tuple[Alternative, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def table_data(self) -> dict[str, object]:
@@ -125,12 +129,17 @@ class FitReport:
         """A time where 100 is the reference."""
         return 100 * time / self.reference.time
 
+    def seconds(self, time: float) -> float | None:
+        """A time in seconds; None where nothing was measured."""
+        return self.clock.seconds(time, self.reference.time)
+
 
 def fit(
     table: Table,
     *,
     effort: Effort = Effort.NORMAL,
     seed: int = 1,
+    clock: Clock | None = None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> FitReport:
     """The cheapest plan of a table that fits.
@@ -139,9 +148,16 @@ def fit(
         table: The table; :func:`ms_tune.planning.table.check` has nothing against it.
         effort: How long to search.
         seed: Where the random numbers begin.
+        clock: What was measured; nothing by default.
         on_progress: Told how far the search is. An interrupt, also one raised here, ends the search with what it has.
+
+    Raises:
+        UsageError: The measured step cannot be that of the present plan.
     """
     present = None if table.present is None else cells_of(table, table.present, "")
+    clock = clock or Clock()
+    if clock.step_seconds is not None:
+        clock.check(has_present=present is not None, reference=0.0 if present is None else time_of(table, present))
     costs_starts = (
         [] if present is None else [np.array([[cell.get(k, 0) for k in table.kinds] for cell in present], np.int64)]
     )
@@ -159,8 +175,15 @@ def fit(
         effort=effort,
         seed=seed,
         stopped=found.stopped,
+        clock=clock,
     )
     return _explained(report, found, on_progress)
+
+
+def time_of(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> float:
+    """The time of a plan's step, in the table's unit."""
+    costs = costs_of(table)
+    return float(int(costs.time(costs.state(cells)[None])[0]) * costs.unit)
 
 
 def _planned(costs: Costs, state: Whole, *, drawn: bool = False) -> Planned:

@@ -32,7 +32,7 @@ class _Names(NamedTuple):
     default: float
 
 
-_KINDS = {
+KINDS = {
     Recompute.NONE: _Names("memory_activation", "backward_time", "backward_coef", 0.0),
     Recompute.SELECT: _Names("memory_select_rec", "select_rec_time", "select_rec_coef", 0.04),
     Recompute.COMM: _Names("memory_select_comm", "select_comm_time", "select_comm_coef", 0.125),
@@ -115,7 +115,7 @@ def _layer(row: dict[str, Any], source: str) -> LayerKind:
     forward = time / 3 if forward is None and time is not None else forward or 0.0
     backward = 2 * forward if time is None else time * 2 / 3
     recompute = {}
-    for kind, names in _KINDS.items():
+    for kind, names in KINDS.items():
         size = _number(row, names.memory, source)
         if size:
             whole = _number(row, names.time, source)

@@ -33,24 +33,27 @@ if TYPE_CHECKING:
 MOST_TEXT = 4_000_000  # characters of a file
 MOST_KINDS = 100  # runs of layers
 _MOST_TIME, _MOST_EXTRA = 1e15, 100.0
+_LEAST_EXTRA = -0.99  # a measured backward pass may take less than two forward passes
 _REQUIRED = ("stages", "micro_batches", "limit_bytes", "order", "layers")
 _OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "update", "plan")
 # A result of ``ms-tune fit --json`` has its table under this name, and can be read again as it is.
 WITHIN = "table"
 
 
-class _Reader:
+class Reader:
     """Takes values out of parsed JSON, and says where one is wrong."""
 
     def __init__(self, source: str) -> None:
         self.source = source
 
     def fail(self, where: str, what: Message, hint: Message | None = None) -> NoReturn:
+        """Raise :class:`ConfigError` about a place."""
         raise ConfigError(msg("planning.file.at", where=where, what=what) if where else what, hint, path=self.source)
 
     def mapping(
         self, value: object, where: str, required: Collection[str], optional: Collection[str]
     ) -> dict[str, Any]:
+        """An object with these keys."""
         if not isinstance(value, dict):
             self.fail(where, msg("planning.file.no-object"))
         known = [*required, *optional]
@@ -65,22 +68,26 @@ class _Reader:
         return value
 
     def whole(self, value: object, where: str, low: int, high: int) -> int:
+        """A whole number within bounds."""
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self.fail(where, msg("planning.file.whole", value=_shown(value), low=low, high=high))
         return value
 
-    def number(self, value: object, where: str, high: float) -> float:
+    def number(self, value: object, where: str, high: float, low: float = 0.0) -> float:
+        """A number within bounds."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not 0 <= value <= high:  # type: ignore[arg-type,operator] # a number
-            self.fail(where, msg("planning.file.number", value=_shown(value), high=f"{high:g}"))
+        if not number or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator] # a number
+            self.fail(where, msg("planning.file.number", value=_shown(value), low=f"{low:g}", high=f"{high:g}"))
         return float(value)  # type: ignore[arg-type] # a number, as looked at
 
     def list(self, value: object, where: str, most: int) -> list[Any]:
+        """A list that is neither empty nor too long."""
         if not isinstance(value, list) or not 0 < len(value) <= most:
             self.fail(where, msg("planning.file.no-list", most=most))
         return value
 
     def name(self, value: object, where: str, most: int = 200) -> str:
+        """A name that can be shown."""
         if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
             self.fail(where, msg("planning.file.no-name", most=most))
         return value
@@ -123,7 +130,7 @@ def read_table(text: str, source: str) -> Table:
     Raises:
         ConfigError: The text is no such JSON, or the table contradicts itself; the message says where.
     """
-    reader, data = _Reader(source), parse_json(text, source)
+    reader, data = Reader(source), parse_json(text, source)
     where = ""
     if isinstance(data, dict) and isinstance(data.get(WITHIN), dict):
         data, where = data[WITHIN], WITHIN + "."
@@ -150,7 +157,7 @@ def read_table(text: str, source: str) -> Table:
     return table
 
 
-def _order(reader: _Reader, value: object, where: str) -> Schedule:
+def _order(reader: Reader, value: object, where: str) -> Schedule:
     try:
         return Schedule(value)
     except ValueError:
@@ -158,7 +165,7 @@ def _order(reader: _Reader, value: object, where: str) -> Schedule:
         reader.fail(where, msg("planning.file.order", value=_shown(value), known=known))
 
 
-def _layer(reader: _Reader, value: object, where: str) -> LayerKind:
+def _layer(reader: Reader, value: object, where: str) -> LayerKind:
     row = reader.mapping(value, where, ("count", "forward", "bytes", "recompute"), ("name",))
     names = [kind.value for kind in Recompute]
     kinds = reader.mapping(row["recompute"], f"{where}.recompute", (), names)
@@ -173,17 +180,19 @@ def _layer(reader: _Reader, value: object, where: str) -> LayerKind:
     )
 
 
-def _kept(reader: _Reader, value: object, where: str) -> Kept:
+def _kept(reader: Reader, value: object, where: str) -> Kept:
     row = reader.mapping(value, where, ("activation_bytes",), ("backward_extra", "transient_bytes", "once_bytes"))
     return Kept(
         activation_bytes=reader.whole(row["activation_bytes"], f"{where}.activation_bytes", 0, MOST_BYTES),
-        backward_extra=reader.number(row.get("backward_extra", 0), f"{where}.backward_extra", _MOST_EXTRA),
+        backward_extra=reader.number(
+            row.get("backward_extra", 0), f"{where}.backward_extra", _MOST_EXTRA, _LEAST_EXTRA
+        ),
         transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
         once_bytes=reader.whole(row.get("once_bytes", 0), f"{where}.once_bytes", -MOST_BYTES, MOST_BYTES),
     )
 
 
-def _update(reader: _Reader, value: object, where: str) -> Update:
+def _update(reader: Reader, value: object, where: str) -> Update:
     row = reader.mapping(value, where, ("layer_bytes", "stage_bytes"), ())
 
     def sizes(name: str, least: int) -> tuple[int, ...]:
@@ -195,7 +204,7 @@ def _update(reader: _Reader, value: object, where: str) -> Update:
     return Update(sizes("layer_bytes", 0), sizes("stage_bytes", -MOST_BYTES))
 
 
-def _end(reader: _Reader, value: object, where: str) -> End:
+def _end(reader: Reader, value: object, where: str) -> End:
     row = reader.mapping(value, where, (), ("forward", "bytes", "transient_bytes"))
     return End(
         forward=reader.number(row.get("forward", 0), f"{where}.forward", _MOST_TIME),
@@ -204,14 +213,14 @@ def _end(reader: _Reader, value: object, where: str) -> End:
     )
 
 
-def _stage_bytes(reader: _Reader, value: object, where: str) -> tuple[int, ...]:
+def _stage_bytes(reader: Reader, value: object, where: str) -> tuple[int, ...]:
     if value is None:
         return ()
     items = reader.list(value, where, MOST_STAGES)
     return tuple(reader.whole(item, f"{where}[{index}]", 0, MOST_BYTES) for index, item in enumerate(items))
 
 
-def _plan(reader: _Reader, value: object, where: str) -> Plan:
+def _plan(reader: Reader, value: object, where: str) -> Plan:
     lists = reader.mapping(value, where, LISTS[:1], LISTS[1:])
     nothing = [
         [0] * len(row) if isinstance(row, list) else [] for row in reader.list(lists["offset"], where, MOST_CHUNKS)

@@ -91,7 +91,7 @@ def verdict(found: ConfigFit) -> list[Message]:
         return [msg("fitting.unproved", rounds=len(found.rounds)), *map(_stage_verdict, one.verified)]
     if found.chosen is None:
         return [why.verdict(one.report)]
-    told = [why.verdict(one.report)]
+    told = [why.verdict(one.report), *why.seconds(one.report)]
     if one.verified:
         worst = max(one.verified, key=lambda stage: abs(stage.error))
         params = {"stages": len(one.verified), "error": f"{abs(worst.error):.2%}", "stage": worst.stage}
@@ -164,8 +164,13 @@ def _table_lines(found: ConfigFit) -> Iterator[Message]:
 def notes(found: ConfigFit) -> list[Message]:
     """What the figures are, and are not."""
     report = found.last.report
-    told = [*found.notes, msg("fit.note.present" if report.has_present else "fit.note.even"), msg("fit.note.relative")]
-    told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
+    told = [
+        *found.notes,
+        msg("fit.note.present" if report.has_present else "fit.note.even"),
+        why.clock_note(report.clock),
+    ]
+    if not report.clock.times:
+        told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
     if found.chosen is not None and len(found.rounds) > 1:
         told.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
     off = sum(not one.exact for one in found.rounds)

@@ -23,7 +23,9 @@ def show(found: Explained, console: Console) -> None:
     console.write("")
     console.write(console.text("fitting.explain.title"))
     for name in _PARTS:
-        console.write(f"  {getattr(found.parts, name):6.1%}  {console.text(f'fitting.explain.{name}')}")
+        share = getattr(found.parts, name)
+        seconds = "" if found.seconds is None else f"  {share * found.seconds:10,.3f} s"
+        console.write(f"  {share:6.1%}{seconds}  {console.text(f'fitting.explain.{name}')}")
     console.write("")
     rows = []
     for stage, busy in enumerate(found.parts.busy):
@@ -34,7 +36,10 @@ def show(found: Explained, console: Console) -> None:
     for line in table(heads, rows, right=2, width=terminal_width()):
         console.write(line)
     console.write("")
-    console.write(console.text("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
+    if found.clock.runs:
+        console.write(console.say(why.clock_note(found.clock)))
+    if not found.clock.times:
+        console.write(console.text("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
 
 
 def to_json(found: Explained) -> dict[str, object]:
@@ -47,6 +52,7 @@ def to_json(found: Explained) -> dict[str, object]:
         "order": sizes.order.value,
         **{name: getattr(found.parts, name) for name in _PARTS},
         "busy": list(found.parts.busy),
+        "seconds_of_step": found.seconds,
         "costs_known": found.costs.known,
         "cells": [{kind.value: count for kind, count in cell.items() if count} for cell in found.cells],
     }

@@ -55,6 +55,7 @@ def page(report: FitReport, language: Language, notes: list[Message] | None = No
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{said(msg('fit.page.title'))}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{said(why.verdict(report))}</h1>",
+        *(f"<p>{said(sentence)}</p>" for sentence in why.seconds(report)),
     ]
     if report.planned is not None and report.planned.passes:
         parts.append(

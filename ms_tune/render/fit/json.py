@@ -31,6 +31,7 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
         "limit_bytes": table.limit_bytes,
         "bubble": None if plan is None else plan.bubble,
         "relative_time": None if plan is None else report.relative(plan.time),
+        "seconds_of_step": None if plan is None else _seconds(report, plan.time),
         "reference": {"is_present_plan": report.has_present, **_planned(report.reference)},
         "effort": report.effort.value,
         "seed": report.seed,
@@ -60,6 +61,15 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
         ]
     values["table"] = report.table_data
     return values
+
+
+def _seconds(report: FitReport, time: float) -> dict[str, float | None] | None:
+    """The step in seconds; null where nothing was measured."""
+    after = report.seconds(time)
+    if after is None:
+        return None
+    now, bound = report.seconds(report.reference.time), report.seconds(report.lower_bound)
+    return {"plan": after, "reference": now, "lower_bound": bound, "measured": report.clock.step_seconds}
 
 
 def _planned(plan: Planned) -> dict[str, object]:

@@ -17,6 +17,8 @@ def show(report: FitReport, console: Console) -> None:
     """The verdict, the stages, the lists, the reasons and the rest."""
     colour = "red" if report.planned is None else "green"
     console.write(console.paint(console.say(why.verdict(report)), colour))
+    for sentence in why.seconds(report):
+        console.write(console.say(sentence))
     plan = report.planned or report.nearest
     if plan is not None:
         console.write("")

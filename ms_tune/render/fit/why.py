@@ -10,6 +10,7 @@ from ms_tune.units import gib
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ms_tune.planning.clock import Clock
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.table import Recompute
 
@@ -33,6 +34,32 @@ def verdict(report: FitReport) -> Message:
     if report.optimal:
         return msg("fit.optimal", **figures)
     return msg("fit.planned", **figures, gap=f"{report.gap or 0:.2%}")
+
+
+def seconds(report: FitReport) -> list[Message]:
+    """The step in seconds, where something was measured."""
+    plan, now = report.planned, report.seconds(report.reference.time)
+    if plan is None or now is None:
+        return []
+    after, bound = report.seconds(plan.time), report.seconds(report.lower_bound)
+    sizes = {"after": _time(after), "now": _time(now), "bound": _time(bound)}
+    if not report.clock.times:
+        return [msg("fit.seconds.step", **sizes)]
+    if report.clock.step_seconds is None:
+        return [msg("fit.seconds.times", **sizes)]
+    return [msg("fit.seconds.both", **sizes, rest=_time(report.seconds(0.0)))]
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.4g} s"
+
+
+def clock_note(clock: Clock) -> Message:
+    """What the times are: relative, or from what was measured."""
+    if not clock.runs:
+        return msg("fit.note.relative")
+    both = clock.step_seconds is not None and bool(clock.times)
+    return msg("fit.note.clock.both" if both else f"fit.note.clock.{'times' if clock.times else 'step'}")
 
 
 def reasons(report: FitReport) -> list[Message]:
@@ -85,7 +112,7 @@ def remedies(report: FitReport) -> list[Message]:
 def notes(report: FitReport) -> list[Message]:
     """What the figures are, and are not."""
     reference = "fit.note.present" if report.has_present else "fit.note.even"
-    found = [msg(reference), msg("fit.note.relative")]
+    found = [msg(reference), clock_note(report.clock)]
     if report.planned is not None:
         found.append(msg("fit.note.not-verified"))
     if report.stopped:

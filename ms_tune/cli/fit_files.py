@@ -1,0 +1,94 @@
+"""What ``ms-tune fit`` takes beside its table, and the tables that it writes."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune import api
+from ms_tune.cli.memory_inputs import new_file, written
+from ms_tune.texts import msg, render
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from ms_tune.cli.parser import Parser
+    from ms_tune.planning.clock import Clock
+    from ms_tune.planning.table import Table
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+_WRITTEN = ("html", "export_table", "export_sapp")
+
+
+def add_file_arguments(parser: Parser, language: Language) -> None:
+    """What was measured, and files to write."""
+    parser.add_argument("--calibrate", type=_step(language), metavar="step=TIME", help=parser.tr("fit.help.calibrate"))
+    parser.add_argument("--times", metavar="NAME=MS,..|FILE", help=parser.tr("fit.help.times"))
+    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("fit.help.html"))
+    parser.add_argument("--export-table", type=Path, metavar="FILE", help=parser.tr("fit.help.export-table"))
+    parser.add_argument("--export-sapp", type=Path, metavar="FILE", help=parser.tr("fit.help.export-sapp"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+
+
+def _step(language: Language) -> Callable[[str], float]:
+    """An argparse type: ``step=11.5s`` to seconds."""
+
+    def convert(text: str) -> float:
+        from ms_tune.planning.clock import parse_step  # noqa: PLC0415 - imported late: start-up time
+
+        try:
+            return parse_step(text)
+        except ValueError:
+            raise ArgumentTypeError(render(msg("fit.usage.calibrate", value=text), language)) from None
+
+    return convert
+
+
+def clock_of(arguments: Namespace) -> Clock:
+    """What the user measured.
+
+    Raises:
+        UsageError: ``--times`` is neither times nor a file.
+        ConfigError: The file has no times.
+    """
+    from ms_tune.planning.clock import Clock  # noqa: PLC0415 - imported late: start-up time
+
+    return Clock(arguments.calibrate, api.layer_times(arguments.times) if arguments.times else {})
+
+
+def new_files(arguments: Namespace) -> None:
+    """Refuse to overwrite; before the long work begins."""
+    for name in _WRITTEN:
+        new_file(getattr(arguments, name), force=arguments.force)
+
+
+def write_tables(table: Table, arguments: Namespace, console: Console) -> None:
+    """Write the table in the forms that are asked for."""
+    from ms_tune.planning.sapp_export import export_sapp  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.planning.table_file import table_json  # noqa: PLC0415 - as above
+
+    if arguments.export_table:
+        with written(arguments.export_table, console) as part:
+            part.write_text(json.dumps(table_json(table), indent=1) + "\n", encoding="utf-8")
+    if not arguments.export_sapp:
+        return
+    exported = export_sapp(table, arguments.export_sapp.stem)
+    with written(arguments.export_sapp, console) as part:
+        part.write_text(json.dumps(exported.content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    pipeline = exported.pipeline
+    sizes: dict[str, object] = {
+        "stages": pipeline.stages,
+        "chunks": pipeline.chunks,
+        "micro-batches": pipeline.micro_batches,
+        "limit": f"{pipeline.limit_bytes}B",
+        "order": pipeline.order.value,
+        "constant": f"{pipeline.constant_bytes}B" if pipeline.constant_bytes else None,
+    }
+    options = " ".join(f"--{name} {value}" for name, value in sizes.items() if value is not None)
+    console.note(console.text("fit.sapp.written", file=arguments.export_sapp, options=options))
+    for what in exported.left:
+        console.note(console.say(msg("fit.sapp.left", what=what)))

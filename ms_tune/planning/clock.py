@@ -1,0 +1,206 @@
+"""From relative times to seconds: by one measured step, by measured times of layers, or by both; never by anything else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import ConfigError, UsageError, closest
+from ms_tune.planning.table import Recompute
+from ms_tune.planning.table_file import Reader, parse_json
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.planning.table import End, LayerKind, Table
+
+HEAD, TAIL = "head", "tail"
+_MOST_MS, _MOST_SECONDS, _MOST_NAMES = 1e9, 1e7, 200
+_MS = 1000
+_SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_DURATION = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min)\s*")
+_PLAIN = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min|)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Measured times of one layer and one micro-batch, in milliseconds.
+
+    Attributes:
+        forward: Of its forward pass.
+        backward: Of its backward pass by what it recomputes, as far as that was measured.
+    """
+
+    forward: float
+    backward: Mapping[Recompute, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What was measured.
+
+    Attributes:
+        step_seconds: A step of the present plan; None if none was measured.
+        times: Layers, and ``head`` and ``tail``, by their names in the table; empty if none were measured.
+    """
+
+    step_seconds: float | None = None
+    times: Mapping[str, LayerTimes] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> bool:
+        """Whether anything was measured."""
+        return self.step_seconds is not None or bool(self.times)
+
+    def seconds(self, time: float, reference: float) -> float | None:
+        """How long a step takes.
+
+        A measured step alone is taken to scale as its passes do. With measured layers, the passes are theirs, and what the
+        measured step takes beside them stays what it is.
+
+        Args:
+            time: Of its passes, in the table's unit; milliseconds where layers were measured.
+            reference: Of the passes of the step that was measured.
+
+        Returns:
+            Seconds; None if nothing was measured.
+        """
+        if self.times:
+            passes = time / _MS
+            return passes if self.step_seconds is None else self.step_seconds + passes - reference / _MS
+        return None if self.step_seconds is None else self.step_seconds * time / reference
+
+    def check(self, *, has_present: bool, reference: float) -> None:
+        """Look whether the measured step can be that of the present plan.
+
+        Raises:
+            UsageError: There is no present plan, or its passes alone take longer than the step.
+        """
+        if self.step_seconds is None:
+            return
+        if not has_present:
+            raise UsageError(msg("planning.clock.no-present"), msg("planning.clock.no-present.hint"))
+        if self.times and reference / _MS > self.step_seconds:
+            sizes = {"passes": f"{reference / _MS:.4g}", "step": f"{self.step_seconds:.4g}"}
+            raise UsageError(msg("planning.clock.contradiction", **sizes))
+
+
+def parse_step(text: str) -> float:
+    """Seconds of ``step=11.5s`` (units: us, ms, s, min).
+
+    Raises:
+        ValueError: The text is something else, or the time is zero or beyond all steps.
+    """
+    name, equals, rest = text.partition("=")
+    match = _DURATION.fullmatch(rest) if equals and name.strip() == "step" else None
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        message = f"not a step: {text!r}"
+        raise ValueError(message)
+    return seconds
+
+
+def parse_times(text: str) -> dict[str, LayerTimes]:
+    """Times of ``dense=12.5,tail=3ms`` or ``dense=12.5/24.8``: forward, or forward and backward without recompute.
+
+    A number without a unit is in milliseconds.
+
+    Raises:
+        ValueError: The text is something else, or a name stands twice.
+    """
+    found: dict[str, LayerTimes] = {}
+    for item in text.split(","):
+        name, equals, rest = (part.strip() for part in item.partition("="))
+        forward, slash, backward = rest.partition("/")
+        if not equals or not name or name in found:
+            message = f"not a time: {item!r}"
+            raise ValueError(message)
+        kinds = {Recompute.NONE: _ms(backward)} if slash else {}
+        found[name] = LayerTimes(_ms(forward), kinds)
+    return found
+
+
+def _ms(text: str) -> float:
+    match = _PLAIN.fullmatch(text)
+    time = float(match[1]) * (_SECONDS[match[2]] * _MS if match[2] else 1.0) if match else 0.0
+    if not 0 < time <= _MOST_MS:
+        message = f"not a time: {text!r}"
+        raise ValueError(message)
+    return time
+
+
+def read_times(text: str, source: str) -> dict[str, LayerTimes]:
+    """Times of a JSON file: by name ``forward`` and, as far as measured, the backward pass by kind of recompute, in milliseconds.
+
+    Raises:
+        ConfigError: The text is no such JSON; the message says where.
+    """
+    reader, data = Reader(source), parse_json(text, source)
+    if not isinstance(data, dict) or not 0 < len(data) <= _MOST_NAMES:
+        reader.fail("", msg("planning.clock.no-object", most=_MOST_NAMES))
+    kinds = [kind.value for kind in Recompute]
+    found = {}
+    for name, value in data.items():
+        row = reader.mapping(value, name, ("forward",), ("backward",))
+        back = reader.mapping(row.get("backward", {}), f"{name}.backward", (), kinds)
+        times = {kind: reader.number(back[kind], f"{name}.backward.{kind}", _MOST_MS) for kind in back}
+        forward = reader.number(row["forward"], f"{name}.forward", _MOST_MS)
+        if not forward or not all(times.values()):
+            reader.fail(name, msg("planning.clock.zero"))
+        found[name] = LayerTimes(forward, {Recompute(kind): time for kind, time in times.items()})
+    return found
+
+
+def timed(table: Table, times: Mapping[str, LayerTimes], source: str) -> Table:
+    """The table with measured times; its unit is a millisecond then.
+
+    Every part that takes time in the table needs a measured one: figures of another origin beside them would be no seconds.
+    A kind of recompute whose backward pass was not measured takes as much longer as the table says, in forward passes.
+
+    Raises:
+        ConfigError: A name is not of the table, one of its parts has no time, or recomputing takes less time than not.
+    """
+    if not times:
+        return table
+    parts = {layer.name: layer.forward for layer in table.layers}
+    parts |= {name: end.forward for name, end in ((HEAD, table.head), (TAIL, table.tail))}
+    for name in times:
+        if name not in parts:
+            hint = msg("planning.clock.names", names=", ".join(parts))
+            raise ConfigError(
+                msg("planning.clock.unknown", name=name, like=closest(name, parts) or "-"), hint, path=source
+            )
+    missing = [name for name, forward in parts.items() if forward and name not in times]
+    if missing:
+        hint = msg("planning.clock.missing.hint")
+        raise ConfigError(msg("planning.clock.missing", names=", ".join(missing)), hint, path=source)
+    return replace(
+        table,
+        layers=tuple(
+            _timed_layer(layer, times[layer.name], source) if layer.name in times else layer for layer in table.layers
+        ),
+        head=_timed_end(table.head, times.get(HEAD)),
+        tail=_timed_end(table.tail, times.get(TAIL)),
+    )
+
+
+def _timed_end(end: End, times: LayerTimes | None) -> End:
+    return end if times is None else replace(end, forward=times.forward)
+
+
+def _timed_layer(layer: LayerKind, times: LayerTimes, source: str) -> LayerKind:
+    twice = 2 * times.forward
+    plain = layer.recompute.get(Recompute.NONE)
+    before = plain.backward_extra if plain is not None else 0.0
+    measured = times.backward.get(Recompute.NONE)
+    least = before if measured is None else measured / twice - 1
+    recompute = {}
+    for kind, kept in layer.recompute.items():
+        own = times.backward.get(kind)
+        extra = least + kept.backward_extra - before if own is None else own / twice - 1
+        if extra < least:
+            raise ConfigError(msg("planning.clock.less", layer=layer.name, kind=kind.value), path=source)
+        recompute[kind] = kept._replace(backward_extra=round(extra, 9))
+    return replace(layer, forward=times.forward, recompute=recompute)

@@ -1,0 +1,138 @@
+"""What ``ms-tune fit`` takes beside its table, and the tables that it writes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.errors import ExitCode
+from ms_tune.planning import explain, search
+from ms_tune.planning.plan import plan_of
+from ms_tune.planning.search import Effort
+from ms_tune.planning.table import Recompute
+from ms_tune.planning.table_file import read_table, table_json
+from tests.planning.tables import CASE_E, mb
+from tests.planning.test_sapp_export import again
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Two equal stages, four layers that recompute everything now and need not.
+ALL_FULL = plan_of(replace(CASE_E, stages=2, layers=(replace(CASE_E.layers[0], count=4),)), [{Recompute.FULL: 2}] * 2)
+SMALL = replace(
+    CASE_E,
+    stages=2,
+    micro_batches=3,
+    layers=(replace(CASE_E.layers[0], count=4),),
+    head=replace(CASE_E.head, forward=0),
+    tail=replace(CASE_E.tail, forward=0),
+    present=ALL_FULL,
+)
+
+
+@pytest.fixture(autouse=True)
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is searched is the concern of other tests."""
+    monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
+    monkeypatch.setattr(explain, "_WORK", 10_000)
+    monkeypatch.setattr(explain, "_STEPS", 50)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The small table in a file."""
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(table_json(SMALL)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+class TestSeconds:
+    def test_by_a_measured_step(self, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ["fit", "--table", str(table), "--effort", "quick", "--calibrate", "step=8s"]
+        assert main([*arguments, "--json"]) == ExitCode.OK
+        found = json.loads(capsys.readouterr().out)
+        # Nothing recomputed: 3 in place of 4 forward passes' time.
+        assert found["relative_time"] == pytest.approx(75)
+        expected = {"plan": 6.0, "reference": 8.0, "lower_bound": 6.0, "measured": 8.0}
+        assert found["seconds_of_step"] == pytest.approx(expected)
+        assert main(arguments) == ExitCode.OK
+        shown = capsys.readouterr().out
+        assert "a step of about 6 s, by the 8 s measured now" in shown
+        assert "is taken to scale" in shown
+
+    def test_by_measured_layers(self, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "times.json"
+        file.write_text('{"body": {"forward": 100, "backward": {"none": 200, "full": 300}}}', encoding="utf-8")
+        for times in ("body=100/200", "body=0.1s", str(file)):
+            assert main(["fit", "--table", str(table), "--effort", "quick", "--times", times, "--json"]) == ExitCode.OK
+            found = json.loads(capsys.readouterr().out)
+            # Two layers a stage, three micro-batches: four turns of 600 ms.
+            assert found["seconds_of_step"]["plan"] == pytest.approx(2.4)
+            assert found["seconds_of_step"]["measured"] is None
+            assert found["table"]["layers"][0]["forward"] == 100
+
+    def test_without_a_measurement_there_are_none(self, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ["fit", "--table", str(table), "--effort", "quick"]
+        assert main([*arguments, "--json"]) == ExitCode.OK
+        assert json.loads(capsys.readouterr().out)["seconds_of_step"] is None
+        assert main(arguments) == ExitCode.OK
+        assert not re.search(r"\d s\b", capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_a_table_that_was_written_is_read_again(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, sapp = tmp_path / "own.json", tmp_path / "sapp.json"
+    arguments = ["fit", "--table", str(table), "--effort", "quick"]
+    assert main([*arguments, "--export-table", str(own), "--export-sapp", str(sapp), "--json"]) == ExitCode.OK
+    told = capsys.readouterr()
+    first = json.loads(told.out)
+    assert read_table(own.read_text(encoding="utf-8"), "own.json") == SMALL
+    options = shlex.split(re.search(r"--sapp-layers (.*)", told.err)[0])  # type: ignore[index] # the note is there
+    assert main(["fit", *options, "--effort", "quick", "--json"]) == ExitCode.OK
+    second = json.loads(capsys.readouterr().out)
+    assert (second["plan"], second["time"], second["peak_bytes"]) == (first["plan"], first["time"], first["peak_bytes"])
+    assert main([*arguments, "--export-table", str(own)]) == ExitCode.USAGE  # it is there
+
+
+def test_a_table_of_sapp_keeps_its_unit() -> None:
+    assert again(SMALL)[0].limit_bytes == mb(56_000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--calibrate", "11.5s"], "step=11.5s"),
+        (["--calibrate", "step=0s"], "step=0s"),
+        (["--times", "absent.json"], "absent.json"),
+        (["--times", "body=x"], "body=x"),
+        (["--times", "tail=3"], "body"),
+        (["--times", "bodi=3,body=1"], "bodi"),
+        (["--times", "body=9000000", "--calibrate", "step=1s"], "1 "),
+    ],
+)
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_mistakes_are_explained(
+    table: Path, arguments: list[str], words: str, language: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "--table", str(table), *arguments, "--lang", language]) == ExitCode.USAGE
+    told = capsys.readouterr()
+    assert words in told.err
+    assert (told.out, "Traceback" in told.err) == ("", False)
+
+
+def test_a_measured_step_needs_the_plan_that_it_was_measured_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bare.json"
+    path.write_text(json.dumps(table_json(replace(SMALL, present=None))), encoding="utf-8")
+    assert main(["fit", "--table", str(path), "--calibrate", "step=8s"]) == ExitCode.USAGE
+    assert "without the plan" in capsys.readouterr().err

@@ -1,0 +1,77 @@
+"""A table written as SAPP's layers is the same table when it is read again; what has no place there is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ms_tune.planning.costs import costs_of
+from ms_tune.planning.sapp import read_sapp
+from ms_tune.planning.sapp_export import export_sapp
+from ms_tune.planning.search import even_state
+from ms_tune.planning.table import Kept, Recompute, Table, Update
+from tests.planning.tables import CASE_A, CASE_E, random_table
+
+
+def again(table: Table) -> tuple[Table, list[str]]:
+    """The table read back, and what was told."""
+    content, pipeline, left = export_sapp(table, "model")
+    return read_sapp(json.dumps(content), "s.json", pipeline), [message.id for message in left]
+
+
+def plain(table: Table) -> Table:
+    """Without what SAPP's form has no place for."""
+    layers = tuple(
+        replace(
+            layer,
+            recompute={
+                kind: Kept(max(kept.activation_bytes, 1), round(kept.backward_extra, 6))
+                for kind, kept in layer.recompute.items()
+            },
+        )
+        for layer in table.layers
+    )
+    return replace(
+        table, layers=layers, tail=replace(table.tail, transient_bytes=0), stage_bytes=(), update=None, present=None
+    )
+
+
+@pytest.mark.parametrize("table", [CASE_A, CASE_E, *(plain(random_table(seed)) for seed in range(40))])
+def test_what_it_has_a_place_for_comes_back(table: Table) -> None:
+    other, left = again(table)
+    assert left == []
+    order = tuple(replace(layer, recompute=dict(sorted(layer.recompute.items(), key=str))) for layer in table.layers)
+    assert replace(other, layers=table.layers, head=table.head, tail=table.tail) == table
+    assert tuple(replace(one, recompute=dict(sorted(one.recompute.items(), key=str))) for one in other.layers) == order
+    for name in ("head", "tail"):
+        assert getattr(other, name).bytes == getattr(table, name).bytes
+        assert getattr(other, name).forward == pytest.approx(getattr(table, name).forward, rel=1e-12)
+
+
+def test_what_stages_hold_on_top_goes_with_the_ends() -> None:
+    table = replace(CASE_E, stage_bytes=(700, 50, 50, 900))
+    other, left = again(table)
+    assert left == []
+    one, two = costs_of(table), costs_of(other)
+    state = even_state(one)
+    assert (one.peaks(state[None]) == two.peaks(state[None])).all()
+
+
+@pytest.mark.parametrize("own", [(700, 50, 60, 900), (10, 50, 50, 900), (700, 50, 50, 20)])
+def test_nothing_is_made_smaller(own: tuple[int, ...]) -> None:
+    table = replace(CASE_E, stage_bytes=own)
+    other, left = again(table)
+    assert left == ["planning.sapp.left.stages"]
+    state = even_state(costs_of(table))[None]
+    assert (costs_of(table).peaks(state) <= costs_of(other).peaks(state)).all()
+
+
+def test_what_has_no_place_is_told() -> None:
+    (layer,) = CASE_E.layers
+    kinds = {Recompute.NONE: Kept(100, 0, 0, 5), Recompute.SELECT: Kept(0, 0.04), Recompute.FULL: Kept(7, 0.5, 30)}
+    table = replace(CASE_E, layers=(replace(layer, recompute=kinds),), update=Update((1,) * 4, (2,) * 4))
+    other, left = again(table)
+    assert left == [f"planning.sapp.left.{name}" for name in ("kind", "transient", "once", "update")]
+    assert set(other.kinds) == {Recompute.NONE, Recompute.FULL}
