@@ -60,14 +60,20 @@ def modules() -> tuple[Module, ...]:
 
 
 @cache
+def nodes(module: Module) -> tuple[ast.AST, ...]:
+    """All nodes of a module; many tests look at them, and walking takes longer than looking."""
+    return tuple(ast.walk(module.tree))
+
+
+@cache
 def imports(module: Module) -> tuple[Import, ...]:
     """Every import of a module, relative ones spelled out, and those by ``import_module`` with all that they may name."""
     return (*_imports(module, module.tree, typing_only=False), *_by_name(module))
 
 
 def _by_name(module: Module) -> Iterator[Import]:
-    words: set[object] = {node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant)}
-    for node in ast.walk(module.tree):
+    words: set[object] = {node.value for node in nodes(module) if isinstance(node, ast.Constant)}
+    for node in nodes(module):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             for name in _names(node.args[0], words):
                 yield Import(name, "", node.lineno, typing_only=False, by_name=True)
@@ -99,5 +105,5 @@ def _imports(module: Module, node: ast.AST, *, typing_only: bool) -> Iterator[Im
                 yield from _imports(module, ast.Module([part], []), typing_only=True)
             for part in child.orelse:
                 yield from _imports(module, ast.Module([part], []), typing_only=typing_only)
-        else:
+        elif isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):  # no expression imports
             yield from _imports(module, child, typing_only=typing_only)

@@ -21,7 +21,7 @@ import pytest
 from ms_tune import extras
 from ms_tune.errors import MissingExtraError, UnsupportedError
 from ms_tune.texts import Language, render
-from tests.sources import modules
+from tests.sources import modules, nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +160,7 @@ def test_no_text_names_an_index_of_its_own() -> None:
         f"{module.name}:{node.lineno}: {node.value}"
         for module in modules()
         if module.name != "ms_tune.extras"
-        for node in ast.walk(module.tree)
+        for node in nodes(module)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "ms-tune[" in node.value
     ]
     assert found == []

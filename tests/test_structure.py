@@ -8,7 +8,7 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tests.sources import PACKAGE, Import, Module, imports, modules
+from tests.sources import PACKAGE, Import, Module, imports, modules, nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -233,7 +233,7 @@ class TestReferenceModel:
             f"{module.name}:{node.lineno}"
             for module in modules()
             if not module.inside("reference_model", "dryrun.dynamic")
-            for node in ast.walk(module.tree)
+            for node in nodes(module)
             if isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and re.fullmatch(r"ms_tune\.reference_model[\w.]*", node.value)
@@ -248,7 +248,7 @@ def test_an_import_inside_a_function_says_why() -> None:
         lines = module.path.read_text("utf-8").splitlines()
         late = {
             node.lineno
-            for function in ast.walk(module.tree)
+            for function in nodes(module)
             if isinstance(function, ast.FunctionDef)
             for node in ast.walk(function)
             if isinstance(node, ast.Import | ast.ImportFrom)
@@ -274,7 +274,7 @@ def test_nothing_is_there_that_only_a_test_calls() -> None:
         used.update(re.findall(r"\w+", path.read_text("utf-8")))
     defined: list[tuple[str, str]] = []
     for module in modules():
-        for node in ast.walk(module.tree):
+        for node in nodes(module):
             if isinstance(node, ast.Name):
                 used.add(node.id)
             elif isinstance(node, ast.Attribute):
@@ -300,7 +300,7 @@ class TestPureRooms:
             f"{module.name}:{node.lineno} {node.func.id}"
             for module in modules()
             if module.inside(*_PURE)
-            for node in ast.walk(module.tree)
+            for node in nodes(module)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in forbidden
         ]
         assert called == []
@@ -314,7 +314,7 @@ def test_only_the_console_prints() -> None:
     printing = {
         module.name
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in nodes(module)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     }
     assert printing <= {"ms_tune.render.console"}
@@ -327,7 +327,7 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
     evaluated = [
         f"{module.name}:{node.lineno}"
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in nodes(module)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in _EVALUATING
     ]
     unpickled = [
@@ -341,7 +341,7 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
     reading = [
         f"{module.name}:{node.lineno}"
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in nodes(module)
         if isinstance(node, ast.Attribute)
         and node.attr in ("load", "loads", "Unpickler")
         and "pickle" in ast.unparse(node)

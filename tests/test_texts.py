@@ -16,7 +16,7 @@ from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.memory.contents import Content
 from ms_tune.texts import Language, Message, Text, lookup, msg, render, texts_of
 from ms_tune.verdict.judge import Fit
-from tests.sources import modules
+from tests.sources import modules, nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -151,7 +151,7 @@ def _code() -> tuple[tuple[str, ast.Call | ast.Constant | ast.JoinedStr], ...]:
     return tuple(
         (module.name, node)
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in nodes(module)
         if isinstance(node, (ast.Call, ast.Constant, ast.JoinedStr))
     )
 

@@ -71,35 +71,61 @@ def plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     Raises:
         MsTuneError: The config or the request is at fault; of too few layers the hint says how many all stages need.
     """
+    prepared = _Prepared(request, loaded)
     try:
-        return _plan(request, loaded)
+        return _plan(request, prepared)
     except UsageError as error:
         if error.message.id != _EMPTY_CHUNK or request.layers is None:
             raise
-        raise UsageError(error.message, _enough(request, loaded, request.layers)) from None
+        raise UsageError(error.message, _enough(request, prepared, request.layers)) from None
 
 
-def _enough(request: DryrunRequest, loaded: LoadedConfig, layers: int) -> Message:
+class _Prepared:
+    """The runs of a request's config, each made once, when it is asked for."""
+
+    def __init__(self, request: DryrunRequest, loaded: LoadedConfig) -> None:
+        self._request, self._loaded = request, loaded
+        self._made: dict[tuple[int, int | None], PreparedRun | MsTuneError] = {}
+
+    def run(self, stage: int, layers: int | None) -> PreparedRun:
+        """The run of a stage with so many layers; None for all layers.
+
+        Raises:
+            MsTuneError: The stage cannot be run with so many.
+        """
+        key = (stage, layers)
+        if key not in self._made:
+            try:
+                self._made[key] = prepare(replace(self._request, stage=stage, layers=layers), self._loaded)
+            except MsTuneError as error:
+                self._made[key] = error
+        found = self._made[key]
+        if isinstance(found, MsTuneError):
+            raise found
+        return found
+
+
+def _enough(request: DryrunRequest, prepared: _Prepared, layers: int) -> Message:
     """The smallest number of layers from which every stage that is asked for can be derived."""
     for least in range(layers + 1, _MOST_TRIED):
         with contextlib.suppress(MsTuneError):
-            made = _plan(replace(request, layers=least), loaded)
+            made = _plan(replace(request, layers=least), prepared)
             if all(stage.reason is None for stage in made.stages):
                 return msg("stages.layers.least", least=least)
     return msg("stages.layers.hint")
 
 
-def _plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
-    first = prepare(replace(request, stage=0), loaded)
+def _plan(request: DryrunRequest, prepared: _Prepared) -> JobPlan:
+    first = prepared.run(0, request.layers)
     stages = first.stages
     per_stage = first.world_size // stages
     if request.ranks:
         chosen = _stages_of_ranks(request.ranks, first.world_size, per_stage)
         skipped: tuple[int, ...] = ()
     else:
-        numbers, skipped = _stages(request, loaded, stages)
+        numbers, skipped = _stages(request, prepared, stages)
         chosen = [(stage, None) for stage in numbers]
-    planned = tuple(_stage_plan(request, loaded, *one) for one in chosen)
+    planned = tuple(_stage_plan(request, prepared, *one) for one in chosen)
     most = [stage.full_layers for stage in planned]
     if request.layers is not None and all(layers is not None and layers < request.layers for layers in most):
         full = max(layers for layers in most if layers is not None)
@@ -114,7 +140,7 @@ def _stages_of_ranks(ranks: Sequence[int], world_size: int, per_stage: int) -> l
     return [(rank // per_stage, rank) for rank in dict.fromkeys(ranks)]
 
 
-def _stages(request: DryrunRequest, loaded: LoadedConfig, stages: int) -> tuple[list[int], tuple[int, ...]]:
+def _stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> tuple[list[int], tuple[int, ...]]:
     """The stages to simulate, and those that are left out because another one needs at least as much."""
     if isinstance(request.stages, tuple):
         unknown = [stage for stage in request.stages if stage >= stages]
@@ -124,7 +150,7 @@ def _stages(request: DryrunRequest, loaded: LoadedConfig, stages: int) -> tuple[
     everything = list(range(stages))
     if request.stages is StageChoice.ALL:
         return everything, ()
-    counts = [_full_counts(replace(request, stage=stage), loaded) for stage in everything]
+    counts = [_full_counts(request, prepared, stage) for stage in everything]
     kept = [stage for stage in everything if not _outdone(stage, counts)]
     return kept, tuple(stage for stage in everything if stage not in kept)
 
@@ -133,12 +159,12 @@ def _counts(run: PreparedRun) -> dict[str, int]:
     return counts_of(run.kinds, run.layers)
 
 
-def _full_counts(request: DryrunRequest, loaded: LoadedConfig) -> dict[str, int]:
+def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> dict[str, int]:
     """Layers by kind of the stage that is judged: the full one where it is derived."""
     if request.extrapolate and request.layers is not None:
         with contextlib.suppress(MsTuneError):
-            return _counts(prepare(replace(request, layers=None), loaded))
-    return _counts(prepare(request, loaded))
+            return _counts(prepared.run(stage, None))
+    return _counts(prepared.run(stage, request.layers))
 
 
 def _outdone(stage: int, counts: Sequence[dict[str, int]]) -> bool:
@@ -153,8 +179,8 @@ def _outdone(stage: int, counts: Sequence[dict[str, int]]) -> bool:
     return any(all(other.get(kind, 0) >= count for kind, count in mine.items()) for other in counts[:stage])
 
 
-def _stage_plan(request: DryrunRequest, loaded: LoadedConfig, stage: int, rank: int | None) -> StagePlan:
-    sizes = _Sizes(replace(request, stage=stage), loaded, rank)
+def _stage_plan(request: DryrunRequest, prepared: _Prepared, stage: int, rank: int | None) -> StagePlan:
+    sizes = _Sizes(prepared, stage, rank)
     if request.fewest_layers:
         return _cheapest(sizes)
     if request.layers is None:
@@ -178,11 +204,10 @@ def _stage_plan(request: DryrunRequest, loaded: LoadedConfig, stage: int, rank: 
 
 
 class _Sizes:
-    """The runs of one stage with so many layers each, made when they are asked for."""
+    """The runs of one stage, as one of its ranks, with so many layers each."""
 
-    def __init__(self, request: DryrunRequest, loaded: LoadedConfig, rank: int | None) -> None:
-        self._request, self._loaded, self._rank = request, loaded, rank
-        self._made: dict[int | None, PreparedRun | MsTuneError] = {}
+    def __init__(self, prepared: _Prepared, stage: int, rank: int | None) -> None:
+        self._prepared, self._stage, self._rank = prepared, stage, rank
 
     def run(self, layers: int | None) -> PreparedRun:
         """A run; None for all layers.
@@ -190,16 +215,8 @@ class _Sizes:
         Raises:
             MsTuneError: The stage cannot be run with so many.
         """
-        if layers not in self._made:
-            try:
-                made = prepare(replace(self._request, layers=layers), self._loaded)
-                self._made[layers] = made if self._rank is None else replace(made, rank=self._rank)
-            except MsTuneError as error:
-                self._made[layers] = error
-        found = self._made[layers]
-        if isinstance(found, MsTuneError):
-            raise found
-        return found
+        made = self._prepared.run(self._stage, layers)
+        return made if self._rank is None else replace(made, rank=self._rank)
 
     @property
     def full_layers(self) -> int | None:

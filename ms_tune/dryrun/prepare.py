@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from ms_tune.config.follow import BASE, with_bases
 from ms_tune.config.recognise import recognise
-from ms_tune.config.source import load_source, parse_source
+from ms_tune.config.source import load_source, parse_source, yaml_text
 from ms_tune.dryrun.devices import Devices, devices_of
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun
 from ms_tune.dryrun.settings import with_settings
@@ -92,8 +90,7 @@ def _flat(source: SourceFile) -> SourceFile:
     whole = with_bases(source)
     if whole is source:
         return source
-    text = yaml.safe_dump(whole.data, sort_keys=False, allow_unicode=True)
-    flat = parse_source(text, source.path.with_name(f"{source.path.name}+{BASE}"))
+    flat = parse_source(yaml_text(whole.data), source.path.with_name(f"{source.path.name}+{BASE}"))
     return replace(flat, read_from=whole.read_from)
 
 

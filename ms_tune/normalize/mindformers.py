@@ -38,6 +38,7 @@ _PARALLEL = ("parallel_config",)
 _PIPELINE = ("parallel", "pipeline_config")
 _RECOMPUTE = ("recompute_config",)
 _SWAP = ("swap_config",)
+_TRAINING = ("train", "finetune", "predict_with_train_model")  # the modes whose template has the two sections above
 
 _FLAGS = ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
 _SWAP_KEYS = ("swap", "layer_swap", "op_swap", "default_prefetch")
@@ -134,6 +135,16 @@ def splits(source: SourceFile) -> bool:
     """
     mode = source.get((*_PIPELINE[:1], "parallel_mode"))
     return mode is None or mode in mindspore_values("splitting")
+
+
+def passes_over(source: SourceFile, path: KeyPath) -> bool:
+    """Whether nothing in a section is as good as no section, whatever type it is of: ``[]``, ``0``, ``''``.
+
+    Templates refuse what is no mapping (``ConfigTemplate`` of ``tools/register/template.py``), but only those of training
+    have the sections for recompute and swap, and where the command line says the mode, there is none yet. What the
+    templates let through, ``build_parallel_config`` of ``core/parallel_config.py`` asks for its truth.
+    """
+    return path in (_RECOMPUTE, _SWAP) and source.get(("run_mode",)) not in _TRAINING
 
 
 def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Problem]:
@@ -239,7 +250,7 @@ class _Reader:
     def section(self, path: KeyPath) -> dict[str, Any]:
         """A mapping; an empty one where the config has none."""
         value = self._source.get(path)
-        if value is None:
+        if value is None or (not value and passes_over(self._source, path)):
             return {}
         if not isinstance(value, dict):
             self.fail(path, msg("normalize.not-a-section", name=".".join(map(str, path))))

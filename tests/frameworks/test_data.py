@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from ms_tune.frameworks import data
 from ms_tune.frameworks.data import load
-from tests.sources import modules
+from tests.sources import modules, nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def constants_elsewhere() -> Iterator[tuple[str, list[Any]]]:
     for module in modules():
         if module.name.startswith("ms_tune.frameworks"):
             continue
-        for node in ast.walk(module.tree):
+        for node in nodes(module):
             if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
                 constants = [item.value for item in node.elts if isinstance(item, ast.Constant)]
                 yield f"{module.name}:{node.lineno}", constants

@@ -36,8 +36,10 @@ class Framework:
 
     def __init__(self, version: str) -> None:
         load = importlib.import_module
+        self.environment = {*os.environ} - {"RUN_MODE", "MS_ENABLE_GRACEFUL_EXIT"}
         self.config: Any = load("mindformers.tools.register.config")
         self.context: Any = load("mindformers.core.context.build_context")
+        self.context.psutil.cpu_count = os.cpu_count  # shared out among the devices where no training is meant
         self.sections: Any = load("mindformers.core.parallel_config")
         self.base: Any = load("mindformers.trainer.base_trainer")
         self.trainer: Any = load("mindformers.trainer.trainer")
@@ -113,8 +115,8 @@ class Framework:
         for kind in (self.context.Context, self.context.MFContextOperator):
             kind._instance = None
         getattr(self.converter, "ERROR_LOG", {}).clear()
-        for name in ("RUN_MODE", "MS_ENABLE_GRACEFUL_EXIT"):
-            os.environ.pop(name, None)
+        for name in os.environ.keys() - self.environment:  # what the context has set for one mode
+            del os.environ[name]
 
     def size(self, config: Any) -> None:
         """As many devices as the config is for: how many there are is not in it."""

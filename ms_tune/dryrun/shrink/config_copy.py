@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ms_tune.config.model import Change
-from ms_tune.config.source import parse_source
+from ms_tune.config.source import source_of, yaml_text
 from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
@@ -105,11 +103,11 @@ class ConfigCopy:
 
     def text(self) -> str:
         """The values as YAML."""
-        return yaml.safe_dump(self.data, sort_keys=False, allow_unicode=True)
+        return yaml_text(self.data)
 
     def source(self) -> SourceFile:
-        """The values as if they had been read from a file."""
-        return parse_source(self.text(), self.path)
+        """The values as if they had been read from a file, but for their places."""
+        return source_of(self.data, self.path)
 
     def _remember(self, path: str, before: object, after: object) -> None:
         first = self._changes.get(path)

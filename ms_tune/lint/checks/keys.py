@@ -11,6 +11,7 @@ from ms_tune.frameworks.keys import by_section, names, open_sections, tables
 from ms_tune.frameworks.models import facts_of
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
+from ms_tune.normalize.mindformers import passes_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,10 +55,10 @@ def unexpected(context: Context) -> Iterator[Violation]:
         if switch is not None and not context.get(str(switch)):
             continue
         value = context.source.get(section)
-        if value is not None and not isinstance(value, dict):
-            yield Violation(section, "not-mapping")
-        elif isinstance(value, dict):
+        if isinstance(value, dict):
             yield from _unexpected(section, value, names(context.dialect, section, context.version or None))
+        elif value is not None and (value or not passes_over(context.source, section)):
+            yield Violation(section, "not-mapping")
 
 
 def unexpected_anywhere(context: Context) -> Iterator[Violation]:
