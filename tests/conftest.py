@@ -17,7 +17,12 @@ settings.load_profile("shared-machine")
 
 
 _LONG_ROOMS = {"oracle", "fuzz", "browser"}  # they try thousands of random inputs
-_READERS = {"test_structure.py", "test_texts.py"}  # of all the package's sources, which are parsed once in each process
+_READERS = {
+    "test_structure.py",
+    "test_texts.py",
+    "test_extras.py",
+    "test_data.py",
+}  # of all the package's sources, which are parsed once in each process
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name

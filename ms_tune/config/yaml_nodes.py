@@ -89,7 +89,10 @@ class Document:
 
     def span(self, start: int, end: int) -> Span:
         """The span between two offsets."""
-        return Span(start, end, *self.place(start), *self.place(end))
+        line, column = self.place(start)
+        if line == len(self._starts) or start <= end < self._starts[line]:  # as nearly all of them: on one line
+            return Span(start, end, line, column, line, column + end - start)
+        return Span(start, end, line, column, *self.place(end))
 
     def fail(self, message: Message, offset: int | None = None, hint: Message | None = None) -> NoReturn:
         """Refuse the config."""

@@ -92,7 +92,7 @@ def layered_child(base: int = GIB, layer: int = GIB // 8, last: int = 0) -> str:
         "layers = int(found[1]) - 3 if found else sum(len(chunk['layers']) for chunk in job['stage']['chunks'])\n"
         f"peak = {base} + {layer} * layers + ({last} if os.environ['RANK_ID'] == '24' else 0)\n"
         f"header, first = {HEADER!r}, {row(2, 111111, 111111, 222222)!r}\n"
-        "first = first.replace('111111', str(peak)).replace('222222', str(peak + 1024))\n"
+        "first = first.replace('111111', str(peak)).replace('222222', str(peak))\n"
         "Path('memory_block.csv').write_text(header + first)\n"
-        f"print({STATISTICS!r}.format(peak=peak // 2**20, actual=(peak + 1024) // 2**20))\n"
+        f"print({STATISTICS!r}.format(peak=peak // 2**20, actual=(peak) // 2**20))\n"
     )

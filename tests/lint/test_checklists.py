@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -52,9 +53,12 @@ def test_bad_example_is_found_and_good_example_is_clean(check: Check, dialect: D
     assert ids(check.good, check, dialect) == []
 
 
+checklist = cache(read_checklist)
+
+
 @pytest.mark.parametrize("path", sorted(data_folder("checklists").glob("*.yaml")), ids=lambda path: path.stem)
 def test_checklists_meet_the_schema(path: Path) -> None:
-    assert read_checklist(path).checks
+    assert checklist(path).checks
 
 
 def test_the_example_of_the_documentation_is_a_checklist(tmp_path: Path) -> None:
@@ -67,7 +71,7 @@ def test_the_example_of_the_documentation_is_a_checklist(tmp_path: Path) -> None
 
 
 def test_every_checklist_is_read() -> None:
-    written = sum(len(read_checklist(path).checks) for path in data_folder("checklists").glob("*.yaml"))
+    written = sum(len(checklist(path).checks) for path in data_folder("checklists").glob("*.yaml"))
     assert len(CHECKS) == written
     for dialect in Dialect:
         assert built_in(dialect) == tuple(check for check in CHECKS if dialect in check.dialects)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import zipfile
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -73,8 +72,8 @@ def in_wheel(version: str, file: str, *, needed: bool = True) -> str | None:
 
 @cache
 def read(found: Path, file: str, *, needed: bool) -> str | None:
-    with zipfile.ZipFile(found) as archive:
-        return archive.read(file).decode() if needed or file in archive.namelist() else None
+    archive = wheels.opened(found)
+    return archive.read(file).decode() if needed or file in archive.namelist() else None
 
 
 @cache
@@ -132,7 +131,7 @@ def symbols(node: ast.AST, within: str = "") -> set[str]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             found |= {f"{within}{child.name}"} | symbols(child, f"{within}{child.name}.")
-        else:
+        elif isinstance(child, (ast.stmt, ast.ExceptHandler)):  # no expression holds any
             found |= symbols(child, within)
     return found
 

@@ -45,9 +45,14 @@ def wheel(version: str) -> Path | str:
     return found[0] if found else f"pip did not leave a wheel of mindformers {release}"
 
 
+@cache
+def opened(path: Path) -> zipfile.ZipFile:
+    """A wheel, open until the process ends: its list of files takes longer to read than any of them."""
+    return zipfile.ZipFile(path)
+
+
 def source(version: str, path: str) -> str:
     """The text of a file below ``mindformers/`` in a release."""
     found = wheel(version)
     assert isinstance(found, Path)
-    with zipfile.ZipFile(found) as archive:
-        return archive.read(f"mindformers/{path}").decode()
+    return opened(found).read(f"mindformers/{path}").decode()

@@ -200,7 +200,8 @@ class TestKnownProblems:
     @pytest.mark.parametrize("name", ["A", "B", "C", "D", "F"])  # E takes minutes on a busy machine
     def test_hard_problems_are_solved_within_their_capacity(self, name: str) -> None:
         rows = shared(f"{name}.1048576.csv")
-        result = plan(problem(rows, capacity=1048576), compiled(), seconds=90 if name != "D" else 30)
+        limit = 90 if name != "D" else 10  # found in a second or two, and never proved to be the best
+        result = plan(problem(rows, capacity=1048576), compiled(), seconds=limit)
         assert faults(result) == []
         assert result.height <= 1048576
 
