@@ -159,7 +159,7 @@ def _taken_out(text: str, start: int, end: int) -> Iterator[Edit]:
         else:
             yield Edit(before.start(), end, "")
     blanks = _BLANKS_BEFORE.search(text, line, start)
-    if blanks and blanks.start() < start:
+    if blanks and line < blanks.start() < start:
         yield Edit(blanks.start(), end, "")
     yield Edit(start, _behind(_BLANKS.match(text, end), end), "")
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import KeyPath, Span
     from ms_tune.config.spans import Change, Edit
+    from ms_tune.launch.edits import ArgumentChange
     from ms_tune.lint.python_code.swaps import Swap
     from ms_tune.texts import Message, Text
 
@@ -76,6 +77,7 @@ class Fix:
         changes: What it does to the values; nothing for a fix of a comment.
         edits: What it does to the text.
         swaps: What it does to the syntax tree of Python code.
+        arguments: What it does to the arguments of a program that a script starts.
     """
 
     safe: bool
@@ -83,6 +85,7 @@ class Fix:
     changes: tuple[Change, ...]
     edits: tuple[Edit, ...]
     swaps: tuple[Swap, ...] = ()
+    arguments: tuple[ArgumentChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

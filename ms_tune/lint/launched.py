@@ -6,15 +6,21 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.config.spans import EditRefusedError
+from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.config.yaml_nodes import Document, Entry, Node
+from ms_tune.launch.edits import ArgumentChange, with_change
 from ms_tune.launch.options import Command, command_of
-from ms_tune.launch.read import read_launches
+from ms_tune.launch.read import Launches, read_launches
+from ms_tune.layers.megatron.inputs import ARGUMENTS
+from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.layers.megatron.remedies import remedy_changes
 from ms_tune.lint.code_source import CodeSource
+from ms_tune.lint.finding import Fix
+from ms_tune.normalize.megatron import inputs_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import NoReturn
 
@@ -22,7 +28,6 @@ if TYPE_CHECKING:
     from ms_tune.launch.values import Argument, File
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
-    from ms_tune.lint.finding import Fix
 
 # What only stands in scripts around MindSpore, and what only stands in those around PyTorch.
 _MINDSPORE = re.compile(r"mindspore|msadapter|mindformer|\bmsrun\b|\bMS_[A-Z]", re.IGNORECASE)
@@ -39,10 +44,14 @@ class LaunchSource(CodeSource):
     Args:
         command: What its program is given.
         script: The script's own file: places in others are shown where the command stands.
+        launches: All that the script starts.
+        number: Which of its launches the command is.
     """
 
     command: Command = field(repr=False, compare=False)
     script: File = field(repr=False, compare=False)
+    launches: Launches = field(repr=False, compare=False)
+    number: int = field(default=0, repr=False, compare=False)
 
     def span_of(self, word: Argument) -> Span:
         """Where a word stands in the script; the command if it stands in another file."""
@@ -50,16 +59,26 @@ class LaunchSource(CodeSource):
         return self.script.span(place.start, place.end) if place.file is self.script else self.script.span(0, 0)
 
     def again(self, text: str) -> LaunchSource:
-        """Not done: what is found in arguments has no fix yet."""
+        """Not done: a changed script is read as a whole."""
         return self._refuse(text)
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
-        """Not done, as above."""
-        return self._refuse(rule, violation)
+        """An argument left out, given another value, or what it takes for the frameworks to go through."""
+        if rule.rewrite not in _REWRITES:
+            return self._refuse(rule)
+        changes = _REWRITES[rule.rewrite](self, violation)
+        script, words = self.launches, []
+        for change in changes:
+            script = with_change(script, self.command.release, self.number, change)
+            words.append(f"- {change.name}" if change.values is None else change.words)
+        if not changes or script.file.text == self.text:
+            return self._refuse(rule)
+        title = msg("edits.script.title", words="; ".join(words))
+        return Fix(rule.safe, title, (), (_difference(self.text, script.file.text),), arguments=changes)
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Nothing is fixed, so nothing is proved."""
-        return not fixes
+        """Every fix was proved by itself when it was made; what several do together is not."""
+        return len(fixes) <= 1
 
     def quoted(self) -> list[tuple[int, int]]:
         """A comment of a script is one wherever it stands."""
@@ -77,6 +96,62 @@ def is_pytorch(path: Path, text: str) -> bool:
     return bool(read_launches(path, text.removeprefix("\ufeff")).launches)
 
 
+def _difference(old: str, new: str) -> Edit:
+    """One edit that turns a text into another, as short as can be."""
+    least = min(len(old), len(new))
+    start = next((at for at in range(least) if old[at] != new[at]), least)
+    behind = next((at for at in range(least - start) if old[-1 - at] != new[-1 - at]), least - start)
+    return Edit(start, len(old) - behind, new[start : len(new) - behind])
+
+
+def _last(source: LaunchSource, name: object) -> int:
+    return max(at for at, one in enumerate(source.command.given) if one.name == name)
+
+
+def _left_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+    name = str(violation.path[0])
+    return (ArgumentChange(_last(source, name), name, None),)
+
+
+def _earlier_left_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+    name = str(violation.path[0])
+    first = next(at for at, one in enumerate(source.command.given) if one.name == name)
+    return (ArgumentChange(first, name, None),)
+
+
+def _reached(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+    name = str(violation.path[0])
+    return (ArgumentChange(_last(source, name), name, (str(violation.params["reached"]),)),)
+
+
+def _remedy(source: LaunchSource, _: Violation) -> tuple[ArgumentChange, ...]:
+    """What of the arguments about layers has to change, one after the other, each as the text stands then."""
+    fields = remedy_changes(inputs_of(source.command), normalize_megatron) or {}
+    given = [one.name for one in source.command.given]
+    found = []
+    for field_, value in fields.items():
+        name = ARGUMENTS[field_]
+        out = value is None or value is False
+        if name in given:
+            at = len(given) - 1 - given[::-1].index(name)
+            found.append(ArgumentChange(at, name, None if out else (str(value),)))
+            given[at : at + 1] = [] if out else [name]
+        elif not out:
+            beside = next((one for one in ("--recompute-granularity", "--num-layers") if one in given), given[0])
+            at = given.index(beside)
+            found.append(ArgumentChange(at, name, (str(value),), new=True))
+            given.insert(at, name)
+    return tuple(found)
+
+
+_REWRITES: dict[str, Callable[[LaunchSource, Violation], tuple[ArgumentChange, ...]]] = {
+    "leave-out": _left_out,
+    "leave-out-earlier": _earlier_left_out,
+    "reached": _reached,
+    "remedy": _remedy,
+}
+
+
 def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]:
     """The programs of MindSpeed-LLM that a script starts, each with its arguments.
 
@@ -86,13 +161,15 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
         release: The release of MindSpeed-LLM whose parser reads the arguments.
     """
     found = read_launches(path, text.removeprefix("\ufeff"))
-    commands = (command_of(launch, release) for launch in found.launches)
-    return tuple(_source(path, found.file, command) for command in commands if command is not None)
+    commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
+    return tuple(_source(path, found, number, command) for number, command in commands if command is not None)
 
 
-def _source(path: Path, script: File, command: Command) -> LaunchSource:
+def _source(path: Path, launches: Launches, number: int, command: Command) -> LaunchSource:
+    script = launches.file
     lines = Document(script.text, path)
-    source = LaunchSource(path, script.text, {}, (), Node(lines.span(0, 0), {}, None, 1, 1, []), command, script)
+    empty = Node(lines.span(0, 0), {}, None, 1, 1, [])
+    source = LaunchSource(path, script.text, {}, (), empty, command, script, launches, number)
     entries: dict[str | int, Entry] = {}
     data: dict[str, object] = {}
     for one in command.given:
@@ -103,4 +180,4 @@ def _source(path: Path, script: File, command: Command) -> LaunchSource:
     place = command.launch.place
     start, end = (place.start, place.end) if place.file is script else (0, 0)
     root = Node(lines.span(start, end), entries, None, 1 + len(entries), 2, [])
-    return LaunchSource(path, script.text, data, (), root, command, script)
+    return LaunchSource(path, script.text, data, (), root, command, script, launches, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,14 @@ from ms_tune.launch.read import read_launches
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.discover import Target
 from ms_tune.lint.engine import lint
+from ms_tune.lint.finding import Severity
 from ms_tune.lint.launched import commands_in
 from ms_tune.lint.run import Job, LintRequest, check_file
 from ms_tune.lint.settings import Settings
+from ms_tune.normalize.script import normalize_script
 from ms_tune.texts import Language
+from tests.oracle.megatron_cases import random_arguments
+from tests.oracle.megatron_child import world_size
 
 RELEASE = "2.3"
 SOUND = """\
@@ -106,7 +111,13 @@ FAULTS = [
     ("--recompute-num-layers 2", "", "MST164"),
     ("--recompute-granularity full", "--recompute-granularity selective", "MST164"),
     ("--recompute-granularity full", "", "MST164"),
-    ("method block", "method uniform --recompute-activation-function", "MST165"),
+    ("--bf16", "--bf16 --noop-layers 32", "MST170"),
+    ("--bf16", "--bf16 --num-layer-list 8,8,8,8", "MST170"),
+    ("--recompute-num-layers 2", "--recompute-num-layers 3", "MST174"),
+    ("--recompute-num-layers 2", "--recompute-num-layers 2 --recompute-norm-num-layers 1", "MST171"),
+    ("--recompute-granularity full", "--recompute-granularity full --recompute-modules mlp", "MST171"),
+    ("--bf16", "--bf16 --moe-layer-freq 2", "MST171"),
+    ("--bf16", "--bf16 --swap-attention", "MST171"),
     ("--bf16", "--fp16 --bf16", "MST167"),
     ("--bf16", "", "MST168"),
     ("CONNECTIONS=1", "CONNECTIONS=8", "MST169"),
@@ -204,3 +215,57 @@ def test_values_hold_as_argparse_takes_them() -> None:
 )
 def test_no_arguments_make_a_check_crash(words: list[str]) -> None:
     assert "MST001" not in ids(f"msrun --worker_num 8 pretrain_gpt.py {' '.join(words)}")
+
+
+def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:
+    """An error of layers in the one is one in the other, with the same words of the framework."""
+    random = Random(20261123)  # noqa: S311 - cases, no secrets
+    refused = 0
+    for _ in range(60):
+        arguments = random_arguments(random)
+        words = " ".join(f"'{word}'" for word in arguments)
+        script = f"torchrun --nproc_per_node {world_size(arguments)} pretrain_gpt.py {words}\n"
+        (source,) = commands_in(Path("pretrain.sh"), script, RELEASE)
+        (program,) = normalize_script(Path("pretrain.sh"), script, RELEASE)
+        assert program.plan is not None
+        found = {one.id: one for one in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE)}
+        of_layers = {"MST159", "MST164", "MST170"} & {
+            name for name, one in found.items() if one.severity is Severity.ERROR
+        }
+        if program.plan.failure is not None and program.plan.failure.exception != "SystemExit":
+            assert len(of_layers) == 1, (arguments, found)
+            if "MST170" in found:
+                assert program.plan.failure.text in str(found["MST170"].message)
+            refused += 1
+        else:
+            assert not of_layers - {"MST164"}, (arguments, found)
+    assert refused > 15
+
+
+def fixed(path: Path, fix: str) -> tuple[str, list[str]]:
+    request = LintRequest(fix=fix, framework_version=RELEASE)  # type: ignore[arg-type]  # one of its words
+    report = check_file(Target(path, named=True), Job(request, Settings(None, path.parent))).report
+    assert report is not None
+    return report.text, [one.id for one in report.findings]
+
+
+def test_fixes_change_the_words_where_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "pretrain.sh"
+    text = SOUND.replace(
+        "--recompute-num-layers 2", "--recompute-num-layers 7 \\\n    --recompute-norm-num-layers 2"
+    ).replace("    --bf16\n", "    --seq-length 8192 \\\n    --seq-length 4096 \\\n    --bf16\n")
+    path.write_text(text, "utf-8")
+    after, left = fixed(path, "safe")
+    assert after == SOUND.replace("    --seq-length 8192 \\\n", "").replace(
+        "    --bf16\n", "    --seq-length 4096 \\\n    --bf16\n"
+    )
+    assert not {*left} & {"MST154", "MST171", "MST174"}
+
+
+def test_a_refusal_is_fixed_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "pretrain.sh"
+    path.write_text(SOUND.replace("--bf16\n", "--noop-layers 99 \\\n    --bf16\n"), "utf-8")
+    assert "MST170" in fixed(path, "safe")[1]
+    after, left = fixed(path, "unsafe")
+    assert after == SOUND
+    assert "MST170" not in left

@@ -41,9 +41,17 @@ def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], NormalizedPl
         inputs: Arguments that the frameworks refuse.
         plan: Their rules.
     """
+    changes = remedy_changes(inputs, plan)
+    return msg("megatron_layers.write", changes="; ".join(_words(changes))) if changes else None
+
+
+def remedy_changes(
+    inputs: MegatronInputs, plan: Callable[[MegatronInputs], NormalizedPlan]
+) -> Mapping[str, object] | None:
+    """The same change as new values of fields; None or False leaves an argument out."""
     for changes in _candidates(inputs):
         if plan(replace(inputs, **changes)).failure is None:  # type: ignore[arg-type]  # fields by name
-            return msg("megatron_layers.write", changes="; ".join(_words(changes)))
+            return changes
     return None
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.errors import ConfigError
 from ms_tune.frameworks.megatron import names, releases_of
 from ms_tune.launch.refused import Fault, refused
-from ms_tune.lint.context import Violation
+from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.lint.context import Asked, Violation
 from ms_tune.lint.launched import LaunchSource
+from ms_tune.normalize.megatron import SERVED, NotEvaluableError, inputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from ms_tune.launch.options import Command, Given
     from ms_tune.launch.refused import Refused
     from ms_tune.launch.values import Argument
+    from ms_tune.layers.megatron.inputs import MegatronInputs
+    from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.lint.context import Context
 
 _SIMILAR = 0.8  # of two names: a letter or a word's ending differs
@@ -26,6 +32,23 @@ def command_in(context: Context) -> tuple[LaunchSource, Command]:
     if not isinstance(context.source, LaunchSource):
         raise TypeError(context.source)
     return context.source, context.source.command
+
+
+def plan_in(context: Context) -> tuple[MegatronInputs, NormalizedPlan] | None:
+    """The arguments about layers and the plan; None where it is not known, or the parser refuses the arguments already."""
+    return _plan(Asked(context))
+
+
+@lru_cache(maxsize=1)
+def _plan(asked: Asked) -> tuple[MegatronInputs, NormalizedPlan] | None:
+    _, command = command_in(asked.context)
+    if command.release not in SERVED or any(True for _ in refused(command)):
+        return None
+    try:
+        inputs = inputs_of(command)
+    except (NotEvaluableError, ConfigError):
+        return None
+    return inputs, normalize_megatron(inputs)
 
 
 def unknown(context: Context) -> Iterator[Violation]:

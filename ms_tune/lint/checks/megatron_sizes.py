@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ms_tune.launch.values import text_of
-from ms_tune.lint.checks.megatron import command_in
+from ms_tune.lint.checks.megatron import command_in, plan_in
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def layers(context: Context) -> Iterator[Violation]:
     """Layers are shared out evenly over stages, and over virtual stages."""
     _, command = command_in(context)
     number, stages = command.integer(_LAYERS), command.integer(_PIPELINE)
-    if not number or not stages or not all(map(command.surely_not, _UNEVEN)):
+    if _goes_through(context) or not number or not stages or not all(map(command.surely_not, _UNEVEN)):
         return
     chunk = command.integer("num_layers_per_virtual_pipeline_stage")
     if number % stages:
@@ -134,6 +134,8 @@ def recompute(context: Context) -> Iterator[Violation]:
     granularity = command.value("recompute_granularity")
     method, number = "recompute_method", "recompute_num_layers"
     written = [name for name in (method, number) if command.last(name)]
+    if granularity in ("full", "selective") and _goes_through(context):
+        return
     if granularity == "full" and all(map(command.surely_not, _FILLING)):
         missing = [name for name in (method, number) if command.surely_not(name)]
         yield from (_at(command, ("recompute_granularity",), {"missing": _argument(name)}) for name in missing)
@@ -141,6 +143,12 @@ def recompute(context: Context) -> Iterator[Violation]:
         yield _at(command, (method,), {}, "selective")
     elif granularity is None and written and all(map(command.surely_not, _OTHER_RECOMPUTATION)):
         yield _at(command, (written[0],), {}, "nothing")
+
+
+def _goes_through(context: Context) -> bool:
+    """Whether the rules of layers are known for the release, and take the arguments."""
+    found = plan_in(context)
+    return found is not None and found[1].failure is None
 
 
 # What sets the method and the number of layers itself.

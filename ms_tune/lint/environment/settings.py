@@ -147,7 +147,13 @@ class EnvironmentSource(CodeSource):
         return Fix(rule.safe, title_of(change), (change,), (self._edit(str(violation.path[0]), value),))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Whether the fixed text sets the same variables in the same order, all but the meant ones to the same values."""
+        """Whether the fixed text sets the same variables in the same order, all but the meant ones to the same values.
+
+        A change of an argument of what the script starts was proved when it was made, by itself: what it goes through may
+        be a variable.
+        """
+        if any(fix.arguments for fix in fixes):
+            return len(fixes) == 1
         expected = [(one.name, one.value, one.block, one.extends) for one in self.environment.assignments]
         for change in (change for fix in fixes for change in fix.changes):
             last = max(index for index, one in enumerate(expected) if one[0] == change.path[0])
