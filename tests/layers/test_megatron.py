@@ -81,10 +81,11 @@ def test_swap_takes_the_place_of_recomputation() -> None:
 
 
 def test_a_layer_list_moves_the_numbers() -> None:
-    listed = replace(EIGHT, layer_list="3,5", norm=True)
+    listed = replace(EIGHT, layer_list="3,5", norm=True, norm_layers=1)
     plan = normalize_megatron(listed)
     assert plan.placement == ((3, 5),)
     assert [problem.id for problem in plan.problems] == ["numbered"]
+    assert problems(replace(listed, norm_layers=None)) == []  # whatever the numbers, all of them
 
 
 def test_layers_that_do_nothing_are_no_experts() -> None:
@@ -202,7 +203,7 @@ def test_nothing_is_proposed_that_does_not_pass() -> None:
         ({"granularity": "full", "method": "block", "number": 0}, "full-nothing"),
         ({"granularity": "full", "method": "block", "number": 1, "by_rank": True}, "by-rank-ignored"),
         ({"unaligned": "[[3],[4]]"}, "layers-built"),
-        ({"layers": 7, "loss": True, "experts": 4, "dense": 1}, "looked-up"),
+        ({"layers": 7, "loss": True, "noop": "3"}, "looked-up"),
         ({"layers_of_chunk": 2, "in_bubble": True}, "at-run-time"),
     ],
 )

@@ -13,7 +13,7 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.megatron import definitions, names
 from ms_tune.launch.options import UNKNOWN, command_of
 from ms_tune.launch.read import read_launches
-from ms_tune.lint.checklist import built_in
+from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.discover import Target
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity
@@ -269,3 +269,13 @@ def test_a_refusal_is_fixed_only_if_that_is_asked_for(tmp_path: Path) -> None:
     after, left = fixed(path, "unsafe")
     assert after == SOUND
     assert "MST170" not in left
+
+
+@pytest.mark.parametrize("check", [one for one in built_in(Dialect.MEGATRON) if one.fixes], ids=lambda check: check.id)
+def test_the_fix_of_a_check_mends_its_bad_example(check: Check, tmp_path: Path) -> None:
+    path = tmp_path / "pretrain.sh"
+    path.write_text(check.bad, "utf-8")
+    assert (check.id in fixed(path, "safe")[1]) != check.fixes[0].safe
+    after, left = fixed(path, "unsafe")
+    assert after != check.bad
+    assert check.id not in left

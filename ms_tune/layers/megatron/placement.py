@@ -167,3 +167,15 @@ def _number_uneven(inputs: MegatronInputs, chunks: int | None, stage: int, chunk
         return 0
     share = middle // middle_stages if middle_stages > 0 else 0
     return (stage - (inputs.first is not None)) * share + first
+
+
+def has_experts(inputs: MegatronInputs, number: int) -> bool:
+    """Whether the layer that is looked up by this number has experts.
+
+    ``_transformer_block_build_layers`` of MindSpeed-LLM: only where the first layers are dense it looks at the frequency.
+    """
+    if not inputs.experts:
+        return False
+    if inputs.dense and inputs.frequency:
+        return number >= inputs.dense and number % inputs.frequency == 0
+    return True

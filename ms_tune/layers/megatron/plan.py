@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.layers.megatron.placement import place
+from ms_tune.layers.megatron.placement import has_experts, place
 from ms_tune.layers.megatron.recompute import check_built, check_ends, in_full, operators
 from ms_tune.layers.megatron.traps import find_traps
 from ms_tune.layers.megatron.validate import validated
@@ -62,7 +62,7 @@ def _layers(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[LayerP
     for index in range(cell.count):
         looked_up = cell.looked_up + index
         idle = looked_up in settled.noop
-        experts = _has_experts(inputs, looked_up)
+        experts = has_experts(inputs, looked_up)
         kind = Kind.NOOP if idle else Kind.EXPERTS if experts else Kind.DENSE
         parts = done[index]
         full = groups[index] is not None
@@ -83,17 +83,8 @@ def _layers(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[LayerP
 def _parts(inputs: MegatronInputs, settled: Settled, cell: Cell, index: int) -> tuple[str, ...]:
     if cell.looked_up + index in settled.noop:
         return ()
-    experts = _has_experts(inputs, cell.looked_up + index)
+    experts = has_experts(inputs, cell.looked_up + index)
     return operators(inputs, settled, cell, cell.number + index, experts=experts)
-
-
-def _has_experts(inputs: MegatronInputs, number: int) -> bool:
-    """``_transformer_block_build_layers`` of MindSpeed-LLM: only where the first layers are dense it looks at the frequency."""
-    if not inputs.experts:
-        return False
-    if inputs.dense and inputs.frequency:
-        return number >= inputs.dense and number % inputs.frequency == 0
-    return True
 
 
 def _ahead(
@@ -104,7 +95,7 @@ def _ahead(
     Never recomputed in full: their block has no ``_checkpointed_forward``.
     """
     last = cells[-1]
-    experts = bool(inputs.experts) and (not layers or _has_experts(inputs, last.looked_up + last.count - 1))
+    experts = bool(inputs.experts) and (not layers or has_experts(inputs, last.looked_up + last.count - 1))
     parts = operators(inputs, settled, last, last.number, experts=experts) if inputs.ahead else ()
     return [
         LayerPlan(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.layers.megatron.placement import has_experts
+from ms_tune.layers.megatron.recompute import operators
 from ms_tune.layers.result import Effect, Kind, Problem, Severity
 from ms_tune.texts import msg
 
@@ -29,17 +31,34 @@ def _of_placement(
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:
         yield _problem("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
-    moved = [cell for cell in cells if cell.looked_up != cell.place and cell.count]
-    if moved and (settled.noop or (inputs.experts and inputs.dense)):
+    moved = [cell for cell in cells if cell.looked_up != cell.place and _other_kinds(inputs, settled, cell)]
+    if moved:
         yield _problem("looked-up", Severity.WARNING, cells=_named(moved))
-    renumbered = [cell for cell in cells if cell.number != cell.place and cell.count]
-    if renumbered and (inputs.norm or inputs.activation):
+    renumbered = [cell for cell in cells if cell.number != cell.place and _other_parts(inputs, settled, cell)]
+    if renumbered:
         yield _problem("numbered", Severity.WARNING, cells=_named(renumbered))
     idle = sum(layer.kind is Kind.NOOP for layer in layers)
     if settled.noop and idle < len(settled.noop):
         yield _problem("noop-missed", Severity.WARNING, found=idle, asked=len(settled.noop))
     if inputs.experts and not inputs.dense and (inputs.frequency or 1) > 1:
         yield _problem("frequency-ignored", Severity.WARNING, frequency=inputs.frequency)
+
+
+def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
+    """Whether a layer of a cell would do nothing, or have experts, by its place and not by the number that it is looked up by."""
+    return any(
+        (number in settled.noop, has_experts(inputs, number)) != (place in settled.noop, has_experts(inputs, place))
+        for number, place in ((cell.looked_up + index, cell.place + index) for index in range(cell.count))
+    )
+
+
+def _other_parts(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
+    """Whether a layer of a cell would recompute other parts by its place than by its ``layer_number``."""
+
+    def parts(number: int) -> tuple[str, ...]:
+        return operators(inputs, settled, cell, number, experts=False)
+
+    return any(parts(cell.number + index) != parts(cell.place + index) for index in range(cell.count))
 
 
 def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerPlan]) -> Iterator[Problem]:
