@@ -39,7 +39,7 @@ from ms_tune.api._normalize import (
     normalize,
     normalize_script,
 )
-from ms_tune.api._performance import metrics
+from ms_tune.api._performance import metrics, profile
 
 __all__ = [
     "against",
@@ -69,6 +69,7 @@ __all__ = [
     "metrics",
     "normalize",
     "normalize_script",
+    "profile",
     "request_like",
     "rules",
     "run_command",

@@ -1,11 +1,12 @@
-"""What real runs did, and why they are slow: figures from logs.
+"""What real runs did, and why they are slow: figures from logs, verdicts from profiles.
 
 Nothing is run and nothing is guessed: a figure of which an input is missing has the value None and names the options that
 would tell it, and one that cannot be true is None with a problem that says why. All results are frozen dataclasses:
 
 * :class:`~ms_tune.performance.result.MetricsReport` has ``runs``, in the order of the logs;
 * :class:`~ms_tune.performance.result.RunMetrics` has ``times``, ``figures`` by name, ``problems`` and a ``curve``;
-* :class:`~ms_tune.performance.result.RunComparison` has the ratio of two medians with its interval.
+* :class:`~ms_tune.performance.result.RunComparison` has the ratio of two medians with its interval;
+* :class:`~ms_tune.performance.profile_result.ProfileReport` has ``verdict``, ``shares``, ``ranks``, ``gaps`` and ``problems``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ms_tune.performance.profile_result import ProfileReport
     from ms_tune.performance.request import MetricsRequest
     from ms_tune.performance.result import MetricsReport
 
@@ -59,3 +61,30 @@ def metrics(
     return measured(
         [Path(path) for path in paths], request or MetricsRequest(), Path(baseline) if baseline else None, on_bytes
     )
+
+
+def profile(
+    sources: str | Path | Sequence[str | Path],
+    *,
+    gaps: int = 10,
+    on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
+) -> ProfileReport:
+    """Why a step takes as long as it does, from what Ascend's profilers exported as text.
+
+    Args:
+        sources: Exports (``*_ascend_ms``, ``*_ascend_pt``), folders above them, or a cluster's step table.
+        gaps: How many of the longest gaps to tell.
+        on_bytes: Told the bytes of time lines read so far, and of all.
+
+    Raises:
+        TraceError: There is no export.
+
+    Example::
+
+        report = api.profile("prof/")
+        print(report.verdict.bound.value, {cause.value: share for cause, share in report.shares.items()})
+    """
+    from ms_tune.performance.profile import profiled  # noqa: PLC0415 - start-up time
+
+    paths = [sources] if isinstance(sources, (str, Path)) else sources
+    return profiled([Path(path) for path in paths], gaps, on_bytes)

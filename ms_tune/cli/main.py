@@ -30,6 +30,7 @@ COMMANDS = {
     "memory": "memory",
     "fit": "fit",
     "metrics": "metrics",
+    "profile": "profile",
 }
 
 _FEWER_COLLECTIONS = 50_000  # objects made before Python looks for the next rubbish; its default is 700

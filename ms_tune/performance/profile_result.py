@@ -1,0 +1,152 @@
+"""What `profile` found: where a step's time went, on each rank and on the whole, one verdict, and what it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.performance.result import Problem
+    from ms_tune.texts import Message
+    from ms_tune.trace.profile_tables import Kernels
+
+
+class Bound(str, Enum):
+    """What a step waits for."""
+
+    HOST = "host-bound"
+    OPERATOR = "operator-bound"
+    RANKS = "waits-for-ranks"
+    NETWORK = "network-bound"
+    IMBALANCE = "imbalance"
+    MIXED = "mixed"
+    UNKNOWN = "unknown"
+
+
+class Cause(str, Enum):
+    """What the compute queue does, or what keeps it from computing."""
+
+    COMPUTE = "compute"
+    TRANSFER = "transfer"  # alone, while data moves
+    WAITING = "waiting"  # in a collective, for other ranks
+    BUBBLE = "bubble"  # in a send or receive, for other stages
+    HOST = "host"  # idle, before the host has launched what comes next
+    DEPENDENCY = "dependency"  # idle, though it is launched
+    COMMUNICATION = "communication"  # alone in a collective; nothing tells what of it is transfer
+    FREE = "free"  # idle; nothing tells when the next one was launched
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time in which the compute queue is empty.
+
+    Attributes:
+        rank: Whose.
+        start: The time stamp, as the trace writes it, in microseconds.
+        microseconds: How long.
+        cause: What most of it is.
+        before: What ran before; empty where nothing tells.
+        after: What runs next.
+        host: What the host did meanwhile.
+    """
+
+    rank: int | None
+    start: str
+    microseconds: float
+    cause: Cause
+    before: str
+    after: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTime:
+    """All collectives of one kind, in microseconds."""
+
+    name: str
+    count: int
+    elapsed: float
+    transit: float
+    point_to_point: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankTimes:
+    """One rank.
+
+    Attributes:
+        folder: Its export.
+        rank: Its number, if it is told.
+        level: How closely the profiler looked.
+        whole: Microseconds of all its steps.
+        steps: How many steps.
+        times: Microseconds by cause; they add up to ``whole``.
+        error: How far the table's own parts are from its step, in microseconds; None without a table.
+        queues: Of each stream with kernels, its kernels and the share of the time in which it computes.
+        kernels: Its kernels.
+        linked: Of the idle times, the share whose next kernel has a launch.
+    """
+
+    folder: Path
+    rank: int | None
+    level: str
+    whole: float
+    steps: int
+    times: dict[Cause, float]
+    error: float | None
+    queues: dict[str, tuple[int, float]]
+    kernels: Kernels | None
+    linked: float
+
+    def share(self, cause: Cause) -> float:
+        """A cause's part of all steps."""
+        return self.times.get(cause, 0.0) / self.whole if self.whole else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a step waits for.
+
+    Attributes:
+        bound: In one word.
+        evidence: What that rests on, the strongest first.
+        next_steps: What to do about it.
+    """
+
+    bound: Bound
+    evidence: tuple[Message, ...]
+    next_steps: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileReport:
+    """A profile.
+
+    Attributes:
+        sources: What was asked for.
+        ranks: Each rank, in order.
+        shares: By cause, the mean of the ranks; they add up to 1.
+        verdict: What a step waits for.
+        gaps: The longest times in which a compute queue is empty.
+        collectives: By kind, the longest first; of all ranks.
+        imbalance: The longest computing rank, of the mean; None with one rank.
+        problems: What makes it doubtful.
+    """
+
+    sources: tuple[Path, ...]
+    ranks: tuple[RankTimes, ...]
+    shares: dict[Cause, float]
+    verdict: Verdict
+    gaps: tuple[Gap, ...]
+    collectives: tuple[CollectiveTime, ...]
+    imbalance: float | None
+    problems: tuple[Problem, ...]
+
+    @property
+    def identity_error_us(self) -> float | None:
+        """The largest difference between a table's parts and its steps; None without a table."""
+        errors = [rank.error for rank in self.ranks if rank.error is not None]
+        return max(errors) if errors else None

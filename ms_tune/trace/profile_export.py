@@ -1,0 +1,159 @@
+"""Finds the ranks of a profile, and reads each: ``*_ascend_pt`` and ``*_ascend_ms`` folders, or a cluster's table."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.texts import msg
+from ms_tune.trace.profile_events import read_events
+from ms_tune.trace.profile_tables import Collective, read_collectives, read_kernels, read_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ms_tune.trace.profile_events import ProfileEvents
+    from ms_tune.trace.profile_tables import Kernels, StepRow
+
+OUTPUT = "ASCEND_PROFILER_OUTPUT"
+STEPS, KERNELS, EVENTS, COMMUNICATION = (
+    "step_trace_time.csv",
+    "kernel_details.csv",
+    "trace_view.json",
+    "communication.json",
+)
+CLUSTER = "cluster_step_trace_time.csv"
+_DEPTH = 4
+_MOST_FOLDERS = 20_000
+_MOST_RANKS = 4096
+_MAX_INFO = 16 * 1024**2
+_RANK = re.compile(r"profiler_info_(\d{1,6})\.json|rank_?(\d{1,6})")
+_LEVEL = re.compile(r"[Ll]evel_?(\d|[Nn]one)")
+
+
+@dataclass(frozen=True, slots=True)
+class RankProfile:
+    """What one rank exported; what is absent is None or empty.
+
+    Attributes:
+        folder: Its ``ASCEND_PROFILER_OUTPUT``.
+        rank: Its number, where a name tells.
+        level: ``0``, ``1``, ``2``, ``none`` or empty: how closely was looked.
+        stacks: Whether Python stacks were taken, which slows the host down.
+        steps: Rows of its step table.
+        kernels: Its kernels.
+        events: Of its time line.
+        collectives: Its collectives.
+        broken: Files that could not be read, each with why.
+    """
+
+    folder: Path
+    rank: int | None
+    level: str
+    stacks: bool
+    steps: tuple[StepRow, ...]
+    kernels: Kernels | None
+    events: ProfileEvents | None
+    collectives: tuple[Collective, ...]
+    broken: tuple[TraceError, ...]
+
+
+def find_profiles(path: Path) -> list[Path]:
+    """The exports below a folder, or a cluster's table.
+
+    Raises:
+        TraceError: There is none, or far too many.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise TraceError(msg("trace.folder.absent"), path=path)
+    found = sorted(_exports(path))
+    if len(found) > _MOST_RANKS:
+        raise TraceError(msg("trace.profile.many", limit=_MOST_RANKS), path=path)
+    if found:
+        return found
+    for table in (path / CLUSTER, path / "cluster_analysis_output" / CLUSTER):
+        if table.is_file():
+            return [table]
+    raise TraceError(msg("trace.profile.none"), msg("trace.profile.none.hint"), path=path)
+
+
+def _exports(path: Path) -> Iterator[Path]:
+    todo, seen = [(path, 0)], 0
+    while todo:
+        folder, depth = todo.pop()
+        seen += 1
+        if seen > _MOST_FOLDERS:
+            raise TraceError(msg("trace.profile.folders", limit=_MOST_FOLDERS), path=path)
+        if any((folder / name).is_file() for name in (STEPS, KERNELS, EVENTS)):
+            yield folder
+        elif depth < _DEPTH:
+            try:
+                todo += [(one, depth + 1) for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
+            except OSError as error:
+                raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=folder) from error
+
+
+def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:
+    """Read one rank's export. A file that cannot be read does not stop the others."""
+    broken: list[TraceError] = []
+    rank, level, stacks = _told(folder)
+    steps: list[StepRow] = []
+    kernels, events, collectives = None, None, list[Collective]()
+    if (folder / STEPS).is_file():
+        try:
+            steps = read_steps(folder / STEPS)
+        except TraceError as error:
+            broken.append(error)
+    if (folder / KERNELS).is_file():
+        try:
+            kernels = read_kernels(folder / KERNELS)
+        except TraceError as error:
+            broken.append(error)
+    if (folder / COMMUNICATION).is_file():
+        try:
+            collectives = read_collectives(folder / COMMUNICATION)
+        except TraceError as error:
+            broken.append(error)
+    if (folder / EVENTS).is_file():
+        try:
+            events = read_events(folder / EVENTS, on_bytes)
+        except TraceError as error:
+            broken.append(error)
+    return RankProfile(folder, rank, level, stacks, tuple(steps), kernels, events, tuple(collectives), tuple(broken))
+
+
+def _told(folder: Path) -> tuple[int | None, str, bool]:
+    """The rank, the level and whether stacks were taken, from the files and names above an export."""
+    rank, level, stacks = None, "", False
+    above = folder.parent if folder.name == OUTPUT else folder
+    for file in sorted(above.glob("profiler_info*.json"))[:1]:
+        match = _RANK.search(file.name)
+        rank = int(match[1]) if match and match[1] else None
+        text = _text(file)
+        found = _LEVEL.search(text)
+        level = found[1].lower() if found else ""
+        stacks = bool(re.search(r'"with_stack"\s*:\s*true', text))
+        try:
+            info = json.loads(text)
+        except (ValueError, RecursionError):
+            info = None
+        if rank is None and isinstance(info, dict) and isinstance(info.get("rank_id"), int):
+            rank = info["rank_id"]
+    if rank is None:
+        names = _RANK.search(above.name)
+        rank = int(names[2]) if names and names[2] else None
+    return rank, level, stacks
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            return opened.read(_MAX_INFO)
+    except OSError:
+        return ""

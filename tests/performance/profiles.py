@@ -1,0 +1,144 @@
+"""Ascend profiles made for tests: one step of a few kernels, collectives, launches and idle times, as exporters write them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASE = 1736408883700000
+DEVICE, HCCL, CANN, PYTHON, OVERLAP = 10, 11, 12, 13, 14
+
+
+@dataclass
+class Step:
+    """A step that is put together from the left to the right; all in microseconds."""
+
+    now: float = 0.0
+    compute: float = 0.0
+    exposed: float = 0.0
+    free: float = 0.0
+    events: list[dict[str, Any]] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    communication: dict[str, dict[str, Any]] = field(default_factory=lambda: {"p2p": {}, "collective": {}})
+    flows: int = 0
+
+    def stamp(self, at: float) -> str:
+        return f"{BASE + int(at)}.{round(at % 1 * 1000):03d}"
+
+    def event(self, pid: int, name: str, start: float, length: float, **arguments: object) -> None:
+        self.events.append(
+            {"name": name, "pid": pid, "tid": 2, "ts": self.stamp(start), "dur": length, "ph": "X"}
+            | ({"args": arguments} if arguments else {})
+        )
+
+    def launched(self, at: float, host: float) -> None:
+        """A flow from the host to what starts at a moment."""
+        self.flows += 1
+        for phase, when, pid in (("s", host, CANN), ("f", at, DEVICE)):
+            self.events.append(
+                {
+                    "name": "HostToDevice",
+                    "ph": phase,
+                    "cat": "HostToDevice",
+                    "id": str(self.flows),
+                    "pid": pid,
+                    "ts": self.stamp(when),
+                }
+            )
+
+    def kernel(
+        self, length: float, name: str = "MatMul_1", *, core: str = "AI_CORE", host: float | None = None
+    ) -> Step:
+        """A kernel; by default its launch is long past."""
+        self.event(DEVICE, name, self.now, length, **{"Task Type": "AI_CORE", "Physic Stream Id": 2})
+        self.event(OVERLAP, "Computing", self.now, length)
+        self.launched(self.now, max(self.now - 500, -50) if host is None else host)
+        self.kernels.append(f"1,2,{name},{name.partition('_')[0]},{core},{self.stamp(self.now)}\t,{length}")
+        self.now += length
+        self.compute += length
+        return self
+
+    def idle(self, length: float, *, late: float, doing: str = "") -> Step:
+        """Nothing runs; the next kernel is launched after so long of it."""
+        self.event(OVERLAP, "Free", self.now, length)
+        if doing:
+            self.event(PYTHON, doing, self.now, length)
+        begin = self.now
+        self.now += length
+        self.free += length
+        return self.kernel(20.0, "Add_2", host=begin + late)
+
+    def collective(self, length: float, transit: float, *, point_to_point: bool = False) -> Step:
+        """Communication that nothing overlaps."""
+        kind = "hcom_receive" if point_to_point else "hcom_allReduce"
+        name = f"{kind}__586_{self.flows}_1"
+        self.event(HCCL, name, self.now, length, data_type="FP32")
+        self.event(OVERLAP, "Communication(Not Overlapped)", self.now, length)
+        self.launched(self.now, self.now - 100)
+        times = {"Elapse Time(ms)": length / 1000, "Transit Time(ms)": transit / 1000, "Wait Time(ms)": 0.01}
+        self.communication["p2p" if point_to_point else "collective"][f"{name}@17"] = {"Communication Time Info": times}
+        self.now += length
+        self.exposed += length
+        return self
+
+    def write(self, folder: Path, rank: int = 0, *, level: int = 1, stacks: bool = False) -> Path:
+        """Export it."""
+        above = folder / f"rank{rank}_ascend_pt"
+        output = above / "ASCEND_PROFILER_OUTPUT"
+        output.mkdir(parents=True)
+        info = {
+            "config": {
+                "experimental_config": {"_profiler_level": f"Level{level}"},
+                "common_config": {"with_stack": stacks},
+            }
+        }
+        (above / f"profiler_info_{rank}.json").write_text(json.dumps(info), "utf-8")
+        names = {DEVICE: "Ascend Hardware", HCCL: "HCCL", CANN: "CANN", PYTHON: "Python", OVERLAP: "Overlap Analysis"}
+        heads = [{"name": "process_name", "pid": pid, "ph": "M", "args": {"name": name}} for pid, name in names.items()]
+        (output / "trace_view.json").write_text(json.dumps([*heads, *self.events]), "utf-8")
+        stage = self.compute + self.exposed + self.free
+        (output / "step_trace_time.csv").write_text(
+            "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,"
+            "Communication(Not Overlapped and Exclude Receive),Preparing\n"
+            f"50,{self.compute},{self.exposed},0,{self.exposed},{self.free},{stage},0,{self.exposed},100.5\n",
+            "utf-8",
+        )
+        head = "Step Id,Stream ID,Name,Type,Accelerator Core,Start Time(us),Duration(us)"
+        (output / "kernel_details.csv").write_text("\n".join([head, *self.kernels, ""]), "utf-8")
+        (output / "communication.json").write_text(json.dumps({"step50": self.communication}), "utf-8")
+        return output
+
+
+def host_bound() -> Step:
+    """Sparse kernels, launched late; the collective waits for ranks that are as late."""
+    step = Step()
+    for _ in range(10):
+        step.kernel(5.0).idle(200.0, late=190.0, doing="torch/nn/modules/module.py: forward")
+    return step.collective(8000.0, 200.0).kernel(50.0)
+
+
+def operator_bound() -> Step:
+    """Nothing but kernels."""
+    step = Step()
+    for _ in range(20):
+        step.kernel(500.0).kernel(100.0, "Softmax_1", core="AI_CPU")
+    return step.idle(300.0, late=0.0)
+
+
+def network_bound() -> Step:
+    """Collectives that move data all the time."""
+    return Step().kernel(2000.0).collective(9000.0, 8500.0).kernel(500.0)
+
+
+def waiting() -> Step:
+    """Collectives that wait, though the host is early and the device has work."""
+    return Step().kernel(3500.0).collective(6000.0, 300.0).kernel(500.0)
+
+
+def pipeline() -> Step:
+    """A stage that waits for another one."""
+    return Step().kernel(2500.0).collective(5000.0, 100.0, point_to_point=True).kernel(500.0)
