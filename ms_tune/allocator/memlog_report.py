@@ -13,7 +13,8 @@ import numpy as np
 
 from ms_tune.allocator.pool import ALIGNMENT
 from ms_tune.allocator.replay import replay
-from ms_tune.allocator.torch_pool import NPU_PADDING, TorchPool, TorchSettings
+from ms_tune.allocator.torch_pool import TorchPool
+from ms_tune.allocator.torch_settings import NPU_PADDING, TorchSettings
 from ms_tune.allocator.workload import Request, workload
 from ms_tune.packing.placement import Problem
 from ms_tune.trace.memlog import HEAD

@@ -1,63 +1,101 @@
-"""The caching allocator of PyTorch and of torch_npu.
+"""The caching allocator of PyTorch and of torch_npu as a state machine.
 
-``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.x and ``NPUCachingAllocator.cpp`` of torch_npu 2.x, which follows it
-and asks for 32 bytes more each time.
+``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.x and ``NPUCachingAllocator.cpp`` of torch_npu 2.x. Held against the
+snapshots of real runs address by address (:mod:`ms_tune.allocator.torch_replay`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.allocator.pool import ALIGNMENT, TOP, Growth, PoolState, Unit
-from ms_tune.units import MIB
+from ms_tune.allocator.pool import TOP, Growth, PoolState, Unit
+from ms_tune.allocator.torch_settings import LARGE_SEGMENT, ROUND_LARGE, SMALL_REQUEST, SMALL_SEGMENT, TorchSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ms_tune.allocator.workload import Request
 
-NPU_PADDING = 32  # bytes that torch_npu adds to each request, for the hardware to read beyond its end
-_SMALL_REQUEST = MIB  # up to this, the small pool serves
-_SMALL_SEGMENT = 2 * MIB
-_LARGE_SEGMENT = 20 * MIB
-_OWN_SEGMENT = 10 * MIB  # from this on, a request gets a segment of its own
-_ROUND_LARGE = 2 * MIB
-_ENDLESS = 1 << 40  # address space of an expandable segment; the allocator reserves 9/8 of the device's memory
+_ENDLESS = 1 << 41  # address space of an expandable segment; the allocator reserves 9/8 of the device's memory
+
+
+@dataclass(slots=True, eq=False)
+class _Pool:
+    """The free and the unmapped blocks of one (small or large, stream)."""
+
+    small: bool
+    stream: int
+    holes: list[tuple[int, int]] = field(default_factory=list)  # (size, address) in order
+    unmapped: list[int] = field(default_factory=list)  # addresses in order
+    free_bytes: int = 0
+
+    @property
+    def page(self) -> int:
+        """What an expandable segment maps at once."""
+        return SMALL_SEGMENT if self.small else LARGE_SEGMENT
+
+    @property
+    def name(self) -> str:
+        """How growths call it."""
+        return "small" if self.small else "large"
+
+
+@dataclass(slots=True, eq=False)
+class _Segment:
+    """Address space taken at once; of an expandable one only the mapped parts are memory."""
+
+    pool: _Pool
+    unit: Unit
+    base: int
+    expandable: bool
+    mapped: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A piece of a segment, between its neighbours there."""
+
+    address: int
+    size: int
+    segment: _Segment
+    live: bool = False
+    mapped: bool = True
+    before: _Block | None = None
+    after: _Block | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody uses it, mapped or not."""
+        return not self.live
 
 
 @dataclass(frozen=True, slots=True)
-class TorchSettings:
-    """What ``PYTORCH_CUDA_ALLOC_CONF`` or ``PYTORCH_NPU_ALLOC_CONF`` and the device decide.
+class Held:
+    """A segment that the allocator holds before the first request.
 
     Attributes:
-        padding: Bytes added to each request: 0 on CUDA, :data:`NPU_PADDING` on an NPU.
-        max_split: ``max_split_size_mb`` in bytes; None if not set.
-        expandable: ``expandable_segments``.
-        total: Bytes that the device has; None: no limit.
+        base: Its address.
+        size: Its bytes; of an expandable one, those of its address space.
+        small: Whether it is of the small pool.
+        stream: Its stream.
+        ranges: The mapped ranges of an expandable segment as (start, end); None if it is not expandable.
     """
 
-    padding: int = 0
-    max_split: int | None = None
-    expandable: bool = False
-    total: int | None = None
+    base: int
+    size: int
+    small: bool
+    stream: int
+    ranges: tuple[tuple[int, int], ...] | None = None
 
 
-class _Pool:
-    """The free blocks of one (small or large, stream), as (size, address) in order."""
-
-    __slots__ = ("frontier", "holes", "limit", "small", "unit")
-
-    def __init__(self, *, small: bool) -> None:
-        self.small = small
-        self.holes: list[tuple[int, int]] = []
-        self.unit: Unit | None = None  # the expandable segment
-        self.frontier = self.limit = 0  # where its mapped memory ends, and its address space
+class SeedError(ValueError):
+    """Live blocks that do not lie in the segments."""
 
 
 class TorchPool:
-    """The allocator as a state machine.
+    """The allocator.
 
     Args:
         settings: Its settings.
@@ -70,33 +108,34 @@ class TorchPool:
         self.state = PoolState()
         self._settings = settings
         self._pools: dict[tuple[bool, int], _Pool] = {}
-        self._live: dict[int, tuple[int, _Pool]] = {}
-        self._hole_at: dict[int, int] = {}
-        self._hole_to: dict[int, int] = {}
-        self._edges: set[int] = set()
-        self._units: dict[int, Unit] = {}  # the segments by their base
+        self._blocks: dict[int, _Block] = {}
         self._bases = iter(bases)
         self._top = TOP
+
+    # --- what every pool does ---
 
     def allocate(self, request: Request) -> int:
         """Best fit among the free blocks, else a new segment, else a new segment after releasing cached ones."""
         size = self.rounded(request.size)
-        small = size <= _SMALL_REQUEST
-        pool = self._pools.get((small, request.stream))
-        if pool is None:
-            pool = self._pools[small, request.stream] = _Pool(small=small)
-        hole = self._find(pool, size)
-        if hole is None:
-            hole = self._grow(pool, size)
-        length, address = hole
-        del self._hole_at[address], self._hole_to[address + length]
-        if self._should_split(pool, length, size):
-            self._add_hole(pool, address + size, length - size)
-        else:
-            size = length
-        self._live[address] = (size, pool)
-        self.state.used += size
-        return address
+        small = size <= SMALL_REQUEST
+        pool = self._pool(small, request.stream)
+        block = self._find(pool, size)
+        if block is None:
+            block = self._map_for(pool, size) if self._settings.expandable else self._take(pool, size)
+        self._drop_hole(block)
+        expandable = block.segment.expandable
+        alignment = self._settings.base_alignment
+        if alignment and expandable and size >= ROUND_LARGE and block.address % alignment:
+            skipped = alignment - block.address % alignment
+            if skipped + size <= block.size:
+                aligned = self._split(block, skipped)
+                self._add_hole(block)
+                block = aligned
+        if self._settings.splits(block.size - size, size, small=small, expandable=expandable):
+            self._add_hole(self._split(block, size))
+        block.live = True
+        self.state.used += block.size
+        return block.address
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
         """This allocator has no continuous allocation: one after the other."""
@@ -104,138 +143,304 @@ class TorchPool:
 
     def free(self, address: int) -> None:
         """Merge with the free neighbours of the same segment."""
-        size, pool = self._live.pop(address)
-        self.state.used -= size
-        end = address + size
-        if address not in self._edges and (before := self._hole_to.get(address)) is not None:
-            self._drop_hole(pool, before, address - before)
-            address = before
-        if end not in self._edges and (behind := self._hole_at.get(end)) is not None:
-            self._drop_hole(pool, end, behind)
-            end += behind
-        self._add_hole(pool, address, end - address)
+        block = self._blocks[address]
+        block.live = False
+        self.state.used -= block.size
+        self._add_hole(self._merged(block))
+
+    def release(self) -> None:
+        """Give back what holds no live block: whole segments, and whole pages of expandable ones (``empty_cache``)."""
+        for pool in self._pools.values():
+            for _, address in list(pool.holes):
+                block = self._blocks[address]
+                if block.segment.expandable:
+                    self._unmap(block)
+                elif block.before is None and block.after is None:
+                    self._give_back(block)
 
     def rounded(self, size: int) -> int:
         """What a request of a size takes, before an unsplit remainder."""
-        padded = size + self._settings.padding
-        return max(ALIGNMENT, -(-padded // ALIGNMENT) * ALIGNMENT)
+        return self._settings.rounded(size)
 
-    def _find(self, pool: _Pool, size: int) -> tuple[int, int] | None:
-        position = bisect_left(pool.holes, (size, 0))
-        if position == len(pool.holes):
-            return None
-        limit, found = self._settings.max_split, pool.holes[position][0]
-        if self._settings.expandable:
-            position = self._least_expandable(pool, position)
-        elif limit is not None and not pool.small and found >= (limit if size < limit else size + _LARGE_SEGMENT):
-            # A block above the limit is kept whole: small requests pass it by, large ones waste at most 20 MiB of it.
-            return None
-        return pool.holes.pop(position)
+    # --- what a replay from the middle of a run needs ---
 
-    def _least_expandable(self, pool: _Pool, position: int) -> int:
-        """Of blocks in order of size, the first whose successor would not grow less (``get_free_block``).
+    def seed(self, segments: Iterable[Held], live: Mapping[int, int]) -> None:
+        """Put the allocator into the state of a running process.
 
-        The last mapped block can grow into unmapped memory, which makes it the last choice.
+        Args:
+            segments: What it holds, each with its neighbours apart.
+            live: Sizes of the live blocks by address.
+
+        Raises:
+            SeedError: A live block does not lie in mapped memory.
         """
+        for held in segments:
+            self._hold(held)
+        # Ascending, so that what is left of a hole always lies behind the block that was cut out of it.
+        starts = sorted(self._blocks)
+        at = 0
+        current: _Block | None = None
+        for address in sorted(live):
+            while at < len(starts) and starts[at] <= address:
+                current = self._blocks[starts[at]]
+                at += 1
+            current = self._occupy(current, address, live[address])
+        self.state.growths.clear()
+        self._top = max([self._top, *(self._blocks[address].segment.base + _ENDLESS for address in starts[-1:])])
 
-        def room(index: int) -> int:
-            size, address = pool.holes[index]
-            return size + (pool.limit - pool.frontier if address + size == pool.frontier else 0)
+    def layout(self) -> dict[int, tuple[int, bool]]:
+        """Size and liveness of all mapped blocks by address."""
+        return {block.address: (block.size, block.live) for block in self._blocks.values() if block.mapped}
 
-        while position + 1 < len(pool.holes) and room(position + 1) < room(position):
-            position += 1
-        return position
+    def size_at(self, address: int) -> int:
+        """The size of the block at an address."""
+        return self._blocks[address].size
 
-    def _should_split(self, pool: _Pool, length: int, size: int) -> bool:
-        rest = length - size
-        if pool.small or self._settings.expandable:
-            return rest >= ALIGNMENT
-        limit = self._settings.max_split
-        return rest > _SMALL_REQUEST and (limit is None or size < limit)
+    def is_live(self, address: int) -> bool:
+        """Whether a live block begins at an address."""
+        block = self._blocks.get(address)
+        return block is not None and block.live
 
-    def _grow(self, pool: _Pool, size: int) -> tuple[int, int]:
-        if self._settings.expandable:
-            return self._map(pool, size)
-        segment = self._segment_size(pool, size)
-        if not self._has(segment):
-            self.release()
-        if not self._has(segment):
-            self.state.over = True
-        self._record_growth(pool, segment, size)
-        base = self._place(segment)
-        unit = Unit(base, segment, _name(pool), base, base + segment)
-        self._units[base] = unit
+    def _hold(self, held: Held) -> None:
+        pool = self._pool(held.small, held.stream)
+        if held.ranges is None:
+            self._new_segment(pool, held.base, held.size, expandable=False)
+            return
+        block = self._new_segment(pool, held.base, held.size, expandable=True)
+        for start, end in held.ranges:
+            if not block.address <= start < end <= block.address + block.size:
+                raise SeedError
+            pool.unmapped.remove(block.address)
+            if start > block.address:
+                mapped = self._split(block, start - block.address)
+                insort(pool.unmapped, block.address)
+                block = mapped
+            rest = self._split(block, end - start) if end < block.address + block.size else None
+            block.mapped = True
+            self._add_hole(block)
+            self._count(block.segment, end - start)
+            if rest is None:
+                break
+            rest.mapped = False
+            insort(pool.unmapped, rest.address)
+            block = rest
+
+    def _occupy(self, block: _Block | None, address: int, size: int) -> _Block:
+        if block is None or block.live or not block.mapped or address + size > block.address + block.size or size <= 0:
+            raise SeedError
+        self._drop_hole(block)
+        if address > block.address:
+            taken = self._split(block, address - block.address)
+            self._add_hole(block)
+            block = taken
+        rest = self._split(block, size) if size < block.size else block
+        if rest is not block:
+            self._add_hole(rest)
+        block.live = True
+        self.state.used += size
+        return rest
+
+    # --- free blocks ---
+
+    def _pool(self, small: bool, stream: int) -> _Pool:  # noqa: FBT001 - the key of the table
+        pool = self._pools.get((small, stream))
+        if pool is None:
+            pool = self._pools[small, stream] = _Pool(small, stream)
+        return pool
+
+    def _find(self, pool: _Pool, size: int) -> _Block | None:
+        """The smallest free block that is large enough, at the lowest address (``get_free_block``)."""
+        candidates = self._from(pool, size)
+        block = next(candidates, None)
+        if block is None:
+            return None
+        if block.segment.expandable:
+            # The last mapped block can grow into unmapped memory, which makes it the last choice.
+            for other in candidates:
+                if not block.segment.expandable or _could_be(other) >= _could_be(block):
+                    break
+                block = other
+        return None if self._settings.refuses(size, block.size) else block
+
+    def _from(self, pool: _Pool, size: int) -> Iterator[_Block]:
+        for place in range(bisect_left(pool.holes, (size, 0)), len(pool.holes)):
+            block = self._blocks[pool.holes[place][1]]
+            # Expandable memory is for expandable settings only, once those are switched off.
+            if self._settings.expandable or not block.segment.expandable:
+                yield block
+
+    def _add_hole(self, block: _Block) -> None:
+        pool = block.segment.pool
+        insort(pool.holes, (block.size, block.address))
+        pool.free_bytes += block.size
+
+    def _drop_hole(self, block: _Block) -> None:
+        pool = block.segment.pool
+        del pool.holes[bisect_left(pool.holes, (block.size, block.address))]
+        pool.free_bytes -= block.size
+
+    def _split(self, block: _Block, size: int) -> _Block:
+        """Cut a block that stands in no list; what is behind the cut."""
+        rest = _Block(block.address + size, block.size - size, block.segment, mapped=block.mapped)
+        rest.before, rest.after = block, block.after
+        if block.after is not None:
+            block.after.before = rest
+        block.after = rest
+        block.size = size
+        self._blocks[rest.address] = rest
+        return rest
+
+    def _merged(self, block: _Block) -> _Block:
+        """The block with the idle neighbours that are mapped if it is, which leave their lists."""
+        before = block.before
+        if before is not None and before.idle and before.mapped == block.mapped:
+            self._unlist(before)
+            block, behind = before, block
+            self._absorb(block, behind)
+        after = block.after
+        if after is not None and after.idle and after.mapped == block.mapped:
+            self._unlist(after)
+            self._absorb(block, after)
+        return block
+
+    def _absorb(self, block: _Block, behind: _Block) -> None:
+        block.size += behind.size
+        block.after = behind.after
+        if behind.after is not None:
+            behind.after.before = block
+        del self._blocks[behind.address]
+
+    def _unlist(self, block: _Block) -> None:
+        if block.mapped:
+            self._drop_hole(block)
+        else:
+            block.segment.pool.unmapped.remove(block.address)
+
+    # --- memory of the device ---
+
+    def _new_segment(self, pool: _Pool, base: int, size: int, *, expandable: bool) -> _Block:
+        unit = Unit(base, 0 if expandable else size, pool.name, base, base if expandable else base + size)
+        segment = _Segment(pool, unit, base, expandable)
         self.state.units.append(unit)
-        self._add_hole(pool, base, segment)
-        return pool.holes.pop(bisect_left(pool.holes, (segment, base)))
+        block = _Block(base, size, segment, mapped=not expandable)
+        self._blocks[base] = block
+        if expandable:
+            insort(pool.unmapped, base)
+        else:
+            self._count(segment, size)
+            self._add_hole(block)
+        return block
 
-    def _place(self, size: int) -> int:
+    def _count(self, segment: _Segment, size: int) -> None:
+        """More or, below zero, less memory of the device."""
+        segment.mapped += size
+        if segment.expandable:
+            segment.unit.size += size
+            segment.unit.high = segment.unit.base + segment.unit.size
+        self.state.reserved += size
+        self.state.actual = self.state.reserved  # it knows no touched extents: what it holds is lost to others
+
+    def _base(self, size: int) -> int:
         base = next(self._bases, self._top)
         self._top = max(self._top, base + size)
-        self._edges.update((base, base + size))
         return base
 
-    def _map(self, pool: _Pool, size: int) -> tuple[int, int]:
-        """Map pages behind what is mapped of the expandable segment; a free block before them counts."""
-        if pool.unit is None:
-            base = self._place(_ENDLESS)
-            pool.frontier, pool.limit = base, base + _ENDLESS
-            pool.unit = Unit(base, 0, _name(pool), base, base)
-            self.state.units.append(pool.unit)
-        last = self._hole_to.get(pool.frontier)
-        have = 0 if last is None else pool.frontier - last
-        page = _SMALL_SEGMENT if pool.small else _LARGE_SEGMENT
-        mapped = -(-(size - have) // page) * page
-        if not self._has(mapped):
-            self.state.over = True
-        self._record_growth(pool, mapped, size)
-        if last is not None:
-            self._drop_hole(pool, last, have)
-        start = pool.frontier - have
-        pool.frontier += mapped
-        pool.unit.size += mapped
-        pool.unit.high = pool.frontier
-        self._add_hole(pool, start, have + mapped)
-        return pool.holes.pop(bisect_left(pool.holes, (have + mapped, start)))
+    def _take(self, pool: _Pool, size: int) -> _Block:
+        wanted = self._settings.segment_size(size, small=pool.small)
+        self._make_room(wanted)
+        base = self._base(wanted)
+        self._record_growth(pool, wanted, size)
+        return self._new_segment(pool, base, wanted, expandable=False)
 
-    def _segment_size(self, pool: _Pool, size: int) -> int:
-        if pool.small:
-            return _SMALL_SEGMENT
-        return _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_LARGE) * _ROUND_LARGE
-
-    def _has(self, size: int) -> bool:
+    def _make_room(self, wanted: int) -> None:
         total = self._settings.total
-        return total is None or self.state.reserved + size <= total
-
-    def release(self) -> None:
-        """Give back the segments of which no byte is in use (``release_cached_blocks``)."""
-        for pool in self._pools.values():
-            for size, address in list(pool.holes):
-                unit = self._units.get(address)
-                if unit is not None and unit.size == size:
-                    self._drop_hole(pool, address, size)
-                    del self._units[address]
-                    unit.released = self.state.request
-                    self.state.reserved -= size
-                    self.state.actual = self.state.reserved
+        if total is not None and self.state.reserved + wanted > total:
+            self.release()
+            self.state.over |= self.state.reserved + wanted > total
 
     def _record_growth(self, pool: _Pool, taken: int, wanted: int) -> None:
         state = self.state
-        state.reserved += taken
-        state.actual = state.reserved  # this allocator knows no touched extents: what it holds is lost to others
         largest = pool.holes[-1][0] if pool.holes else 0
-        free = sum(size for size, _ in pool.holes)
-        state.growths.append(Growth(state.request, _name(pool), taken, state.reserved, wanted, largest, free))
+        held = state.reserved + taken
+        state.growths.append(Growth(state.request, pool.name, taken, held, wanted, largest, pool.free_bytes))
 
-    def _add_hole(self, pool: _Pool, address: int, size: int) -> None:
-        insort(pool.holes, (size, address))
-        self._hole_at[address] = size
-        self._hole_to[address + size] = address
+    def _give_back(self, block: _Block) -> None:
+        self._drop_hole(block)
+        del self._blocks[block.address]
+        block.segment.unit.released = self.state.request
+        self._count(block.segment, -block.size)
 
-    def _drop_hole(self, pool: _Pool, address: int, size: int) -> None:
-        del pool.holes[bisect_left(pool.holes, (size, address))]
-        del self._hole_at[address], self._hole_to[address + size]
+    # --- expandable segments ---
+
+    def _map_for(self, pool: _Pool, size: int) -> _Block:
+        """Map memory for a request (``try_allocate_expandable_block``); a free block before it counts."""
+        block = self._expandable_place(pool, size)
+        if self._settings.total is not None:
+            missing = size - (block.size if block.mapped else 0)
+            self._make_room(-(-missing // pool.page) * pool.page)
+            block = self._expandable_place(pool, size)  # what was unmapped for it may lie lower
+        if not block.mapped:
+            block = self._map(block, min(block.size, size), size)
+        while block.size < size:
+            behind = block.after
+            assert behind is not None  # noqa: S101 - the place was chosen for its room
+            block = self._map(behind, min(size - block.size, behind.size), size)
+        return block
+
+    def _expandable_place(self, pool: _Pool, size: int) -> _Block:
+        """The lowest unmapped block that, with the free block before it, has room (``find_expandable_block``)."""
+        for address in pool.unmapped:
+            block = self._blocks[address]
+            if block.before is not None and block.before.idle:
+                block = block.before
+            room, part = 0, block
+            while room < size and part is not None and part.idle:
+                room += part.size
+                part = part.after
+            if room >= size:
+                return block
+        return self._new_segment(pool, self._base(_ENDLESS), _ENDLESS, expandable=True)
+
+    def _map(self, block: _Block, size: int, wanted: int) -> _Block:
+        """Map whole pages from a block's start on (``map_block``); the free block that this makes."""
+        segment, pool = block.segment, block.segment.pool
+        pages = -(-(block.address + size - segment.base) // pool.page) * pool.page
+        size = min(segment.base + pages - block.address, block.size)
+        self._record_growth(pool, size, wanted)
+        pool.unmapped.remove(block.address)
+        if size < block.size:
+            insort(pool.unmapped, self._split(block, size).address)
+        block.mapped = True
+        self._count(segment, size)
+        block = self._merged(block)
+        self._add_hole(block)
+        return block
+
+    def _unmap(self, block: _Block) -> None:
+        """Unmap the whole pages of a free block (``unmap_block``)."""
+        segment, page = block.segment, block.segment.pool.page
+        low = segment.base + -(-(block.address - segment.base) // page) * page
+        high = segment.base + (block.address + block.size - segment.base) // page * page
+        if high <= low:
+            return
+        self._drop_hole(block)
+        if high < block.address + block.size:
+            self._add_hole(self._split(block, high - block.address))
+        if low > block.address:
+            pages = self._split(block, low - block.address)
+            self._add_hole(block)
+            block = pages
+        block.mapped = False
+        self._count(segment, -block.size)
+        block = self._merged(block)
+        if block.before is None and block.after is None:
+            del self._blocks[block.address]  # its address space is given back, too (``release_expandable_segment``)
+            segment.unit.released = self.state.request
+        else:
+            insort(segment.pool.unmapped, block.address)
 
 
-def _name(pool: _Pool) -> str:
-    return "small" if pool.small else "large"
+def _could_be(block: _Block) -> int:
+    """A free block's size with the unmapped memory behind it."""
+    after = block.after
+    return block.size + (after.size if after is not None and not after.mapped else 0)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.allocator.replay import replay
-from ms_tune.allocator.torch_pool import NPU_PADDING, TorchPool, TorchSettings
+from ms_tune.allocator.torch_pool import TorchPool
+from ms_tune.allocator.torch_settings import NPU_PADDING, TorchSettings
 from ms_tune.allocator.workload import Request, Workload, workload
 from ms_tune.units import KIB, MIB
 from tests.allocator.strategies import check_invariants, workloads
