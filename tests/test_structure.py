@@ -263,8 +263,9 @@ def test_an_import_inside_a_function_says_why() -> None:
     assert silent == []
 
 
-# Called by others' code, by names that no text of the package holds: a callback of MindFormers' trainer, a method of PyYAML's dumper.
-_CALLED_FROM_OUTSIDE = {"on_step_begin", "ignore_aliases"}
+# Called by others' code, by names that no text of the package holds: a callback of MindFormers' trainer, a method of PyYAML's dumper,
+# two of Python's unpickler.
+_CALLED_FROM_OUTSIDE = {"on_step_begin", "ignore_aliases", "find_class", "persistent_load"}
 
 
 def test_nothing_is_there_that_only_a_test_calls() -> None:
@@ -336,8 +337,8 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
         for use in imports(module)
         if use.module in ("pickle", "marshal", "shelve")
     ]
-    # A snapshot for PyTorch's viewer is a pickle that is written and never read.
-    writers = {module.name for module in modules() if module.name == "ms_tune.render.memory.snapshot"}
+    # A snapshot for PyTorch's viewer is a pickle that is written and never read; one of PyTorch is read without any class.
+    writers = {"ms_tune.render.memory.snapshot", "ms_tune.trace.torch_snapshot"}
     reading = [
         f"{module.name}:{node.lineno}"
         for module in modules()
@@ -345,5 +346,6 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
         if isinstance(node, ast.Attribute)
         and node.attr in ("load", "loads", "Unpickler")
         and "pickle" in ast.unparse(node)
+        and module.name != "ms_tune.trace.torch_snapshot"
     ]
     assert evaluated + [place for place in unpickled if place.partition(":")[0] not in writers] + reading == []

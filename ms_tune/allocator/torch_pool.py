@@ -393,7 +393,8 @@ class TorchPool:
             block = self._blocks[address]
             if block.before is not None and block.before.idle:
                 block = block.before
-            room, part = 0, block
+            room = 0
+            part: _Block | None = block
             while room < size and part is not None and part.idle:
                 room += part.size
                 part = part.after

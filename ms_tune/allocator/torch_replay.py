@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.allocator.torch_pool import Held, SeedError, TorchPool
@@ -23,9 +24,10 @@ from ms_tune.allocator.torch_settings import (
 )
 from ms_tune.allocator.workload import Request
 from ms_tune.trace.torch_snapshot import Action
+from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from ms_tune.allocator.pool import Growth
     from ms_tune.trace.torch_snapshot import DeviceTrace, Event
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _PAGE = SMALL_SEGMENT  # the least that expandable segments map
 _ENDLESS = 1 << 41
 _MOST_PAGES = 4_000_000  # 8 TiB; more is no device
+_SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
 _TAKES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 
@@ -40,7 +43,7 @@ _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 class RecordingError(ValueError):
     """Events that contradict each other, at a place; the reason is the name of a text."""
 
-    def __init__(self, reason: str, event: int) -> None:
+    def __init__(self, *, reason: str, event: int) -> None:
         super().__init__(reason)
         self.reason, self.event = reason, event
 
@@ -135,24 +138,37 @@ def replay_recording(
     tried = [plain, npu, *([replace(npu, base_alignment=0)] if expandable else [])]
     if _padded(device):
         tried = [*tried[1:], plain]
-    best: TorchReplay | None = None
+    if told.max_split is None and not expandable:  # torch_npu's files do not tell the setting
+        tried += [replace(settings, max_split=limit * MIB) for settings in tried for limit in _SPLITS]
+    best, furthest = tried[0], -1
     for number, settings in enumerate(tried):
-        try:
-            found = _replay(device, settings, lambda share, at=number: on_progress((at + share) / len(tried)))
-        except RecordingError as error:
-            found = _contradiction(device, settings, error)
-        if found.exact:
+        on_progress(number / len(tried))
+        found = _tried(device, settings, lambda _share: None, stop=True)
+        if found.first is None:
             return found
-        if best is None or found.differences < best.differences:
-            best = found
-    assert best is not None  # noqa: S101 - at least one was tried
-    return best
+        if found.first.event > furthest:
+            best, furthest = settings, found.first.event
+    return _tried(device, best, on_progress, stop=False)
+
+
+def _tried(
+    device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
+) -> TorchReplay:
+    """The replay under some settings; up to the first difference if nobody needs more."""
+    try:
+        return _replay(device, settings, on_progress, stop=stop)
+    except RecordingError as error:
+        return _contradiction(device, settings, error)
+    except (LookupError, AssertionError):  # memory is taken where there is some already, which no allocator does
+        return _contradiction(device, settings, RecordingError(reason="segment", event=0))
 
 
 def _padded(device: DeviceTrace) -> bool:
     """Whether a block takes 512 bytes more than what was asked for needs, as on an NPU."""
     return any(
-        block.active and block.requested % 512 in (0, *range(481, 512)) and block.size == -(-block.requested // 512) * 512 + 512
+        block.active
+        and block.requested % 512 in (0, *range(481, 512))
+        and block.size == -(-block.requested // 512) * 512 + 512
         for segment in device.segments
         for block in segment.blocks
     )
@@ -180,84 +196,123 @@ class _Bases:
         return self.queue.popleft()
 
 
-def _replay(device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None]) -> TorchReplay:
-    start = start_of(device, settings.rounded)
-    bases = _Bases()
-    pool = TorchPool(settings, bases)
-    found = TorchReplay(settings, start)
-    try:
-        pool.seed(start.segments, start.live)
-    except SeedError:
-        raise RecordingError("start", 0) from None
-    begun = pool.state.reserved
-    where = {address: address for address in start.live}
-    wanted: list[tuple[int, int]] = []
-    recorded = begun
+def _replay(
+    device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
+) -> TorchReplay:
+    run = _Run(device, TorchReplay(settings, start_of(device, settings.rounded)))
     for place, event in enumerate(device.events):
-        action = event.action
-        if action is Action.ALLOC:
-            found.allocations += 1
-            _allocate(found, pool, bases, (place, event), wanted, where)
-            wanted = []
-        elif action is Action.FREE_COMPLETED:
-            address = where.pop(event.address, None)
-            if address is None or not pool.is_live(address):
-                raise RecordingError("free", place)
-            pool.free(address)
-        elif action in _TAKES:
-            wanted.append((event.address, event.size))
-            recorded += event.size
-        elif action in _GIVES:
-            recorded -= event.size
-            if not place or device.events[place - 1].action not in _GIVES:
-                pool.state.request = place
-                pool.release()
-            last = place + 1 == len(device.events) or device.events[place + 1].action not in _GIVES
-            if last and pool.state.reserved != recorded:
-                found.differs(Difference(place, "release", recorded, pool.state.reserved))
-        found.used.append(pool.state.used)
-        found.reserved.append(pool.state.reserved)
+        run.carry_out(place, event)
+        if stop and run.found.first is not None:
+            return run.found
         if not place % 4096:
             on_progress(place / len(device.events))
-    found.growths = tuple(pool.state.growths)
-    _compare_layout(found, device, pool)
-    return found
+    run.found.growths = tuple(run.pool.state.growths)
+    _compare_layout(run.found, device, run.pool)
+    return run.found
 
 
-def _allocate(
-    found: TorchReplay,
-    pool: TorchPool,
-    bases: _Bases,
-    at: tuple[int, Event],
-    wanted: Sequence[tuple[int, int]],
-    where: dict[int, int],
-) -> None:
-    place, event = at
-    if event.address in where:
-        raise RecordingError("alloc", place)
-    bases.queue = deque(address for address, _ in wanted)
-    pool.state.request = place
-    before, held = len(pool.state.growths), pool.state.reserved
-    address = pool.allocate(Request(event.size, place, None, event.stream))
-    where[event.address] = address
-    found.sizes[place] = pool.size_at(address)
-    if address != event.address:
-        found.differs(Difference(place, "address", event.address, address))
-    elif pool.state.reserved - held != sum(size for _, size in wanted):
-        taken = sum(growth.unit_bytes for growth in pool.state.growths[before:])
-        found.differs(Difference(place, "growth", sum(size for _, size in wanted), taken))
+class _Run:
+    """A replay as it goes on.
+
+    Args:
+        device: The device.
+        found: What is found, with settings and start.
+    """
+
+    def __init__(self, device: DeviceTrace, found: TorchReplay) -> None:
+        self._events = device.events
+        self.found = found
+        self._bases = _Bases()
+        self.pool = TorchPool(found.settings, self._bases)
+        try:
+            self.pool.seed(found.start.segments, found.start.live)
+        except SeedError:
+            raise RecordingError(reason="start", event=0) from None
+        self._recorded = self.pool.state.reserved  # what the events tell of it
+        self._where = {address: address for address in found.start.live}
+        self._taken: list[tuple[int, int]] = []  # what was taken from the device for the block that comes next
+
+    def carry_out(self, place: int, event: Event) -> None:
+        """Carry out an event and compare."""
+        if event.action is Action.ALLOC:
+            self._allocate(place, event)
+        elif event.action is Action.FREE_COMPLETED:
+            address = self._where.pop(event.address, None)
+            if address is None or not self.pool.is_live(address):
+                raise RecordingError(reason="free", event=place)
+            self.pool.free(address)
+        elif event.action in _TAKES:
+            self._taken.append((event.address, event.size))
+            self._recorded += event.size
+        elif event.action in _GIVES:
+            self._give(place, event)
+        self.found.used.append(self.pool.state.used)
+        self.found.reserved.append(self.pool.state.reserved)
+
+    def _allocate(self, place: int, event: Event) -> None:
+        if event.address in self._where:
+            raise RecordingError(reason="alloc", event=place)
+        found, state = self.found, self.pool.state
+        found.allocations += 1
+        self._bases.queue = deque(address for address, _ in self._taken)
+        wanted = sum(size for _, size in self._taken)
+        self._taken = []
+        state.request = place
+        held, before = state.reserved, len(state.growths)
+        address = self._where[event.address] = self.pool.allocate(Request(event.size, place, None, event.stream))
+        found.sizes[place] = self.pool.size_at(address)
+        if address != event.address:
+            found.differs(Difference(place, "address", event.address, address))
+        elif state.reserved - held != wanted:
+            grown = sum(growth.unit_bytes for growth in state.growths[before:])
+            found.differs(Difference(place, "growth", wanted, grown))
+
+    def _give(self, place: int, event: Event) -> None:
+        """A run of segments that are given back is one call of ``empty_cache``."""
+        self._recorded -= event.size
+        if not place or self._events[place - 1].action not in _GIVES:
+            self.pool.state.request = place
+            self.pool.release()
+        last = place + 1 == len(self._events) or self._events[place + 1].action not in _GIVES
+        if last and self.pool.state.reserved != self._recorded:
+            self.found.differs(Difference(place, "release", self._recorded, self.pool.state.reserved))
 
 
 def _compare_layout(found: TorchReplay, device: DeviceTrace, pool: TorchPool) -> None:
-    recorded = {
-        block.address: (block.size, block.active) for segment in device.segments for block in segment.blocks
-    }
+    recorded = {block.address: (block.size, block.active) for segment in device.segments for block in segment.blocks}
     ours = pool.layout()
     wrong = [address for address in {*recorded, *ours} if recorded.get(address) != ours.get(address)]
     if wrong:
         first = min(wrong)
         there, here = recorded.get(first, (0, False)), ours.get(first, (0, False))
         found.differs(Difference(len(device.events), "layout", there[0], here[0]), len(wrong))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What is held at a moment, on the way back from the end."""
+
+    live: dict[int, int]
+    requested: dict[int, int]
+    streams: dict[int, int]
+    classic: dict[int, Held]
+
+    def take_back(self, place: int, event: Event, rounded: Callable[[int], int]) -> None:
+        """Go back over an event."""
+        if event.action is Action.FREE_COMPLETED:
+            if event.address in self.live:
+                raise RecordingError(reason="free", event=place)
+            self.live[event.address] = rounded(event.size)
+            self.requested[event.address], self.streams[event.address] = event.size, event.stream
+        elif event.action is Action.ALLOC:
+            if self.live.pop(event.address, None) is None:
+                raise RecordingError(reason="alloc", event=place)
+        elif event.action is Action.SEGMENT_ALLOC:
+            if self.classic.pop(event.address, None) is None:
+                raise RecordingError(reason="segment", event=place)
+        elif event.action is Action.SEGMENT_FREE:
+            small = event.size == SMALL_SEGMENT
+            self.classic[event.address] = Held(event.address, event.size, small, event.stream)
 
 
 def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
@@ -271,34 +326,24 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
         RecordingError: The events contradict each other.
     """
     final = [block for segment in device.segments for block in segment.blocks if block.active]
-    live = {block.address: block.size for block in final}
-    requested = {block.address: block.requested for block in final}
-    streams = {block.address: segment.stream for segment in device.segments for block in segment.blocks if block.active}
-    classic = {
-        segment.address: Held(segment.address, segment.size, segment.small, segment.stream)
-        for segment in device.segments
-        if not segment.expandable
-    }
+    found = _Walk(
+        live={block.address: block.size for block in final},
+        requested={block.address: block.requested for block in final},
+        streams={each.address: one.stream for one in device.segments for each in one.blocks if each.active},
+        classic={
+            one.address: Held(one.address, one.size, one.small, one.stream)
+            for one in device.segments
+            if not one.expandable
+        },
+    )
     for place in range(len(device.events) - 1, -1, -1):
-        event = device.events[place]
-        if event.action is Action.FREE_COMPLETED:
-            if event.address in live:
-                raise RecordingError("free", place)
-            live[event.address] = rounded(event.size)
-            requested[event.address], streams[event.address] = event.size, event.stream
-        elif event.action is Action.ALLOC:
-            if live.pop(event.address, None) is None:
-                raise RecordingError("alloc", place)
-        elif event.action is Action.SEGMENT_ALLOC:
-            if classic.pop(event.address, None) is None:
-                raise RecordingError("segment", place)
-        elif event.action is Action.SEGMENT_FREE:
-            classic[event.address] = Held(event.address, event.size, event.size == SMALL_SEGMENT, event.stream)
+        found.take_back(place, device.events[place], rounded)
+    live, requested, streams, classic = found.live, found.requested, found.streams, found.classic
     held = [*(classic[base] for base in sorted(classic)), *_expandable(device, live, streams, rounded)]
     held.sort(key=lambda one: one.base)
-    for one, following in zip(held, held[1:], strict=False):
+    for one, following in pairwise(held):
         if one.base + one.size > following.base:
-            raise RecordingError("segment", 0)
+            raise RecordingError(reason="segment", event=0)
     return Start(
         tuple(held),
         live,
@@ -329,17 +374,21 @@ def _expandable(
             runs.append((kinds[page], [page]))
     found = []
     for number, ((small, stream), pages) in enumerate(runs):
-        ranges: list[tuple[int, int]] = []
-        for page in pages:
-            if page not in mapped:
-                continue
-            if ranges and ranges[-1][1] == page:
-                ranges[-1] = (ranges[-1][0], page + _PAGE)
-            else:
-                ranges.append((page, page + _PAGE))
+        ranges = _ranges(page for page in pages if page in mapped)
         if ranges:  # others are taken in the course of the trace
             end = runs[number + 1][1][0] if number + 1 < len(runs) else pages[0] + _ENDLESS
             found.append(Held(pages[0], min(end - pages[0], _ENDLESS), small, stream, tuple(ranges)))
+    return found
+
+
+def _ranges(pages: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending pages as (start, end)."""
+    found: list[tuple[int, int]] = []
+    for page in pages:
+        if found and found[-1][1] == page:
+            found[-1] = (found[-1][0], page + _PAGE)
+        else:
+            found.append((page, page + _PAGE))
     return found
 
 
@@ -379,7 +428,7 @@ def _kinds(
 
 def _check_pages(count: int) -> None:
     if count > _MOST_PAGES:
-        raise RecordingError("segment", 0)
+        raise RecordingError(reason="segment", event=0)
 
 
 def _pages(address: int, size: int) -> range:

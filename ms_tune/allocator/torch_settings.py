@@ -63,8 +63,10 @@ class TorchSettings:
         return LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // ROUND_LARGE) * ROUND_LARGE
 
     def refuses(self, size: int, found: int) -> bool:
-        """Whether a free block is kept whole: above the limit of splitting, small requests pass it by and large ones
-        waste at most 20 MiB of it."""
+        """Whether a free block is kept whole.
+
+        Above the limit of splitting, small requests pass it by, and large ones waste at most 20 MiB of it.
+        """
         limit = self.max_split
         return limit is not None and found >= (limit if size < limit else size + LARGE_SEGMENT)
 

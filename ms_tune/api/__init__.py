@@ -26,7 +26,17 @@ from ms_tune.api._dryrun import (
 )
 from ms_tune.api._fit import explain_config, fit, fit_config, layer_times
 from ms_tune.api._lint import course, lint, rules, write_baseline
-from ms_tune.api._memory import memory, memory_diff, memory_import, memory_plan, memory_what_if
+from ms_tune.api._memory import (
+    memory,
+    memory_diff,
+    memory_import,
+    memory_is_snapshot,
+    memory_plan,
+    memory_snapshot,
+    memory_snapshot_diff,
+    memory_snapshot_what_if,
+    memory_what_if,
+)
 from ms_tune.api._normalize import (
     against,
     convert,
@@ -63,7 +73,11 @@ __all__ = [
     "memory",
     "memory_diff",
     "memory_import",
+    "memory_is_snapshot",
     "memory_plan",
+    "memory_snapshot",
+    "memory_snapshot_diff",
+    "memory_snapshot_what_if",
     "memory_what_if",
     "merge_sapp",
     "metrics",

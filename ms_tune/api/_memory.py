@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.result import MemoryReport
+    from ms_tune.memory.torch_report import PlaceChange, TorchReport
+    from ms_tune.memory.torch_what_if import TorchWhatIf, TorchWhatIfRequest
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.packing.plan import Progress
     from ms_tune.texts import Message
@@ -154,3 +156,96 @@ def memory_import(
     from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
 
     return analysed(Path(file), request or PlanRequest(), on_progress, npu=npu)
+
+
+def memory_is_snapshot(path: str | Path) -> bool:
+    """Whether a path names a snapshot of PyTorch's allocator, or what pretends to be one, by its first bytes or its name.
+
+    Args:
+        path: The path.
+
+    Example::
+
+        show = api.memory_snapshot if api.memory_is_snapshot("run") else api.memory
+    """
+    from ms_tune.trace.torch_snapshot import is_snapshot  # noqa: PLC0415 - start-up time
+
+    return is_snapshot(Path(path))
+
+
+def memory_snapshot(
+    path: str | Path,
+    *,
+    device: int | None = None,
+    at: int | None = None,
+    on_progress: Callable[[Message, float], None] = lambda _what, _share: None,
+) -> TorchReport:
+    """What a memory snapshot of PyTorch's or torch_npu's allocator tells.
+
+    Args:
+        path: What ``_dump_snapshot`` wrote, packed with gzip or not.
+        device: The device's number; None for the one with the most events.
+        at: The event after which memory is taken apart; None for the peak.
+        on_progress: Told what is being done, and how much of it.
+
+    Raises:
+        TraceError: The file cannot be read, or is no snapshot.
+        UsageError: It has no such device or event.
+
+    Example::
+
+        report = api.memory_snapshot("snapshot.pickle")
+        print(report.peak_bytes, report.replay.differences)
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory", "report", "numpy")
+    from ms_tune.memory.torch_report import analyse_snapshot  # noqa: PLC0415 - start-up time
+
+    return analyse_snapshot(Path(path), device, at, on_progress)
+
+
+def memory_snapshot_what_if(
+    path: str | Path,
+    *,
+    request: TorchWhatIfRequest | None = None,
+    on_progress: Callable[[Message, float], None] = lambda _what, _share: None,
+) -> TorchWhatIf:
+    """What the allocations of a snapshot would have taken under other settings of PyTorch's allocator.
+
+    Args:
+        path: The snapshot.
+        request: Which settings; without one, those that people try.
+        on_progress: Told what is being done, and how much of it.
+
+    Raises:
+        TraceError: The file cannot be read, or its recording cannot be replayed exactly.
+        UsageError: It has no such device.
+
+    Example::
+
+        result = api.memory_snapshot_what_if("snapshot.pickle")
+        print([(one.settings.expandable, one.peak_bytes) for one in result.outcomes])
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune memory what-if", "report", "numpy")
+    from ms_tune.memory.torch_what_if import TorchWhatIfRequest, torch_what_if  # noqa: PLC0415 - start-up time
+
+    return torch_what_if(Path(path), request or TorchWhatIfRequest(), on_progress)
+
+
+def memory_snapshot_diff(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:
+    """What the lines of the script hold at the peak of one snapshot more than at that of another.
+
+    Args:
+        before: What :func:`memory_snapshot` says about the first.
+        after: What it says about the second.
+
+    Example::
+
+        changes = api.memory_snapshot_diff(api.memory_snapshot("a.pickle"), api.memory_snapshot("b.pickle"))
+    """
+    from ms_tune.memory.torch_report import compare_snapshots  # noqa: PLC0415 - start-up time
+
+    return compare_snapshots(before, after)

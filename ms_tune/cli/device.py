@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from ms_tune.verdict.judge import Verdict
 
 
-def add_device_arguments(parser: Parser, language: Language, limit: str = "") -> None:
+def add_device_arguments(parser: Parser, language: Language, *limit: str) -> None:
     """``--chip``, ``--device-memory``, ``--reserve`` and ``--allow-tight``.
 
     Args:
         parser: Of a command.
         language: The user's.
-        limit: An option beside the first two that names the limit itself, if the command has one.
+        limit: An option beside the first two that names the limit itself, if the command has one, with other names of it.
     """
     size = size_argument(language)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device-memory", type=size, metavar="SIZE", help=parser.tr("verdict.help.device-memory"))
     which.add_argument("--chip", type=_chip(language), metavar="NAME", help=parser.tr("verdict.help.chip"))
     if limit:
-        which.add_argument(limit, type=size, metavar="SIZE", help=parser.tr("verdict.help.limit"))
+        which.add_argument(*limit, type=size, metavar="SIZE", help=parser.tr("verdict.help.limit"))
     parser.add_argument("--reserve", type=size, metavar="SIZE", help=parser.tr("verdict.help.reserve"))
     parser.add_argument("--allow-tight", action="store_true", help=parser.tr("verdict.help.allow-tight"))
 

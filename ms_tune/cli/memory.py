@@ -60,6 +60,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
     )
+    parser.add_argument("--device", type=natural, metavar="N", help=parser.tr("snapshot.help.device"))
     add_device_arguments(parser, language)
     parser.add_argument("--at", type=natural, metavar="TICK", help=parser.tr("memory.help.at"))
     parser.add_argument(
@@ -83,6 +84,12 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, analyse, show."""
     if "command" in arguments:
         return cast("ExitCode", arguments.command.run(arguments, console))
+    if api.memory_is_snapshot(arguments.path):
+        from ms_tune.cli import memory_snapshot  # noqa: PLC0415 - start-up time
+
+        return memory_snapshot.show(arguments, console)
+    if arguments.device is not None:
+        raise UsageError(msg("snapshot.only-snapshots", option="--device"))
     for path in (arguments.html, arguments.csv):
         new_file(path, force=arguments.force)
     need("ms-tune memory", "report", "numpy")

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
+from ms_tune.cli import memory_snapshot
 from ms_tune.cli.memory_inputs import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
-from ms_tune.errors import ExitCode
+from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
 from ms_tune.texts import msg
@@ -29,6 +30,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
     )
+    parser.add_argument("--device", type=natural, metavar="N", help=parser.tr("snapshot.help.device"))
     positive = integer_argument(language, minimum=1)
     parser.add_argument("--top", type=positive, default=20, metavar="N", help=parser.tr("memory.help.top"))
     parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("memory.help.html"))
@@ -39,6 +41,11 @@ def build_parser(language: Language) -> Parser:
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read both, compare, show; findings are differences, so that a script can tell."""
+    snapshots = [api.memory_is_snapshot(path) for path in (arguments.before, arguments.after)]
+    if any(snapshots):
+        if not all(snapshots):
+            raise UsageError(msg("snapshot.two-kinds"))
+        return memory_snapshot.diff(arguments, console)
     new_file(arguments.html, force=arguments.force)
     need("ms-tune memory diff", "report", "numpy")
     from ms_tune.render.memory import json as memory_json  # noqa: PLC0415 - imported late: start-up time

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
+from ms_tune.cli import memory_snapshot
 from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.memory_inputs import ProgressLine
 from ms_tune.cli.parser import Parser, integer_argument
@@ -33,18 +34,22 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--rank", type=integer_argument(language, minimum=0), metavar="N", help=parser.tr("allocator.help.rank")
     )
-    add_device_arguments(parser, language, "--max-memory")
+    add_device_arguments(parser, language, "--max-memory", "--limit")
     parser.add_argument("--remove", metavar="GROUP", help=parser.tr("allocator.help.remove"))
     parser.add_argument("--shard", metavar="GROUP", help=parser.tr("allocator.help.shard"))
     count = integer_argument(language, minimum=1)
     parser.add_argument("--parts", type=count, metavar="N", help=parser.tr("allocator.help.parts"))
     parser.add_argument("--recompute-layers", type=count, metavar="K", help=parser.tr("allocator.help.recompute"))
+    memory_snapshot.add_setting_arguments(parser, integer_argument(language, minimum=0), count)
     parser.add_common_arguments()
     return parser
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Replay, compare, advise."""
+    if api.memory_is_snapshot(arguments.run):
+        return memory_snapshot.what_if(arguments, console)
+    memory_snapshot.refuse_settings(arguments)
     if arguments.parts and not arguments.shard:
         raise UsageError(msg("allocator.parts-alone"))
     need("ms-tune memory what-if", "report", "numpy")

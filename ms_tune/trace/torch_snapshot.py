@@ -105,7 +105,6 @@ class Segment:
     stream: int
     small: bool
     expandable: bool
-    private: bool  # of a pool of its own, as a captured graph has
     blocks: tuple[FinalBlock, ...]
 
 
@@ -163,7 +162,7 @@ def read_torch_snapshot(path: Path) -> TorchSnapshot:
             file.seek(0)
             size = path.stat().st_size
             if size > MOST_BYTES:
-                raise _refused("snapshot.too-large", path, most=MOST_BYTES // MIB)
+                raise _refused(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
             source = _Unpacked(file) if packed else file
             with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)):
                 content = _load(cast("BinaryIO", source), path)
@@ -172,10 +171,10 @@ def read_torch_snapshot(path: Path) -> TorchSnapshot:
     except OSError as error:
         raise unreadable(error, path) from error
     except MemoryError:
-        raise _refused("snapshot.memory", path) from None
+        raise _refused(text="snapshot.memory", path=path) from None
 
 
-def _refused(text: str, path: Path, /, **params: object) -> TraceError:
+def _refused(*, text: str, path: Path, **params: object) -> TraceError:
     return TraceError(msg(text, **params), msg("snapshot.hint"), path=path)
 
 
@@ -210,7 +209,7 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(message)
 
     def persistent_load(self, pid: object, /) -> NoReturn:
-        message = "persistent id"
+        message = f"persistent id {type(pid).__name__}"
         raise pickle.UnpicklingError(message)
 
 
@@ -221,13 +220,15 @@ def _load(file: BinaryIO, path: Path) -> object:
         raise
     except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
         detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise _refused("snapshot.not-plain", path, detail=detail) from None
+        raise _refused(text="snapshot.not-plain", path=path, detail=detail) from None
 
 
 @contextmanager
 def _bounded_memory(most: int) -> Iterator[None]:
-    """No more memory than that while it lasts, where the system can see to it (Linux): a file of ten bytes may ask for tens
-    of gigabytes."""
+    """No more memory than that while it lasts, where the system can see to it (Linux).
+
+    A pickle of ten bytes may ask for tens of gigabytes.
+    """
     try:
         import resource  # noqa: PLC0415 - not on every system
 
@@ -249,6 +250,9 @@ def _bounded_memory(most: int) -> Iterator[None]:
 
 class _BadValueError(Exception):
     """A value that no allocator writes; says which."""
+
+    def __init__(self, *, what: str) -> None:
+        super().__init__(what)
 
 
 class _Reader:
@@ -277,20 +281,20 @@ class _Reader:
         try:
             return self._snapshot(content)
         except _BadValueError as error:
-            raise _refused("snapshot.not-snapshot", self._path, detail=str(error)) from None
+            raise _refused(text="snapshot.not-snapshot", path=self._path, detail=str(error)) from None
 
     def _snapshot(self, content: object) -> TorchSnapshot:
         whole = {"segments": content} if isinstance(content, list) else content
         if not isinstance(whole, dict) or not isinstance(whole.get("segments"), list):
-            raise _BadValueError("segments")
+            raise _BadValueError(what="segments")
         traces = whole.get("device_traces", [])
         if not isinstance(traces, list) or len(traces) > _MOST_DEVICES:
-            raise _BadValueError("device_traces")
+            raise _BadValueError(what="device_traces")
         segments: dict[int, dict[int, Segment]] = {}
         for entry in whole["segments"]:
             device, segment = self._segment(entry)
             if segments.setdefault(device, {}).setdefault(segment.address, segment) is not segment:
-                raise _BadValueError("segments: address")
+                raise _BadValueError(what="segments: address")
         events = {number: self._events(trace) for number, trace in enumerate(traces)}
         numbers = sorted({number for number, found in events.items() if found} | set(segments))
         devices = tuple(
@@ -310,7 +314,7 @@ class _Reader:
     def _take(self, entry: object, what: str) -> Mapping[object, object]:
         self._left -= 1
         if self._left < 0 or not isinstance(entry, dict):
-            raise _BadValueError(what)
+            raise _BadValueError(what=what)
         return entry
 
     def _segment(self, entry: object) -> tuple[int, Segment]:
@@ -318,23 +322,21 @@ class _Reader:
         address, size = _whole(held, "address", _MOST_ADDRESS), _whole(held, "total_size", _MOST_SIZE)
         blocks = held.get("blocks")
         if not isinstance(blocks, list):
-            raise _BadValueError("blocks")
+            raise _BadValueError(what="blocks")
         found: list[FinalBlock] = []
         place = address
         for each in blocks:
             block = self._block(each, place)
             place = block.address + block.size
             if block.address < address or place > address + size or (found and block.address < _end(found[-1])):
-                raise _BadValueError("blocks: address")
+                raise _BadValueError(what="blocks: address")
             found.append(block)
-        kind, private = held.get("segment_type"), held.get("segment_pool_id")
         segment = Segment(
             address=address,
             size=size,
             stream=_whole(held, "stream", _MOST_STREAM, 0),
-            small=kind == "small",
+            small=held.get("segment_type") == "small",
             expandable=held.get("is_expandable") is True,
-            private=isinstance(private, (tuple, list)) and any(part not in (0, None) for part in private),
             blocks=tuple(found),
         )
         return _whole(held, "device", _MOST_DEVICES, 0), segment
@@ -346,12 +348,14 @@ class _Reader:
         last = history[0] if isinstance(history, list) and history and isinstance(history[0], dict) else {}
         state = block.get("state")
         if not isinstance(state, str) or size == 0:
-            raise _BadValueError("blocks: state")
+            raise _BadValueError(what="blocks: state")
         frames = block.get("frames", last.get("frames"))
         return FinalBlock(
             address=_whole(block, "address", _MOST_ADDRESS, place),
             size=size,
-            requested=min(_whole(block, "requested_size", _MOST_SIZE, _whole(last, "real_size", _MOST_SIZE, size)), size),
+            requested=min(
+                _whole(block, "requested_size", _MOST_SIZE, _whole(last, "real_size", _MOST_SIZE, size)), size
+            ),
             active=state.startswith("active"),
             allocated=state == "active_allocated",
             stack=self._stack(frames),
@@ -359,14 +363,14 @@ class _Reader:
 
     def _events(self, trace: object) -> tuple[Event, ...]:
         if not isinstance(trace, list):
-            raise _BadValueError("device_traces")
+            raise _BadValueError(what="device_traces")
         return tuple([self._event(entry) for entry in trace])
 
     def _event(self, entry: object) -> Event:
         event = self._take(entry, "device_traces")
         name = event.get("action")
         if not isinstance(name, str):
-            raise _BadValueError("action")
+            raise _BadValueError(what="action")
         action = _ACTIONS.get(name, Action.OTHER)
         category = event.get("category")
         self._timed |= "time_us" in event
@@ -387,16 +391,14 @@ class _Reader:
         known = self._stacks.get(id(frames))  # events share their stacks, which live as long as the file's content
         if known is None:
             self._left -= min(len(frames), _MOST_FRAMES)
-            stack = tuple(
-                frame for each in reversed(frames[:_MOST_FRAMES]) if (frame := self._frame(each)) is not None
-            )
+            stack = tuple(frame for each in reversed(frames[:_MOST_FRAMES]) if (frame := self._frame(each)) is not None)
             known = self._stacks[id(frames)] = self._found.setdefault(stack, len(self._found))
         return known
 
     def _frame(self, entry: object) -> Frame | None:
         if id(entry) not in self._frames:
             if not isinstance(entry, dict):
-                raise _BadValueError("frames")
+                raise _BadValueError(what="frames")
             file, name, line = entry.get("filename"), entry.get("name"), entry.get("line")
             self._frames[id(entry)] = Frame(
                 self._text(file) if isinstance(file, str) else "",
@@ -419,7 +421,7 @@ def _whole(entry: Mapping[object, object], key: str, most: int, default: int | N
     if value is None and default is not None:
         return default
     if type(value) is not int or not 0 <= value < most:
-        raise _BadValueError(key)
+        raise _BadValueError(what=key)
     return value
 
 

@@ -106,7 +106,7 @@ def _show_holders(parts: Breakdown, console: Console, top: int) -> None:
         rows.append([size(holder.bytes), str(holder.count), what, holder.operator or "–", *tensor, near(holder.where)])
     console.write("")
     console.write(console.text("memory.show.largest"))
-    _table(console, columns, rows)
+    show_table(console, columns, rows)
     rest = parts.holders[top:]
     if rest:
         more = size(sum(holder.bytes for holder in rest))
@@ -127,7 +127,7 @@ def _show_groups(name: str, parts: Breakdown, console: Console, top: int) -> Non
         rows.append([size(group.bytes), f"{group.bytes / total:.1%}", str(group.count), key, what])
     console.write("")
     console.write(console.text(f"memory.show.{name}"))
-    _table(console, ["size", "share", "count", name.removesuffix("s"), "content"], rows)
+    show_table(console, ["size", "share", "count", name.removesuffix("s"), "content"], rows)
 
 
 def _show_activations(rank: RankReport, console: Console, top: int) -> None:
@@ -146,7 +146,7 @@ def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     if rest:
         others = console.text("memory.show.other-layers", count=len(rest))
         rows.append((others, sum(amount for _, amount, _ in rest), sum(count for _, _, count in rest)))
-    _table(console, ["size", "count", "layer"], [[size(amount), str(count), name] for name, amount, count in rows])
+    show_table(console, ["size", "count", "layer"], [[size(amount), str(count), name] for name, amount, count in rows])
 
 
 def _alike(run: Sequence[LayerActivations], console: Console) -> str:
@@ -171,7 +171,7 @@ def _show_theory(rank: RankReport, console: Console) -> None:
             ]
             for each in theory.states
         ]
-        _table(console, ["content", "size", "theory", "ratio", "remark"], rows)
+        show_table(console, ["content", "size", "theory", "ratio", "remark"], rows)
     if padding is not None:
         console.write(console.text("memory.show.padding", size=size(padding)))
 
@@ -185,7 +185,7 @@ def _show_ranks(report: MemoryReport, console: Console) -> None:
         what = ", ".join(f"{console.text(f'memory.content.{content.value}')} {size(part)}" for content, part in largest)
         peak, footprint = size(rank.curve.peak_bytes), size(rank.curve.footprint_bytes)
         rows.append([_or_dash(rank.rank), _or_dash(stage), peak, footprint, word(rank.verdict, console), what])
-    _table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
+    show_table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
 
 
 def _show_findings(findings: Sequence[MemoryFinding], console: Console) -> None:
@@ -239,11 +239,12 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
         ]
         for change in pair.changes[:top]
     ]
-    _table(console, ["change", "before", "after", "content", "operator", "where"], rows)
+    show_table(console, ["change", "before", "after", "content", "operator", "where"], rows)
     console.write("")
 
 
-def _table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; numbers are on the right."""
     from rich import box  # noqa: PLC0415 - imported late: start-up time
     from rich.table import Table  # noqa: PLC0415
 
@@ -261,6 +262,8 @@ def _table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str
         "stage",
         "theory",
         "ratio",
+        "start",
+        "end",
     }
     folding = {"layer", "parameter", "content", "operator", "tensor"}
     for name in columns:

@@ -1,0 +1,116 @@
+"""What ``ms-tune memory`` and its sub-commands do with a snapshot of PyTorch's or torch_npu's allocator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune import api
+from ms_tune.cli.memory_inputs import LONG, ProgressLine
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.extras import need
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from pathlib import Path
+
+    from ms_tune.cli.parser import Parser
+    from ms_tune.memory.torch_report import TorchReport
+    from ms_tune.render.console import Console
+
+_ONLY_TRACES = (
+    "rank",
+    "html",
+    "csv",
+    "chip",
+    "device_memory",
+    "reserve",
+    "remove",
+    "shard",
+    "parts",
+    "recompute_layers",
+)
+
+
+def show(arguments: Namespace, console: Console) -> ExitCode:
+    """``ms-tune memory SNAPSHOT``."""
+    _check("ms-tune memory", arguments)
+    from ms_tune.render.memory import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
+
+    report = _read(arguments.path, arguments, console)
+    if arguments.json:
+        console.write_json(torch_json.report_json(report, console, arguments.top))
+    else:
+        torch_text.show_report(report, console, arguments.top)
+    return ExitCode.OK
+
+
+def what_if(arguments: Namespace, console: Console) -> ExitCode:
+    """``ms-tune memory what-if SNAPSHOT``: 1 if what is asked for is over the limit."""
+    _check("ms-tune memory what-if", arguments)
+    from ms_tune.memory.torch_what_if import TorchWhatIfRequest  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.memory import torch_json, torch_text  # noqa: PLC0415 - as above
+
+    request = TorchWhatIfRequest(
+        device=arguments.device,
+        expandable=arguments.expandable,
+        max_split=arguments.max_split_size_mb * 2**20 if arguments.max_split_size_mb is not None else None,
+        roundup=arguments.roundup_power2_divisions,
+        keep_cache=arguments.keep_cache,
+        limit=arguments.max_memory,
+    )
+    with ProgressLine(console, LONG) as progress:
+        result = api.memory_snapshot_what_if(arguments.run, request=request, on_progress=progress.show)
+    if arguments.json:
+        console.write_json(torch_json.what_if_json(result, console))
+    else:
+        torch_text.show_what_if(result, console)
+    return ExitCode.FINDINGS if result.fails else ExitCode.OK
+
+
+def diff(arguments: Namespace, console: Console) -> ExitCode:
+    """``ms-tune memory diff`` of two snapshots; 1 if they differ."""
+    _check("ms-tune memory diff", arguments)
+    from ms_tune.render.memory import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
+
+    before, after = (_read(path, arguments, console) for path in (arguments.before, arguments.after))
+    changes = api.memory_snapshot_diff(before, after)
+    if arguments.json:
+        console.write_json(torch_json.comparison_json(before, after, changes, console))
+    else:
+        torch_text.show_comparison(before, after, changes, console, arguments.top)
+    return ExitCode.FINDINGS if changes else ExitCode.OK
+
+
+def add_setting_arguments(parser: Parser, natural: object, positive: object) -> None:
+    """The settings of PyTorch's allocator that ``what-if`` knows."""
+    import argparse  # noqa: PLC0415 - start-up time
+
+    parser.add_argument("--device", type=natural, metavar="N", help=parser.tr("snapshot.help.device"))  # type: ignore[arg-type]
+    parser.add_argument(
+        "--expandable", action=argparse.BooleanOptionalAction, default=None, help=parser.tr("snapshot.help.expandable")
+    )
+    for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
+        parser.add_argument(name, type=positive, metavar="N", help=parser.tr(f"snapshot.help.{text}"))  # type: ignore[arg-type]
+    parser.add_argument("--keep-cache", action="store_true", help=parser.tr("snapshot.help.keep-cache"))
+
+
+def refuse_settings(arguments: Namespace) -> None:
+    """Raise :class:`UsageError` for settings of PyTorch's allocator where a trace of MindSpore's is named."""
+    for name in ("device", "expandable", "max_split_size_mb", "roundup_power2_divisions", "keep_cache"):
+        if getattr(arguments, name, None) not in (None, False):
+            raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
+
+
+def _check(command: str, arguments: Namespace) -> None:
+    need(command, "report", "numpy")
+    for name in _ONLY_TRACES:
+        if getattr(arguments, name, None) not in (None, [], False):
+            raise UsageError(msg("snapshot.only-traces", option="--" + name.replace("_", "-")))
+
+
+def _read(path: Path, arguments: Namespace, console: Console) -> TorchReport:
+    with ProgressLine(console, LONG) as progress:
+        return api.memory_snapshot(
+            path, device=arguments.device, at=getattr(arguments, "at", None), on_progress=progress.show
+        )

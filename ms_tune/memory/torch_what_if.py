@@ -1,0 +1,187 @@
+"""What a recorded sequence of allocations would have taken of the device under other settings of PyTorch's allocator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.allocator.torch_pool import TorchPool
+from ms_tune.allocator.torch_settings import NPU_BASE_ALIGNMENT
+from ms_tune.allocator.workload import Request
+from ms_tune.errors import TraceError
+from ms_tune.memory.torch_report import analyse_snapshot
+from ms_tune.texts import msg
+from ms_tune.trace.torch_snapshot import Action
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ms_tune.allocator.torch_replay import Start
+    from ms_tune.allocator.torch_settings import TorchSettings
+    from ms_tune.memory.torch_report import TorchReport
+    from ms_tune.texts import Message
+    from ms_tune.trace.torch_snapshot import DeviceTrace
+
+_SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried where nobody names one
+_GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchWhatIfRequest:
+    """What to replay.
+
+    Attributes:
+        device: The device's number; None for the one with the most events.
+        expandable: ``expandable_segments``; None as recorded.
+        max_split: ``max_split_size_mb`` in bytes; None as recorded.
+        roundup: ``roundup_power2_divisions``; None as recorded.
+        keep_cache: Whether the script's calls of ``empty_cache`` are left out.
+        limit: Bytes of the device that the allocator may take; None: no limit.
+    """
+
+    device: int | None = None
+    expandable: bool | None = None
+    max_split: int | None = None
+    roundup: int | None = None
+    keep_cache: bool = False
+    limit: int | None = None
+
+    @property
+    def names_settings(self) -> bool:
+        """Whether a setting is asked for."""
+        return self.keep_cache or any(each is not None for each in (self.expandable, self.max_split, self.roundup))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchOutcome:
+    """What a setting makes of a recording.
+
+    Attributes:
+        settings: The setting.
+        keep_cache: Whether calls of ``empty_cache`` were left out.
+        recorded: Whether it is the recorded one.
+        start_bytes: What is held once the blocks that were there before the recording have been allocated again.
+        peak_bytes: The most that is held.
+        end_bytes: What is held at the end.
+        over: Whether it needs more than the limit.
+        curve: What is held after an event (-1: before the first), wherever that changes.
+    """
+
+    settings: TorchSettings
+    keep_cache: bool
+    recorded: bool
+    start_bytes: int
+    peak_bytes: int
+    end_bytes: int
+    over: bool
+    curve: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TorchWhatIf:
+    """A recording under several settings.
+
+    Attributes:
+        report: The recording.
+        outcomes: The recorded setting first, replayed like the others, so that its distance from the recording shows the
+            error of a start that is allocated again.
+        limit: Bytes that the allocator may take; None: no limit.
+        error_bytes: How far the replay of the recorded setting, without a limit, is from the recording at the peak.
+    """
+
+    report: TorchReport
+    outcomes: tuple[TorchOutcome, ...]
+    limit: int | None
+    error_bytes: int
+
+    @property
+    def fails(self) -> bool:
+        """Whether what is asked for, or else the best of all, is over the limit."""
+        asked = [one for one in self.outcomes if not one.recorded] or list(self.outcomes)
+        return all(one.over for one in asked)
+
+
+def torch_what_if(
+    path: Path, request: TorchWhatIfRequest, on_progress: Callable[[Message, float], None]
+) -> TorchWhatIf:
+    """Replay a snapshot under other settings.
+
+    Args:
+        path: The file.
+        request: Which ones; where it names none, those that people try.
+        on_progress: Told what is being done, and how much of it.
+
+    Raises:
+        TraceError: The file cannot be read, or its recording cannot be replayed exactly.
+        UsageError: There is no such device.
+    """
+    report = analyse_snapshot(path, request.device, None, on_progress)
+    reason = report.refused_because
+    if reason is not None:
+        raise TraceError(msg("snapshot.refused", reason=reason), msg("snapshot.refused.hint"), path=path)
+    recorded = report.replay.settings
+    tried = [(recorded, False), *_asked(request, recorded)]
+    outcomes = []
+    for number, (settings, keep_cache) in enumerate(tried):
+        on_progress(msg("snapshot.progress.what-if"), number / len(tried))
+        limited = replace(settings, total=request.limit)
+        found = _outcome(report.device, report.replay.start, limited, keep_cache=keep_cache, recorded=not number)
+        outcomes.append(found)
+    plain = outcomes[0]
+    if request.limit is not None:
+        plain = _outcome(report.device, report.replay.start, recorded, keep_cache=False, recorded=True)
+    error = plain.peak_bytes - (report.reserved_peak_bytes or 0)
+    return TorchWhatIf(report, tuple(outcomes), request.limit, error)
+
+
+def _asked(request: TorchWhatIfRequest, recorded: TorchSettings) -> list[tuple[TorchSettings, bool]]:
+    def with_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:
+        alignment = NPU_BASE_ALIGNMENT if expandable and settings.padding else 0
+        return replace(settings, expandable=expandable, base_alignment=alignment)
+
+    if request.names_settings:
+        settings = recorded
+        if request.expandable is not None and request.expandable is not recorded.expandable:
+            settings = with_segments(settings, expandable=request.expandable)
+        if request.max_split is not None:
+            settings = replace(settings, max_split=request.max_split)
+        if request.roundup is not None:
+            settings = replace(settings, roundup=(request.roundup,))
+        return [(settings, request.keep_cache)]
+    classic = with_segments(recorded, expandable=False)
+    other = classic if recorded.expandable else with_segments(recorded, expandable=True)
+    return [(other, False), *((replace(classic, max_split=limit), False) for limit in _SPLITS)]
+
+
+def _outcome(
+    device: DeviceTrace, start: Start, settings: TorchSettings, *, keep_cache: bool, recorded: bool
+) -> TorchOutcome:
+    pool = TorchPool(settings)
+    where: dict[int, int] = {}
+    for address in sorted(start.live):
+        where[address] = pool.allocate(Request(start.requested[address], -1, None, start.streams[address]))
+    begun = pool.state.reserved
+    curve = [(-1, begun)]
+    gave = False
+    for place, event in enumerate(device.events):
+        if event.action is Action.ALLOC:
+            where[event.address] = pool.allocate(Request(event.size, place, None, event.stream))
+        elif event.action is Action.FREE_COMPLETED:
+            pool.free(where.pop(event.address))
+        elif event.action in _GIVES and not gave and not keep_cache:
+            pool.release()
+        gave = event.action in _GIVES
+        if pool.state.reserved != curve[-1][1]:
+            curve.append((place, pool.state.reserved))
+    return TorchOutcome(
+        settings=settings,
+        keep_cache=keep_cache,
+        recorded=recorded,
+        start_bytes=begun,
+        peak_bytes=max(held for _, held in curve),
+        end_bytes=pool.state.reserved,
+        over=pool.state.over,
+        curve=tuple(curve),
+    )

@@ -1,0 +1,168 @@
+"""What is said about a snapshot of PyTorch's allocator as JSON; sizes are bytes. docs/memory-snapshot.md describes every key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.memory.torch_report import Cause, Place, PlaceChange, TorchReport
+    from ms_tune.memory.torch_what_if import TorchOutcome, TorchWhatIf
+    from ms_tune.render.console import Console
+
+VERSION = 1
+
+
+def report_json(report: TorchReport, console: Console, top: int) -> dict[str, object]:
+    """The object that ``ms-tune memory SNAPSHOT --json`` prints."""
+    fragments = [cause for cause in report.causes if cause.fragments]
+    return {
+        "version": VERSION,
+        "kind": "torch-snapshot",
+        "source": str(report.snapshot.path),
+        "device": report.device.number,
+        "devices": [device.number for device in report.snapshot.devices],
+        "events": len(report.device.events),
+        "timed": report.snapshot.timed,
+        "replay": replay_json(report, console),
+        "peak_bytes": report.peak_bytes,
+        "peak_event": report.peak_event,
+        "requested_peak_bytes": report.requested_peak_bytes,
+        "requested_peak_event": report.requested_peak_event,
+        "reserved_peak_bytes": report.reserved_peak_bytes,
+        "reserved_peak_event": report.reserved_peak_event,
+        "event": report.event,
+        "contents": [_place(place) for place in report.contents],
+        "cached_bytes": report.cached_bytes,
+        "survivors": [
+            {
+                "where": each.where or None,
+                "bytes": each.bytes,
+                "count": each.count,
+                "events": list(each.events[:top]),
+                "leak": each.leak,
+            }
+            for each in report.survivors[:top]
+        ],
+        "growths": len(report.causes),
+        "growths_by_fragments": len(fragments),
+        "growths_by_fragments_bytes": sum(cause.taken for cause in fragments),
+        "largest_growths": [_cause(cause) for cause in _largest(report.causes, top)],
+        "out_of_memory": [
+            {
+                "event": each.event,
+                "wanted_bytes": each.wanted,
+                "device_free_bytes": each.device_free,
+                "reserved_bytes": each.reserved,
+                "used_bytes": each.used,
+            }
+            for each in report.shortages[:top]
+        ],
+    }
+
+
+def replay_json(report: TorchReport, console: Console) -> dict[str, object]:
+    """How exact the replay is, and under which settings."""
+    reason, settings = report.refused_because, report.replay.settings
+    return {
+        "allocations": report.replay.allocations,
+        "differences": report.replay.differences,
+        "refused_because": console.say(reason) if reason is not None else None,
+        "first_difference_event": report.replay.first.event if report.replay.first is not None else None,
+        "settings": {
+            "npu": bool(settings.padding),
+            "expandable_segments": settings.expandable,
+            "max_split_bytes": settings.max_split,
+            "roundup_power2_divisions": list(settings.roundup),
+        },
+    }
+
+
+def _largest(causes: Sequence[Cause], top: int) -> list[Cause]:
+    return sorted(causes, key=lambda cause: (-cause.taken, cause.event))[:top]
+
+
+def _cause(cause: Cause) -> dict[str, object]:
+    return {
+        "event": cause.event,
+        "taken_bytes": cause.taken,
+        "wanted_bytes": cause.wanted,
+        "free_bytes": cause.free,
+        "largest_free_bytes": cause.largest,
+        "fragments": cause.fragments,
+    }
+
+
+def _place(place: Place) -> dict[str, object]:
+    return {
+        "where": place.where or None,
+        "before_recording": place.before,
+        "category": place.category or None,
+        "bytes": place.bytes,
+        "count": place.count,
+    }
+
+
+def what_if_json(result: TorchWhatIf, console: Console) -> dict[str, object]:
+    """The object that ``ms-tune memory what-if SNAPSHOT --json`` prints."""
+    report = result.report
+    return {
+        "version": VERSION,
+        "kind": "torch-snapshot-what-if",
+        "source": str(report.snapshot.path),
+        "device": report.device.number,
+        "replay": replay_json(report, console),
+        "reserved_peak_bytes": report.reserved_peak_bytes,
+        "error_of_start_bytes": result.error_bytes,
+        "limit_bytes": result.limit,
+        "outcomes": [_outcome(outcome) for outcome in result.outcomes],
+    }
+
+
+def _outcome(outcome: TorchOutcome) -> dict[str, object]:
+    settings = outcome.settings
+    return {
+        "recorded": outcome.recorded,
+        "expandable_segments": settings.expandable,
+        "max_split_bytes": settings.max_split,
+        "roundup_power2_divisions": list(settings.roundup),
+        "empty_cache": not outcome.keep_cache,
+        "reserved_start_bytes": outcome.start_bytes,
+        "reserved_peak_bytes": outcome.peak_bytes,
+        "reserved_end_bytes": outcome.end_bytes,
+        "over_limit": outcome.over,
+        "reserved_curve": [list(point) for point in outcome.curve],
+    }
+
+
+def comparison_json(
+    before: TorchReport, after: TorchReport, changes: Sequence[PlaceChange], console: Console
+) -> dict[str, object]:
+    """The object that ``ms-tune memory diff --json`` prints about two snapshots."""
+
+    def short(report: TorchReport) -> dict[str, object]:
+        return {
+            "source": str(report.snapshot.path),
+            "device": report.device.number,
+            "replay": replay_json(report, console),
+            "peak_bytes": report.peak_bytes,
+            "requested_peak_bytes": report.requested_peak_bytes,
+            "reserved_peak_bytes": report.reserved_peak_bytes,
+        }
+
+    return {
+        "version": VERSION,
+        "kind": "torch-snapshot-diff",
+        "before": short(before),
+        "after": short(after),
+        "changes": [
+            {
+                "where": change.where or None,
+                "before_bytes": change.before,
+                "after_bytes": change.after,
+                "change_bytes": change.bytes,
+            }
+            for change in changes
+        ],
+    }

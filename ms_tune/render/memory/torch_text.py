@@ -1,0 +1,171 @@
+"""What is said about a snapshot of PyTorch's allocator, in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.render.memory.text import near, pad, show_table, signed, size
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.memory.torch_report import Place, PlaceChange, TorchReport
+    from ms_tune.memory.torch_what_if import TorchOutcome, TorchWhatIf
+    from ms_tune.render.console import Console
+
+_LABEL = 22
+
+
+def show_report(report: TorchReport, console: Console, top: int) -> None:
+    """The peak, whether it is proved, what made it up, what is left, why memory was taken."""
+    device, others = report.device.number, [str(each.number) for each in report.snapshot.devices]
+    console.write(console.text("snapshot.show.device", device=device, events=f"{len(report.device.events):,}"))
+    if len(others) > 1:
+        console.write(console.text("snapshot.show.devices", devices=", ".join(others)))
+    show_replay(report, console)
+    console.write("")
+    if report.peak_bytes is not None:
+        _line(console, "peak", report.peak_bytes, console.text("snapshot.show.at-event", event=report.peak_event))
+    asked = console.text("snapshot.show.at-event", event=report.requested_peak_event)
+    _line(console, "requested", report.requested_peak_bytes, asked)
+    if report.reserved_peak_bytes is not None:
+        asked = console.text("snapshot.show.at-event", event=report.reserved_peak_event)
+        _line(console, "reserved", report.reserved_peak_bytes, asked)
+    if report.cached_bytes is not None:
+        _line(console, "cached", report.cached_bytes, console.text("snapshot.show.cached-note", event=report.event))
+    _show_contents(report, console, top)
+    _show_survivors(report, console, top)
+    _show_causes(report, console)
+    for shortage in report.shortages[:top]:
+        wanted, free = size(shortage.wanted), size(shortage.device_free)
+        console.write(console.text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free))
+    console.write("")
+    name = "next" if report.replay.exact else "no-next"
+    console.write(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
+
+
+def show_replay(report: TorchReport, console: Console) -> None:
+    """The line that says whether the figures are proved."""
+    replay, reason = report.replay, report.refused_because
+    params = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
+    console.write(console.text("snapshot.show.replayed", **params))
+    if reason is not None:
+        console.write(console.text("snapshot.show.refused", reason=console.say(reason)))
+
+
+def _line(console: Console, name: str, amount: int, note: str) -> None:
+    console.write(f"{pad(console.text(f'snapshot.show.{name}'), _LABEL)}{size(amount):>12}   {note}")
+
+
+def _name(place: Place, console: Console) -> str:
+    where = near(place.where) if place.where else console.text(f"snapshot.where.{'before' if place.before else 'none'}")
+    return f"{where} [{place.category}]" if place.category else where
+
+
+def _show_contents(report: TorchReport, console: Console, top: int) -> None:
+    total = max(1, sum(place.bytes for place in report.contents))
+    rows = [
+        [size(place.bytes), f"{place.bytes / total:.1%}", str(place.count), _name(place, console)]
+        for place in report.contents[:top]
+    ]
+    console.write("")
+    console.write(console.text("snapshot.show.contents", event=report.event))
+    show_table(console, ["size", "share", "count", "where"], rows)
+    rest = report.contents[top:]
+    if rest:
+        more = size(sum(place.bytes for place in rest))
+        console.write(console.text("memory.show.more", count=len(rest), size=more))
+
+
+def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
+    for each in [each for each in report.survivors if each.leak][:top]:
+        console.write("")
+        params = {"size": size(each.bytes // each.count), "count": each.count, "where": each.where}
+        events = ", ".join(str(event) for event in each.events[:5])
+        console.write(console.text("snapshot.show.leak", **params, events=events))
+
+
+def _show_causes(report: TorchReport, console: Console) -> None:
+    if not report.causes:
+        return
+    fragments = [cause for cause in report.causes if cause.fragments]
+    console.write("")
+    params = {"all": len(report.causes), "taken": size(sum(cause.taken for cause in report.causes))}
+    lost = size(sum(cause.taken for cause in fragments))
+    console.write(console.text("snapshot.show.growths", **params, fragments=len(fragments), lost=lost))
+
+
+def show_what_if(result: TorchWhatIf, console: Console) -> None:
+    """What each setting takes, the recorded one first."""
+    report = result.report
+    show_replay(report, console)
+    console.write("")
+    recorded = report.reserved_peak_bytes or 0
+    _line(console, "reserved", recorded, console.text("snapshot.show.as-recorded"))
+    console.write("")
+    rows = []
+    for outcome in result.outcomes:
+        change = signed(outcome.peak_bytes - result.outcomes[0].peak_bytes)
+        over = "" if result.limit is None else console.text(f"snapshot.limit.{'over' if outcome.over else 'within'}")
+        sizes = [size(outcome.start_bytes), size(outcome.peak_bytes), change, size(outcome.end_bytes)]
+        rows.append([*sizes, _setting(outcome, console), over])
+    show_table(console, ["start", "peak", "change", "end", "setting", "limit"], rows)
+    console.write(console.text("snapshot.show.error", error=signed(result.error_bytes)))
+    asked = [outcome for outcome in result.outcomes if not outcome.recorded]
+    best = min(asked, key=lambda outcome: outcome.peak_bytes)
+    saved = result.outcomes[0].peak_bytes - best.peak_bytes
+    setting = _setting(best, console)
+    text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
+    console.write(console.text(text, saved=size(max(saved, 0)), setting=setting, written=_written(best)))
+
+
+def _setting(outcome: TorchOutcome, console: Console) -> str:
+    settings = outcome.settings
+    parts = [console.text("snapshot.setting.expandable" if settings.expandable else "snapshot.setting.classic")]
+    if settings.max_split is not None:
+        parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
+    if settings.roundup:
+        parts.append(f"roundup_power2_divisions:{settings.roundup[0]}" if len(settings.roundup) == 1 else "roundup")
+    if outcome.keep_cache:
+        parts.append(console.text("snapshot.setting.keep-cache"))
+    if outcome.recorded:
+        parts.append(console.text("snapshot.setting.recorded"))
+    return ", ".join(parts)
+
+
+def _written(outcome: TorchOutcome) -> str:
+    """The variable that sets it."""
+    settings = outcome.settings
+    parts = [f"expandable_segments:{settings.expandable}"]
+    if settings.max_split is not None:
+        parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
+    if len(settings.roundup) == 1:
+        parts.append(f"roundup_power2_divisions:{settings.roundup[0]}")
+    return f"PYTORCH_{'NPU' if settings.padding else 'CUDA'}_ALLOC_CONF={','.join(parts)}"
+
+
+def show_comparison(
+    before: TorchReport, after: TorchReport, changes: Sequence[PlaceChange], console: Console, top: int
+) -> None:
+    """What grew, what vanished."""
+    for name, report in (("before", before), ("after", after)):
+        peak = report.peak_bytes if report.peak_bytes is not None else report.requested_peak_bytes
+        held = size(report.reserved_peak_bytes) if report.reserved_peak_bytes is not None else "–"
+        params = {"path": report.snapshot.path, "peak": size(peak), "reserved": held}
+        console.write(console.text(f"snapshot.diff.{name}", **params))
+        show_replay(report, console)
+    if not changes:
+        console.write(console.text("memory.diff.same"))
+        return
+    rows = [
+        [
+            signed(change.bytes),
+            size(change.before),
+            size(change.after),
+            near(change.where) if change.where else console.text("snapshot.where.none"),
+        ]
+        for change in changes[:top]
+    ]
+    console.write("")
+    show_table(console, ["change", "before", "after", "where"], rows)

@@ -1,0 +1,120 @@
+"""What is told about snapshots of PyTorch's allocator, by the command as its users call it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.units import MIB
+from tests.allocator.test_torch_replay import NPU, NPU_EXPANDABLE
+from tests.allocator.torch_recordings import LEAK, TRAIN, Program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CAPTURE = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    return saved(Program(NPU, seed=5).run(), tmp_path / "snapshot.pickle")
+
+
+def saved(program: Program, path: Path, **changes: object) -> Path:
+    path.write_bytes(pickle.dumps({**program.snapshot(), **changes}, protocol=4))
+    return path
+
+
+def told(capsys: CAPTURE, *arguments: object, code: int = 0) -> dict[str, Any]:
+    assert main(["memory", *map(str, arguments), "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_peak_is_the_allocators_and_its_parts_add_up(snapshot: Path, capsys: CAPTURE) -> None:
+    found = told(capsys, snapshot)
+    assert found["replay"]["differences"] == 0
+    assert found["replay"]["refused_because"] is None
+    assert found["replay"]["settings"]["npu"] is True
+    assert found["peak_bytes"] >= found["requested_peak_bytes"]
+    assert sum(place["bytes"] for place in found["contents"]) == found["peak_bytes"]
+    assert found["cached_bytes"] == found["reserved_peak_bytes"] - found["peak_bytes"] or found["cached_bytes"] >= 0
+    places = {place["where"] for place in found["contents"]}
+    assert places <= {"/work/train.py:18", "/work/train.py:12", None}
+    leak = found["survivors"][0]
+    assert (leak["where"], leak["count"], leak["leak"]) == ("/work/train.py:12", 3, True)
+    assert leak["bytes"] >= 3 * (4 * MIB + 512)  # with what was not split off
+    assert 0 <= found["growths_by_fragments"] <= found["growths"]
+
+
+def test_memory_after_an_event(snapshot: Path, capsys: CAPTURE) -> None:
+    found = told(capsys, snapshot, "--at", "1")
+    assert (found["event"], len(found["contents"])) == (1, 1)
+    assert main(["memory", str(snapshot), "--at", "999999"]) == 2
+    assert "there is no event 999999" in capsys.readouterr().err
+    assert main(["memory", str(snapshot), "--device", "5"]) == 2
+    assert main(["memory", str(snapshot), "--rank", "0"]) == 2
+
+
+def test_what_cannot_be_replayed_is_said(tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=5).run()
+    program.events[-5]["addr"] += 512
+    path = saved(program, tmp_path / "s.pickle")
+    found = told(capsys, path)
+    assert found["peak_bytes"] is None
+    assert found["cached_bytes"] is None
+    assert found["requested_peak_bytes"] == sum(place["bytes"] for place in found["contents"])
+    assert found["replay"]["differences"] > 0
+    assert found["replay"]["refused_because"]
+    assert main(["memory", "what-if", str(path)]) == 2
+    assert "cannot be replayed exactly" in capsys.readouterr().err
+    assert main(["memory", str(path)]) == 0
+    assert "left out" in capsys.readouterr().out
+
+
+def test_other_settings(snapshot: Path, capsys: CAPTURE) -> None:
+    found = told(capsys, "what-if", snapshot)
+    assert [one["recorded"] for one in found["outcomes"]] == [True, False, False, False, False]
+    assert found["error_of_start_bytes"] == 0
+    assert found["outcomes"][0]["reserved_peak_bytes"] == found["reserved_peak_bytes"]
+    asked = told(capsys, "what-if", snapshot, "--expandable", "--limit", "64GiB")
+    assert [one["expandable_segments"] for one in asked["outcomes"]] == [False, True]
+    assert asked["outcomes"][1] == {**found["outcomes"][1]}
+    tight = told(capsys, "what-if", snapshot, "--max-split-size-mb", "20", "--limit", "30MiB", code=1)
+    assert tight["outcomes"][1]["over_limit"] is True
+    assert main(["memory", "what-if", str(snapshot), "--no-expandable", "--keep-cache"]) == 0
+    text = capsys.readouterr().out
+    assert "without empty_cache" in text
+    assert "replayed: " in text
+
+
+def test_two_snapshots(snapshot: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    assert not told(capsys, "diff", snapshot, snapshot)["changes"]
+    other = saved(Program(NPU_EXPANDABLE, seed=6).run(), tmp_path / "other.pickle")
+    found = told(capsys, "diff", snapshot, other, code=1)
+    change = found["after"]["peak_bytes"] - found["before"]["peak_bytes"]
+    assert sum(each["change_bytes"] for each in found["changes"]) == change
+    assert main(["memory", "diff", str(snapshot), str(tmp_path)]) == 2
+    assert main(["memory", "diff", str(snapshot), str(other)]) == 1
+    assert "train.py:18" in capsys.readouterr().out
+
+
+def test_both_languages_and_an_oom(tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=2).run(1)
+    program.events.append({"action": "oom", "device_free": 3 * MIB, "size": 40 * MIB, "stream": 0, "frames": TRAIN})
+    path = saved(program, tmp_path / "oom_snapshot_1_20260101000000.pickle")
+    assert told(capsys, path)["out_of_memory"][0]["device_free_bytes"] == 3 * MIB
+    for language, words in (("en", "the device had no more; 40.0 MiB"), ("zh", "设备内存不足；申请 40.0 MiB")):
+        assert main(["--lang", language, "memory", str(path)]) == 0
+        assert words in capsys.readouterr().out
+    assert LEAK
+
+
+def test_settings_of_pytorch_are_refused_for_traces(tmp_path: Path, capsys: CAPTURE) -> None:
+    assert main(["memory", "what-if", str(tmp_path), "--expandable"]) == 2
+    assert "--expandable" in capsys.readouterr().err
+    assert main(["memory", str(tmp_path), "--device", "1"]) == 2
