@@ -16,10 +16,10 @@ Recording = dict[str, Any]
 STREAM = 1276474240
 TRAIN = [
     {"name": "forward", "filename": "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", "line": 125},
-    {"name": "step", "filename": "/work/train.py", "line": 18},
-    {"name": "<module>", "filename": "/work/train.py", "line": 40},
+    {"name": "step", "filename": "/workspace/train.py", "line": 18},
+    {"name": "<module>", "filename": "/workspace/train.py", "line": 40},
 ]
-LEAK = [{"name": "keep", "filename": "/work/train.py", "line": 12}]
+LEAK = [{"name": "keep", "filename": "/workspace/train.py", "line": 12}]
 
 
 class Program:

@@ -44,9 +44,9 @@ def test_the_peak_is_the_allocators_and_its_parts_add_up(snapshot: Path, capsys:
     assert sum(place["bytes"] for place in found["contents"]) == found["peak_bytes"]
     assert found["cached_bytes"] == found["reserved_peak_bytes"] - found["peak_bytes"] or found["cached_bytes"] >= 0
     places = {place["where"] for place in found["contents"]}
-    assert places <= {"/work/train.py:18", "/work/train.py:12", None}
+    assert places <= {"/workspace/train.py:18", "/workspace/train.py:12", None}
     leak = found["survivors"][0]
-    assert (leak["where"], leak["count"], leak["leak"]) == ("/work/train.py:12", 3, True)
+    assert (leak["where"], leak["count"], leak["leak"]) == ("/workspace/train.py:12", 3, True)
     assert leak["bytes"] >= 3 * (4 * MIB + 512)  # with what was not split off
     assert 0 <= found["growths_by_fragments"] <= found["growths"]
 
