@@ -92,19 +92,6 @@ def lines_beside(one: Figures, plain: Figures, lines: Sequence[Line]) -> Iterato
             yield replace(line, slope=(one.peaks[phase] - line.base) / one.layers)
 
 
-def line_of_some(mixed: Figures, plain: Figures, line: Line, some: int) -> Line:
-    """The line of layers that do something else, from a run in which some do and the others recompute nothing.
-
-    Args:
-        mixed: The run.
-        plain: A run with as many layers, of which none does.
-        line: The line of layers that recompute nothing.
-        some: How many do.
-    """
-    freed = Fraction(plain.peaks[line.phase] - mixed.peaks.get(line.phase, mixed.peak), some)
-    return replace(line, slope=line.slope - freed)
-
-
 @dataclass(frozen=True, slots=True)
 class LayerBytes:
     """What a layer adds to any stage.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DENSE = "dense"
 _TWO_SIZES = (Recompute.NONE, Recompute.FULL)  # the others need one: what a stage holds anyhow is known by then
 _LEAST = 2  # layers of a cell, if it has so many
+_SOME = 5  # layers of a cell of which some are recomputed, if it has so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +140,33 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
     return found, notes
 
 
-def some_recomputed(job: PlannedJob, model: Model) -> list[Probe]:
-    """Probes in which the first layer of each chunk is recomputed as a whole, and the others are not.
+def some_recomputed(job: PlannedJob) -> list[Probe]:
+    """Probes in which one layer of each cell is recomputed in full, and two are, and the others are not; none where cells are small.
 
-    Where whole stages that recompute everything are at their peak while gradients are reduced, they do not tell what their
-    layers keep.
+    The others keep more than what comes on top while a layer is computed once more, if there are three.
     """
-    half: Rows = [[count - count // _LEAST for count in row] for row in job.placement]
-    loaded = job.with_lists(SappLists(None, half, half, half))
-    return [Probe("some", loaded, stage, sizes(job.chunks, model.whole[stage])[0]) for stage in _ends(job.stages)]
+    least = min(map(min, job.placement))
+    size = min(_SOME, least)
+    if size <= _LEAST:
+        return []
+    found = []
+    for some in (1, 2):
+        # A small run has its share of the layers that are recomputed.
+        counts: Rows = [[(some * count + size // 2) // size for count in row] for row in job.placement]
+        loaded = job.with_lists(SappLists(None, counts, counts, counts))
+        found += [Probe(f"some {some}", loaded, stage, size * job.chunks) for stage in _ends(job.stages)]
+    return found
+
+
+def first_chunk_recomputed(job: PlannedJob, model: Model) -> list[Probe]:
+    """Probes in which the layers of the first chunk are recomputed in full, and no others; none where there is one chunk."""
+    if job.chunks == 1:
+        return []
+    counts: Rows = [list(row) if not chunk else [0] * len(row) for chunk, row in enumerate(job.placement)]
+    loaded = job.with_lists(SappLists(None, counts, counts, counts))
+    return [
+        Probe("first chunk", loaded, stage, sizes(job.chunks, model.whole[stage])[1]) for stage in _ends(job.stages)
+    ]
 
 
 def _ends(stages: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from ms_tune.fit.costs import costs_of
 from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import present_plan, read_job
 from ms_tune.fit.measure import measure
-from ms_tune.fit.probes import asked, model_in, some_recomputed
+from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_recomputed
 from ms_tune.fit.result import ConfigFit, Round
 from ms_tune.fit.table import Measured, Seen, table_of
 from ms_tune.fit.verify import NEAR, beside, corrected, lists_of, simulated
@@ -131,8 +131,10 @@ def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -
     """
     model = model_in(job)
     probes, notes = asked(job, model, kinds)
-    observer.say(msg("fitting.table", count=len(probes)))
-    found = measure(job.request, [one.probe for one in probes], observer)
+    some = some_recomputed(job) if any(one.kind is Recompute.FULL for one in probes) else []
+    observer.say(msg("fitting.table", count=len(probes) + len(some)))
+    every = measure(job.request, [*(one.probe for one in probes), *some], observer)
+    found, mixed = every[: len(probes)], every[len(probes) :]
     failed: dict[Recompute, MsTuneError] = {}
     for one, figures in zip(probes, found, strict=True):
         if isinstance(figures, MsTuneError):
@@ -146,9 +148,10 @@ def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -
         if not isinstance(figures, MsTuneError) and one.kind not in failed
     ]
     measured = Measured(seen, model)
+    measured.with_some([one for one in mixed if not isinstance(one, MsTuneError)])
     if measured.hidden:
-        runs = measure(job.request, some_recomputed(job, model), observer)
-        measured.with_some([one for one in runs if not isinstance(one, MsTuneError)])
+        runs = measure(job.request, first_chunk_recomputed(job, model), observer)
+        measured.with_alone([one for one in runs if not isinstance(one, MsTuneError)])
     return measured, notes
 
 

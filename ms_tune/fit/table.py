@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.costs import EXTRA
-from ms_tune.fit.lines import LayerBytes, between, layer_bytes, line_of_some, lines_beside, lines_of, parted
+from ms_tune.fit.lines import LayerBytes, between, layer_bytes, lines_beside, lines_of, parted
 from ms_tune.fit.probes import DENSE
+from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import End, Kept, LayerKind, Recompute, Table, Update
+from ms_tune.planning.table import Again, End, Kept, LayerKind, Recompute, Table, Update
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.lines import Line
     from ms_tune.fit.measure import Figures
     from ms_tune.fit.probes import Asked, Model
+    from ms_tune.fit.recomputed import Freed
 
 _BACKWARD = "backward"
-_FULL = "full recompute"  # as ms_tune.layers.stage names it in a layer's kind
+_TWO = 2  # runs that make a line; lines that tell what a layer keeps
 _UNIT = 1000  # of time: the forward pass of a dense layer
 
 
@@ -33,6 +35,11 @@ class Seen:
 
     asked: Asked
     figures: Figures
+
+
+def _only(figures: Figures, phases: Collection[str]) -> Figures:
+    """Figures of some phases alone."""
+    return replace(figures, peaks={phase: peak for phase, peak in figures.peaks.items() if phase in phases})
 
 
 class Measured:
@@ -51,7 +58,8 @@ class Measured:
             self._runs.setdefault(key, []).append(one.figures)
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
-        self._some: dict[int, tuple[Figures, int]] = {}
+        self._some: dict[int, list[Figures]] = {}
+        self._alone: dict[int, Figures] = {}
         self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
     def stages(self, made_of: str) -> list[int]:
@@ -107,53 +115,96 @@ class Measured:
         middle = max((size for stage, size in lost.items() if 0 < stage < stages - 1), default=max(lost.values()))
         return tuple(lost.get(stage, middle) for stage in range(stages))
 
-    def in_backward(self, made_of: str, kind: Recompute) -> list[Line]:
-        """The line of each stage's backward pass; where a stage has none, of the moments that decide."""
+    def phase(self, made_of: str, stage: int) -> str:
+        """The phase whose peak decides with all layers of the stage, if they recompute nothing."""
+        highest = self.highest(made_of, Recompute.NONE, stage)
+        return highest.phase if highest is not None else _BACKWARD
+
+    def deciding(self, made_of: str, kind: Recompute) -> list[Line]:
+        """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
         stages = self.stages(made_of)
-        lines = [self.usual(made_of, kind, stage).get(_BACKWARD) for stage in stages]
+        lines = [self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) for stage in stages]
         if None in lines:
             lines = [self.highest(made_of, kind, stage) for stage in stages]
         return [line for line in lines if line is not None]
 
     def kept(self, made_of: str, kind: Recompute) -> LayerBytes | None:
         """What a layer adds to any stage."""
-        lines = self.in_backward(made_of, kind)
-        if kind is Recompute.FULL and self.hidden and made_of == self.model.main:
-            some = [self._of_some(made_of, stage) for stage in self.stages(made_of)]
-            lines = [line for line in some if line is not None] or lines
+        lines = self.deciding(made_of, kind)
+        if kind is Recompute.FULL and made_of == self.model.main and self.freed:
+            lines = [freed.line for freed in self.freed.values()]
+            # What is left over at the last stage is told apart, and the others are exact.
+            lines = lines[:-1] if len(lines) > _TWO else lines
         return layer_bytes(lines) if lines else None
 
     @cached_property
     def hidden(self) -> bool:
-        """Whether stages that recompute everything are at their peak at another moment, which hides what their layers keep.
+        """Whether stages that recompute everything are at their peak while gradients are reduced, a copy of each layer's beside them.
 
-        Gradients are reduced then, a copy of each layer's beside them (seen with a sharded optimizer and several chunks).
+        Seen with a sharded optimizer and several chunks. What layers keep of a micro-batch is not in it.
         """
-        lines = self.in_backward(self.model.main, Recompute.FULL) if Recompute.FULL in self.kinds() else []
+        lines = self.deciding(self.model.main, Recompute.FULL) if Recompute.FULL in self.kinds() else []
         return bool(lines) and not layer_bytes(lines).plausible
 
     def with_some(self, runs: Sequence[Figures]) -> None:
-        """Runs in which some layers of each stage are recomputed as a whole, and the others recompute nothing."""
+        """Runs in which some layers of each cell are recomputed in full, and the others recompute nothing."""
         for figures in runs:
-            some = sum(count for kind, count in figures.kinds.items() if _FULL in kind)
-            if some:
-                self._some[figures.stage] = figures, some
+            self._some.setdefault(figures.stage, []).append(figures)
 
-    def _of_some(self, made_of: str, stage: int) -> Line | None:
-        plain, line = (
-            self.few(made_of, Recompute.NONE, stage),
-            self.usual(made_of, Recompute.NONE, stage).get(_BACKWARD),
-        )
-        if stage not in self._some or plain is None or line is None:
-            return None
-        mixed, some = self._some[stage]
-        return line_of_some(mixed, plain, line, some)
+    def with_alone(self, runs: Sequence[Figures]) -> None:
+        """Runs in which the first chunk's layers are recomputed in full, and no others."""
+        self._alone = {figures.stage: figures for figures in runs}
+
+    @cached_property
+    def freed(self) -> dict[int, Freed]:
+        """What full recomputation frees, by stage; of all stages with lines, or of none."""
+        main = self.model.main
+        found: dict[int, Freed] = {}
+        for stage in self.stages(main) if Recompute.FULL in self.kinds() else ():
+            plain = self.highest(main, Recompute.NONE, stage)
+            one = freed_on(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
+            if one is None:
+                return {}
+            found[stage] = one
+        return found
+
+    def _others(self, stage: int) -> Fraction:
+        """What a dense layer frees if it is recomputed in full, where most have experts."""
+        if self.model.main == DENSE:
+            return Fraction(0)
+        phase = self.phase(self.model.main, stage)
+        kinds = (Recompute.NONE, Recompute.FULL)
+        lines = [{line.phase: line for line in self._lines.get((DENSE, kind, stage), ())}.get(phase) for kind in kinds]
+        plain, full = lines
+        return plain.slope - full.slope if plain is not None and full is not None else Fraction(0)
+
+    def on_top(self, stage: int) -> OnTop:
+        """What a stage holds on top while its layers are computed once more."""
+        main = self.model.main
+        freed, plain = self.freed.get(stage), self.highest(main, Recompute.NONE, stage)
+        runs = self._runs.get((main, Recompute.FULL, stage), [])
+        if freed is None or plain is None:
+            return OnTop()
+        if self.hidden:
+            return on_top_alone(freed, plain, self._alone[stage], main) if stage in self._alone else OnTop()
+        full = self.kept(main, Recompute.FULL)
+        phases = self.usual(main, Recompute.FULL, stage)
+        if len(runs) < _TWO or full is None or not phases:
+            return OnTop()
+        whole = [(_only(figures, phases), plain.at(figures.layers)) for figures in runs[:_TWO]]
+        return on_top_of(freed, whole, main, max(full.activations, Fraction(0)))
 
     def base(self, made_of: str, kind: Recompute, stage: int) -> Fraction:
-        """What the stage holds anyhow while layers go through their backward pass."""
-        lines = self.usual(made_of, kind, stage)
+        """What the stage holds anyhow at the moment that decides."""
         highest = self.highest(made_of, kind, stage)
-        return lines[_BACKWARD].base if _BACKWARD in lines else highest.base if highest else Fraction(0)
+        return highest.base if highest else Fraction(0)
+
+    def lasting_base(self, made_of: str, stage: int) -> Fraction:
+        """What of that is weights, optimizer state and gradients."""
+        few, highest = self.few(made_of, Recompute.NONE, stage), self.highest(made_of, Recompute.NONE, stage)
+        if few is None or highest is None:
+            return Fraction(0)
+        return few.lasting[highest.phase] - highest.lasting * few.layers
 
 
 def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int) -> Table:
@@ -169,10 +220,10 @@ def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int
     layers = {made: _layers(measured, made) for made in model.counts if measured.stages(made)}
     pipeline = job.first.pipeline
     bases = _bases(job, measured, layers)
+    late = _late(job, measured, bases)
+    bases[-1] -= late
     whole = min(bases)
-    last = job.stages - 1
-    highest = measured.highest(main, Recompute.NONE, last)
-    late = highest.base - measured.base(main, Recompute.NONE, last) if highest else Fraction(0)
+    again, left = _again(job, measured, layers[main], late)
     forward = {made: costs.dense if made == DENSE else costs.experts for made in model.counts}
     return Table(
         stages=job.stages,
@@ -181,13 +232,16 @@ def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int
         limit_bytes=limit_bytes,
         order=pipeline.schedule or Schedule.ONE_FORWARD_ONE_BACKWARD,
         layers=tuple(
-            _kind(made, count, round(_UNIT * forward[made]), layers.get(made, layers[main]), measured)
+            _kind(
+                made, count, round(_UNIT * forward[made]), layers.get(made, layers[main]), left if made == main else 0
+            )
             for made, count in model.counts.items()
         ),
-        tail=End(forward=round(_UNIT * costs.head), transient_bytes=max(0, round(late))),
+        tail=End(forward=round(_UNIT * costs.head), transient_bytes=round(late)),
         constant_bytes=max(0, round(whole)),
         stage_bytes=tuple(round(base - whole) for base in bases),
         update=_update(measured, job.stages),
+        again=again,
     )
 
 
@@ -201,40 +255,90 @@ def _layers(measured: Measured, made_of: str) -> dict[Recompute, LayerBytes]:
     return found
 
 
-def _kind(
-    made_of: str, count: int, forward: int, layers: Mapping[Recompute, LayerBytes], measured: Measured
-) -> LayerKind:
+def _kind(made_of: str, count: int, forward: int, layers: Mapping[Recompute, LayerBytes], left: int) -> LayerKind:
     lasting = round(layers[Recompute.NONE].lasting)
     most = layers[Recompute.NONE].activations
     kept = {}
     for kind, layer in layers.items():
-        transient = _transient(measured, kind) if kind is Recompute.FULL else 0
         activations = max(0, round(min(layer.activations, most)))
-        kept[kind] = Kept(activations, EXTRA[kind], transient, round(layer.once))
+        stays = left if kind is Recompute.FULL else 0
+        kept[kind] = Kept(activations, EXTRA[kind], 0, round(layer.once), stays)
     return LayerKind(made_of, count, forward, lasting, kept)
 
 
-def _transient(measured: Measured, kind: Recompute) -> int:
-    """What a stage holds on top while a layer is computed once more."""
-    main = measured.model.main
-    if measured.hidden:
-        return 0
-    more = [
-        measured.base(main, kind, stage) - measured.base(main, Recompute.NONE, stage)
-        for stage in measured.stages(main)
-        if measured.usual(main, kind, stage)
-    ]
-    return max(0, round(max(more, default=Fraction(0))))
+def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fraction:
+    """What the last stage holds on top when the last forward pass ends: logits and their loss.
+
+    It is what the stage holds beside its weights and beyond what those in the middle would with as little in flight.
+
+    Args:
+        job: The job.
+        measured: What its stages were seen to hold.
+        bases: What each stage holds anyhow.
+    """
+    main, last = measured.model.main, job.stages - 1
+    if not last:
+        highest, lines = measured.highest(main, Recompute.NONE, 0), measured.usual(main, Recompute.NONE, 0)
+        late = highest.base - lines[_BACKWARD].base if highest is not None and _BACKWARD in lines else Fraction(0)
+        return max(late, Fraction(0))
+    other = _middle(last)
+    here = measured.base(main, Recompute.NONE, last) - measured.lasting_base(main, last)
+    there = measured.base(main, Recompute.NONE, other) - measured.lasting_base(main, other)
+    fewer, more = (in_flight_of(job, stage) for stage in (last - 1, other))
+    if fewer < more:
+        there -= (bases[other] - bases[last - 1]) / (more - fewer) * (more - in_flight_of(job, last))
+    return min(max(here - there, Fraction(0)), bases[last])
+
+
+def _middle(last: int) -> int:
+    """A stage that is not the last, and not the first where there is another."""
+    return min(1, last - 1)
+
+
+def _again(
+    job: PlannedJob, measured: Measured, layers: Mapping[Recompute, LayerBytes], late: Fraction
+) -> tuple[Again | None, int]:
+    """What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends."""
+    main, last = measured.model.main, job.stages - 1
+    if Recompute.FULL not in layers:
+        return None, 0
+    if not measured.freed:
+        # No run tells of some layers that are recomputed: those in which all are must do.
+        kinds = (Recompute.FULL, Recompute.NONE)
+        sizes = [
+            measured.base(main, kinds[0], stage) - measured.base(main, kinds[1], stage)
+            for stage in ([] if measured.hidden else measured.stages(main))
+        ]
+        most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
+        transients = [most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages)]
+        return Again(nothing, nothing, tuple(transients)), 0
+    full = layers[Recompute.FULL]
+    on_top = {stage: measured.on_top(stage) for stage in measured.freed}
+    rows = []
+    for stage in range(job.stages):
+        known = stage if stage in measured.freed else _middle(last)
+        freed, transient = measured.freed[known], on_top[known].transient
+        if stage == last and last:
+            there = transient > 0 or on_top[known].left > 0
+            transient = transient + late if there else min(on_top[_middle(last)].transient, late)
+        beside = freed.line.slope - full.in_flight(in_flight_of(job, known))
+        rows.append((round(freed.first), round(beside), max(0, round(transient))))
+    left = max(round(one.left) for one in on_top.values())
+    first, beside_layers, transient_rows = (tuple(column) for column in zip(*rows, strict=True))
+    return Again(first, beside_layers, transient_rows), left
+
+
+def _phase(measured: Measured, stage: int, last: int) -> str:
+    """The phase that decides; of a stage that has one run only, that of the one beside it."""
+    known = stage if stage in measured.stages(measured.model.main) else _middle(last)
+    return measured.phase(measured.model.main, known)
 
 
 def _bases(job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]]) -> list[Fraction]:
     """What each stage holds anyhow: as seen, or between what two others in the middle hold."""
-    main = measured.model.main
+    main, last = measured.model.main, job.stages - 1
     seen = {}
     for stage in range(job.stages):
-        if stage == 0 and measured.stages(DENSE) == [0] and main != DENSE:
-            seen[stage] = measured.base(DENSE, Recompute.NONE, 0)
-            continue
         few = measured.few(main, Recompute.NONE, stage)
         if few is not None:
             held = sum(
@@ -244,7 +348,7 @@ def _bases(job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Rec
                 ),
                 Fraction(0),
             )
-            seen[stage] = few.peaks.get(_BACKWARD, few.peak) - held
+            seen[stage] = few.peaks.get(_phase(measured, stage, last), few.peak) - held
     middle = [(in_flight_of(job, stage), base) for stage, base in seen.items() if 0 < stage < job.stages - 1]
     return [seen[stage] if stage in seen else between(middle, in_flight_of(job, stage)) for stage in range(job.stages)]
 

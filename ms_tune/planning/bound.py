@@ -183,6 +183,8 @@ def relaxation_of(costs: Costs) -> Relaxation:
         for held, late in _moments(costs, stage).items():
             row = np.zeros(size)
             row[:, stage] = weights[:, None] + once + np.array(held)[:, None, None] * kept
+            if table.again is not None and Recompute.FULL in table.kinds:
+                row[:, stage, :, table.kinds.index(Recompute.FULL)] += table.again.layer_bytes[stage]
             rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
             room.append((table.limit_bytes - int(costs.fixed[stage]) - late) / table.limit_bytes)
         if table.update is not None:

@@ -120,16 +120,16 @@ def _changed(table: Table) -> Iterator[tuple[str, Table]]:
         yield "less-memory", replace(table, order=Schedule.INTERLEAVED_LESS_MEMORY)
     if table.chunks > 1:
         yield "one-chunk", replace(table, chunks=1, order=Schedule.ONE_FORWARD_ONE_BACKWARD)
-    halved = replace(table, micro_batches=2 * table.micro_batches, layers=_scaled(table, activations=2))
+    halved = replace(table, micro_batches=2 * table.micro_batches, layers=_scaled(table, activations=2), again=None)
     if 2 * halved.cells * halved.micro_batches <= MOST_ALL_PASSES:
         yield "micro-batch", halved
-    if table.layer_count >= 2 * table.cells and not table.stage_bytes and table.update is None:
+    if table.layer_count >= 2 * table.cells and not table.stage_bytes and table.update is None and table.again is None:
         more = replace(table, stages=2 * table.stages)
         if refusal(more.order, more.stages, more.chunks, more.micro_batches) is None:
             yield "stages", more
     ends = {name: replace(getattr(table, name), bytes=getattr(table, name).bytes // 2) for name in ("head", "tail")}
     update = table.update and replace(table.update, layer_bytes=tuple(size // 2 for size in table.update.layer_bytes))
-    yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), update=update, **ends)
+    yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), update=update, again=None, **ends)
 
 
 def _scaled(table: Table, *, activations: int, weights: int = 1) -> tuple[LayerKind, ...]:
@@ -142,6 +142,7 @@ def _scaled(table: Table, *, activations: int, weights: int = 1) -> tuple[LayerK
                     activation_bytes=kept.activation_bytes // activations,
                     transient_bytes=kept.transient_bytes // activations,
                     once_bytes=kept.once_bytes // activations,
+                    again_bytes=kept.again_bytes // weights,
                 )
                 for kind, kept in layer.recompute.items()
             },

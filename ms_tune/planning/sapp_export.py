@@ -80,9 +80,11 @@ def _left(table: Table) -> Iterator[Message]:
             if not kept.activation_bytes:
                 yield msg("planning.sapp.left.kind", kind=kind.value, layer=layer.name)
     kinds = [kept for layer in table.layers for kept in layer.recompute.values()]
-    if table.tail.transient_bytes or any(kept.transient_bytes for kept in kinds):
+    again = table.again
+    on_top = any(kept.transient_bytes or kept.again_bytes for kept in kinds)
+    if table.tail.transient_bytes or on_top or (again is not None and any(again.transient_bytes)):
         yield msg("planning.sapp.left.transient")
-    if any(kept.once_bytes for kept in kinds):
+    if any(kept.once_bytes for kept in kinds) or (again and any((*again.first_bytes, *again.layer_bytes))):
         yield msg("planning.sapp.left.once")
     if table.update is not None:
         yield msg("planning.sapp.left.update")

@@ -45,12 +45,15 @@ class Kept(NamedTuple):
         transient_bytes: What the stage holds on top while this layer is computed once more.
         once_bytes: What the layer keeps beside, however many micro-batches are in flight; below zero where the one that is at
             its backward pass holds less than the others.
+        again_bytes: What stays of a layer that was computed once more until the backward pass of its cell ends: weights that
+            were gathered for it.
     """
 
     activation_bytes: int
     backward_extra: float = 0.0
     transient_bytes: int = 0
     once_bytes: int = 0
+    again_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,21 @@ class Update:
     stage_bytes: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What layers that are recomputed in full make each stage hold on top, beside what their own rows say.
+
+    Args:
+        first_bytes: By each stage, as soon as one of its layers is: copies of what enters it.
+        layer_bytes: By each such layer of each stage, whatever is in flight; may be below zero.
+        transient_bytes: By each stage, while one of them is computed once more.
+    """
+
+    first_bytes: tuple[int, ...]
+    layer_bytes: tuple[int, ...]
+    transient_bytes: tuple[int, ...]
+
+
 Rows = tuple[tuple[int, ...], ...]
 LISTS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
 
@@ -136,6 +154,7 @@ class Table:
         stage_bytes: What each stage holds on top; empty for nothing.
         present: The plan that the config has now, if there is one.
         update: What is held while weights are updated, where that may be more than in a backward pass.
+        again: What layers that are recomputed in full make each stage hold on top.
     """
 
     stages: int
@@ -150,6 +169,7 @@ class Table:
     stage_bytes: tuple[int, ...] = ()
     present: Plan | None = None
     update: Update | None = None
+    again: Again | None = None
 
     @property
     def cells(self) -> int:
@@ -210,6 +230,8 @@ def _check_stages(table: Table, source: str) -> None:
     lists = [table.stage_bytes] if table.stage_bytes else []
     if table.update is not None:
         lists += [table.update.layer_bytes, table.update.stage_bytes]
+    if table.again is not None:
+        lists += [table.again.first_bytes, table.again.layer_bytes, table.again.transient_bytes]
     for sizes in lists:
         if len(sizes) != table.stages:
             where = {"found": len(sizes), "stages": table.stages}

@@ -16,6 +16,7 @@ from ms_tune.planning.table import (
     MOST_CHUNKS,
     MOST_LAYERS,
     MOST_STAGES,
+    Again,
     End,
     Kept,
     LayerKind,
@@ -35,7 +36,7 @@ MOST_KINDS = 100  # runs of layers
 _MOST_TIME, _MOST_EXTRA = 1e15, 100.0
 _LEAST_EXTRA = -0.99  # a measured backward pass may take less than two forward passes
 _REQUIRED = ("stages", "micro_batches", "limit_bytes", "order", "layers")
-_OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "update", "plan")
+_OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "update", "again", "plan")
 # A result of ``ms-tune fit --json`` has its table under this name, and can be read again as it is.
 WITHIN = "table"
 
@@ -150,6 +151,7 @@ def read_table(text: str, source: str) -> Table:
         stage_bytes=_stage_bytes(reader, top.get("stage_bytes"), where + "stage_bytes"),
         present=_plan(reader, top["plan"], where + "plan") if "plan" in top else None,
         update=_update(reader, top["update"], where + "update") if "update" in top else None,
+        again=_again(reader, top["again"], where + "again") if "again" in top else None,
     )
     check(table, source)
     if table.present is not None:
@@ -181,7 +183,8 @@ def _layer(reader: Reader, value: object, where: str) -> LayerKind:
 
 
 def _kept(reader: Reader, value: object, where: str) -> Kept:
-    row = reader.mapping(value, where, ("activation_bytes",), ("backward_extra", "transient_bytes", "once_bytes"))
+    optional = ("backward_extra", "transient_bytes", "once_bytes", "again_bytes")
+    row = reader.mapping(value, where, ("activation_bytes",), optional)
     return Kept(
         activation_bytes=reader.whole(row["activation_bytes"], f"{where}.activation_bytes", 0, MOST_BYTES),
         backward_extra=reader.number(
@@ -189,19 +192,27 @@ def _kept(reader: Reader, value: object, where: str) -> Kept:
         ),
         transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
         once_bytes=reader.whole(row.get("once_bytes", 0), f"{where}.once_bytes", -MOST_BYTES, MOST_BYTES),
+        again_bytes=reader.whole(row.get("again_bytes", 0), f"{where}.again_bytes", 0, MOST_BYTES),
     )
 
 
 def _update(reader: Reader, value: object, where: str) -> Update:
     row = reader.mapping(value, where, ("layer_bytes", "stage_bytes"), ())
+    return Update(
+        _sizes(reader, row["layer_bytes"], f"{where}.layer_bytes", 0),
+        _sizes(reader, row["stage_bytes"], f"{where}.stage_bytes", -MOST_BYTES),
+    )
 
-    def sizes(name: str, least: int) -> tuple[int, ...]:
-        items = reader.list(row[name], f"{where}.{name}", MOST_STAGES)
-        return tuple(
-            reader.whole(item, f"{where}.{name}[{index}]", least, MOST_BYTES) for index, item in enumerate(items)
-        )
 
-    return Update(sizes("layer_bytes", 0), sizes("stage_bytes", -MOST_BYTES))
+def _again(reader: Reader, value: object, where: str) -> Again:
+    least = {"first_bytes": 0, "layer_bytes": -MOST_BYTES, "transient_bytes": 0}
+    row = reader.mapping(value, where, tuple(least), ())
+    return Again(*(_sizes(reader, row[name], f"{where}.{name}", low) for name, low in least.items()))
+
+
+def _sizes(reader: Reader, value: object, where: str, least: int) -> tuple[int, ...]:
+    items = reader.list(value, where, MOST_STAGES)
+    return tuple(reader.whole(item, f"{where}[{index}]", least, MOST_BYTES) for index, item in enumerate(items))
 
 
 def _end(reader: Reader, value: object, where: str) -> End:
@@ -214,10 +225,7 @@ def _end(reader: Reader, value: object, where: str) -> End:
 
 
 def _stage_bytes(reader: Reader, value: object, where: str) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    items = reader.list(value, where, MOST_STAGES)
-    return tuple(reader.whole(item, f"{where}[{index}]", 0, MOST_BYTES) for index, item in enumerate(items))
+    return () if value is None else _sizes(reader, value, where, 0)
 
 
 def _plan(reader: Reader, value: object, where: str) -> Plan:
@@ -262,5 +270,6 @@ def table_json(table: Table) -> dict[str, object]:
             for layer in table.layers
         ],
         **({"update": asdict(table.update)} if table.update is not None else {}),
+        **({"again": asdict(table.again)} if table.again is not None else {}),
         **({"plan": table.present.to_json()} if table.present is not None else {}),
     }

@@ -69,8 +69,10 @@ def fitted(
         kinds = {kind.value: kind for kind in Recompute}
         found: list[Figures | MsTuneError] = []
         for probe in probes:
-            kind = kinds[probe.name]
-            if kind is stage.fails:
+            kind = kinds.get(probe.name)
+            if kind is None:
+                found.append(stage.world.some(job, probe))
+            elif kind is stage.fails:
                 found.append(RunError(msg("dryrun.run.failed", code=1, reason="made up")))
             else:
                 found.append(stage.world.figures(job, SimpleNamespace(probe=probe, kind=kind)))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import Costs, costs_of
 from ms_tune.fit.job import present_plan, read_job, uniform
 from ms_tune.fit.measure import cell_of
-from ms_tune.fit.probes import asked, model_in, sizes, stages_to_probe
+from ms_tune.fit.probes import asked, model_in, sizes, some_recomputed, stages_to_probe
 from ms_tune.fit.table import Measured, Seen, table_of
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
@@ -46,7 +46,9 @@ def measured_in(world: World, job: PlannedJob, kinds: tuple[Recompute, ...] = KI
     model = model_in(job)
     probes, notes = asked(job, model, kinds)
     assert notes == []
-    return Measured([Seen(one, world.figures(job, one)) for one in probes], model)
+    measured = Measured([Seen(one, world.figures(job, one)) for one in probes], model)
+    measured.with_some([world.some(job, probe) for probe in some_recomputed(job)])
+    return measured
 
 
 def made(world: World, job: PlannedJob, limit: int = 60 << 30) -> Table:
@@ -67,17 +69,36 @@ class TestTable:
                 world.activations[kind] * MIB,
                 world.once.get(kind, 0) * MIB,
             )
-        assert layer.recompute[Recompute.FULL].transient_bytes == world.transient * MIB
-        assert table.tail.transient_bytes == world.late * MIB
+        assert table.again is not None
+        assert table.again.first_bytes == table.again.layer_bytes == (0,) * stages
+        assert set(table.again.transient_bytes[:-1]) == {world.transient * MIB}
+        assert layer.recompute[Recompute.FULL].again_bytes == 0
         assert table.held_by(0) == world.anyhow[0] * MIB
-        assert table.held_by(stages - 1) == world.anyhow[2] * MIB
+        # What stands on top of the last stage when its forward pass ends is told from what it holds beside its weights.
+        assert table.held_by(stages - 1) + table.tail.transient_bytes == (world.anyhow[2] + world.late) * MIB
+        assert table.tail.transient_bytes >= world.late * MIB
         assert table.update is None
 
+    @pytest.mark.parametrize("first", [0, 48])
+    @pytest.mark.parametrize("left", [0, 134])
+    def test_what_recomputed_layers_add_comes_out(self, tmp_path: Path, first: int, left: int) -> None:
+        world = World(first=first, left=left)
+        table = made(world, job_of(tmp_path, 4, 1, 32, 8))
+        assert table.again is not None
+        assert table.again.first_bytes == (first * MIB, 0, 0, 0)
+        assert table.again.layer_bytes == (0, 0, 0, 0)
+        (layer,) = table.layers
+        full = layer.recompute[Recompute.FULL]
+        assert (full.activation_bytes, full.once_bytes) == (30 * MIB, -15 * MIB)
+        assert full.again_bytes == left * MIB
+        assert table.again.transient_bytes[:-1] == (world.transient * MIB,) * 3
+
     @pytest.mark.slow
+    @pytest.mark.parametrize("left", [0, 134])
     @pytest.mark.parametrize("update", [0, 1100, 1400, 2500])
     @pytest.mark.parametrize("stages", [1, 2, 4, 6])
-    def test_it_foretells_every_plan(self, tmp_path: Path, stages: int, update: int) -> None:
-        world = World(update=update)
+    def test_it_foretells_every_plan(self, tmp_path: Path, stages: int, update: int, left: int) -> None:
+        world = World(update=update, left=left, first=48)
         job = job_of(tmp_path, stages, 1, 5 * stages, 2 * stages)
         table = made(world, job)
         assert (table.update is None) == (not update)

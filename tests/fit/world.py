@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.measure import Probe
     from ms_tune.fit.probes import Asked
     from ms_tune.planning.table import Plan
 
@@ -33,6 +34,8 @@ class World:
         received: On every stage for each micro-batch in flight, MiB.
         update: Of a layer while weights are updated, MiB; 0 for no more than it lasts.
         fragments: On every stage, MiB.
+        first: On the first stage as soon as one of its layers is recomputed in full, MiB.
+        left: Of a layer that was computed once more until its cell's backward pass ends, MiB.
     """
 
     lasting: int = 1000
@@ -52,20 +55,33 @@ class World:
     received: int = 32
     update: int = 0
     fragments: int = 300
+    first: int = 0
+    left: int = 0
 
     def figures(self, job: PlannedJob, asked: Asked) -> Figures:
         """What a probe finds."""
-        probe, kind = asked.probe, asked.kind
+        counts = _spread(asked.probe.layers, job.chunks)
+        return self._found(job, asked.probe, [{asked.kind: count} for count in counts])
+
+    def some(self, job: PlannedJob, probe: Probe) -> Figures:
+        """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""
+        _, _, number = probe.name.partition("some ")
         counts = _spread(probe.layers, job.chunks)
-        cells = [{kind: count} for count in counts]
+        full = [int(number)] * job.chunks if number else [counts[0], *[0] * (job.chunks - 1)]
+        cells = [{Recompute.FULL: some, Recompute.NONE: count - some} for some, count in zip(full, counts, strict=True)]
+        return self._found(job, probe, cells)
+
+    def _found(self, job: PlannedJob, probe: Probe, cells: list[dict[Recompute, int]]) -> Figures:
         peaks = self.peaks(job, probe.stage, cells)
         lasting = dict.fromkeys(peaks, self.lasting * probe.layers * MIB)
         if self.update:
             lasting["update"] = self.update * probe.layers * MIB
-        words = {Recompute.FULL: ", full recompute", Recompute.COMM: ", communication recompute"}.get(kind, "")
-        several = job.chunks > 1
+        words = {Recompute.FULL: ", full recompute", Recompute.COMM: ", communication recompute"}
         kinds = {
-            f"chunk {chunk}, dense{words}" if several else f"dense{words}": count for chunk, count in enumerate(counts)
+            (f"chunk {chunk}, " if job.chunks > 1 else "") + f"dense{words.get(kind, '')}": count
+            for chunk, cell in enumerate(cells)
+            for kind, count in cell.items()
+            if count
         }
         held = job.first.pipeline.in_flight(probe.stage)
         footprint = max(peaks.values()) + self.fragments * MIB
@@ -90,7 +106,10 @@ class World:
             ),
             default=0,
         )
-        again = max(self.transient - behind, 0) if full else 0
+        piled = max((cells[chunk][Recompute.FULL] - 1 for chunk in full), default=0)
+        piled *= max(self.left - self.activations[Recompute.FULL], 0)
+        again = max(self.transient + self.left + piled - behind, 0) if full else 0
+        kept += self.first if full and stage == 0 else 0
         backward = base + layers * self.lasting + kept + again
         last = stage == job.stages - 1
         forward = base + layers * self.lasting + kept + (self.late if last else -1)

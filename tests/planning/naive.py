@@ -95,17 +95,26 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
         held = table.held_by(stage) + sum(
             table.layers[run].bytes + table.layers[run].recompute[kind].once_bytes for cell in own for run, kind in cell
         )
+        full = sum(kind is Recompute.FULL for cell in own for _, kind in cell)
+        first, on_top = 0, 0
+        if table.again is not None and full:
+            first = table.again.first_bytes[stage] + full * table.again.layer_bytes[stage]
+            on_top = table.again.transient_bytes[stage]
+        held += first
         most = held
         for is_forward, chunk, _ in order_of(table, stage):
             if (is_forward, chunk, stage) == (False, table.chunks - 1, table.stages - 1):
                 most = max(most, held + table.tail.transient_bytes)
             kept = [table.layers[run].recompute[kind] for run, kind in own[chunk]]
+            kinds = [kind for _, kind in own[chunk]]
             if is_forward:
                 held += sum(one.activation_bytes for one in kept)
                 most = max(most, held)
                 continue
-            for one in reversed(kept):
-                most = max(most, held + one.transient_bytes)
+            left = 0
+            for one, kind in zip(reversed(kept), reversed(kinds), strict=True):
+                left += one.again_bytes
+                most = max(most, held + left + one.transient_bytes + (on_top if kind is Recompute.FULL else 0))
                 held -= one.activation_bytes
         if table.update is not None:
             most = max(most, table.update.stage_bytes[stage] + table.update.layer_bytes[stage] * sum(map(len, own)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from ms_tune.planning.schedule import Schedule, refusal
-from ms_tune.planning.table import IN_CELL, End, Kept, LayerKind, Recompute, Table, Update
+from ms_tune.planning.table import IN_CELL, Again, End, Kept, LayerKind, Recompute, Table, Update
 from ms_tune.units import MIB
 
 _SMALL = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3))
@@ -85,7 +85,13 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
         constant_bytes=draw.randint(0, 50),
         stage_bytes=tuple(draw.randint(0, 60) for _ in range(stages)) if draw.random() < 0.3 else (),
         update=_update(draw, stages) if draw.random() < 0.3 else None,
+        again=_again(draw, stages) if draw.random() < 0.3 else None,
     )
+
+
+def _again(draw: random.Random, stages: int) -> Again:
+    spans = ((0, 40), (-15, 30), (0, 200))
+    return Again(*(tuple(draw.randint(*span) for _ in range(stages)) for span in spans))
 
 
 def _update(draw: random.Random, stages: int) -> Update:
@@ -104,13 +110,14 @@ def _layer(draw: random.Random, name: str, count: int, kinds: list[Recompute]) -
         Recompute.BOTH: 0.165,
         Recompute.FULL: 0.5,
     }
-    transients, once = draw.random() < 0.5, draw.random() < 0.4
+    transients, once, piled = draw.random() < 0.5, draw.random() < 0.4, draw.random() < 0.3
     recompute = {
         kind: Kept(
             sizes[kind],
             extras[kind],
             draw.randint(0, 200) if transients and kind is not Recompute.NONE else 0,
             draw.randint(-20, 60) if once else 0,
+            draw.randint(0, 60) if piled and kind is Recompute.FULL else 0,
         )
         for kind in kinds
     }

@@ -1,0 +1,133 @@
+"""What layers that are recomputed in full keep and add, from runs in which only some of them are.
+
+A stage whose layers are all recomputed is at its peak at another moment than one whose layers are not: while its first layer is
+computed once more, the embedding's gradient is there, or gradients are reduced. The difference of two such runs is therefore not
+what a layer keeps at the end of the last forward pass, which decides as long as some layers recompute nothing. Runs with one and
+with two recomputed layers tell that; runs with all of them then tell what comes on top. Seen with MindSpore 2.9: in
+MindFormers' dynamic graph the weights that experts gathered for their recomputation stay until the backward pass ends;
+MindSpeed-Core-MS keeps a copy of what enters a stage as soon as its first layer is recomputed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ms_tune.fit.measure import cell_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.fit.lines import Line
+    from ms_tune.fit.measure import Figures
+
+_FULL = "full recompute"  # as ms_tune.layers.stage names it in a layer's kind
+_NEXT_TO_NOTHING = Fraction(1, 1000)  # of what a layer adds: the allocator rounds every tensor up
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What full recomputation frees on one stage when the last forward pass ends.
+
+    Attributes:
+        line: Of layers that recompute everything, at the moment that decides where some do not.
+        each: Bytes that one more recomputed layer frees.
+        others: The same of a layer of another make than most, which the stage has before them.
+        first: Bytes that the stage holds on top as soon as one layer is recomputed.
+    """
+
+    line: Line
+    each: Fraction
+    others: Fraction
+    first: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class OnTop:
+    """What a stage holds on top of that while its layers are computed once more.
+
+    Attributes:
+        transient: Bytes, however many layers there are; may be below zero where each leaves something.
+        left: Bytes for each layer of the cell, until its backward pass ends.
+    """
+
+    transient: Fraction = Fraction(0)
+    left: Fraction = Fraction(0)
+
+
+def recomputed_in(figures: Figures, main: str) -> tuple[int, int]:
+    """Layers that are recomputed in full: of what most are made of, and others."""
+    found = [0, 0]
+    for kind, count in figures.kinds.items():
+        if _FULL in kind:
+            found[cell_of(kind)[1] != main] += count
+    return found[0], found[1]
+
+
+def freed_on(plain: Line, mixed: Sequence[Figures], main: str, others: Fraction) -> Freed | None:
+    """What full recomputation frees on a stage; None where no run tells.
+
+    More layers free at least in proportion, and where another moment takes over they seem to free less: the most counts.
+
+    Args:
+        plain: The line of layers that recompute nothing, at the moment that decides.
+        mixed: Runs in which some layers are recomputed and others are not.
+        main: What most layers are made of.
+        others: What a recomputed layer of another make frees.
+    """
+    seen = {(0, 0): Fraction(0)}
+    for figures in mixed:
+        if plain.phase in figures.peaks:
+            seen[recomputed_in(figures, main)] = plain.at(figures.layers) - figures.peaks[plain.phase]
+    points = [(count, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
+    steps = [
+        (freed - before) / (count - fewer) for (fewer, before), (count, freed) in pairwise(points) if count > fewer
+    ]
+    if not steps:
+        return None
+    each = max(steps)
+    # The run with the fewest is the farthest from the moment at which all are recomputed.
+    first = max(Fraction(0), each * points[1][0] - points[1][1])
+    return Freed(replace(plain, slope=plain.slope - each), each, others, first)
+
+
+def on_top_of(freed: Freed, whole: Sequence[tuple[Figures, Fraction]], main: str, kept: Fraction) -> OnTop:
+    """What comes on top where all layers of a stage are recomputed.
+
+    Args:
+        freed: What full recomputation frees there.
+        whole: Two runs with all layers recomputed, the smaller one first, and what as many layers that recompute nothing hold.
+        main: What most layers are made of.
+        kept: What a recomputed layer keeps of a micro-batch.
+    """
+    more = []
+    for figures, plain in whole:
+        count, others = recomputed_in(figures, main)
+        least = plain - freed.each * count - freed.others * others + freed.first
+        more.append((count, others, figures.peak - least))
+    (few, others, one), (many, _, two) = more
+    each = (two - one) / (many - few)
+    if each <= freed.each * _NEXT_TO_NOTHING:
+        return OnTop(max(one, Fraction(0)))
+    chunks = len({chunk for chunk, _ in whole[0][0].cells})  # one of them is in its backward pass
+    left = each * chunks + kept  # each layer gives back what it kept of the micro-batch
+    transient = one - each * few - (0 if others else kept)
+    return OnTop(transient, left)
+
+
+def on_top_alone(freed: Freed, plain: Line, figures: Figures, main: str) -> OnTop:
+    """What comes on top where the first chunk's layers are all recomputed, and no others.
+
+    Args:
+        freed: What full recomputation frees there.
+        plain: The line of layers that recompute nothing.
+        figures: Such a run.
+        main: What most layers are made of.
+    """
+    held = figures.in_flight or (1,)
+    share = held[0] * len(held) / Fraction(sum(held))
+    count, others = recomputed_in(figures, main)
+    least = plain.at(figures.layers) - (freed.each * count + freed.others * others) * share + freed.first
+    return OnTop(max(figures.peak - least, Fraction(0)))
