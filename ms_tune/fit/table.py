@@ -292,7 +292,7 @@ def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fra
 
 def _middle(last: int) -> int:
     """A stage that is not the last, and not the first where there is another."""
-    return min(1, last - 1)
+    return min(1, max(last - 1, 0))
 
 
 def _again(
@@ -318,7 +318,7 @@ def _again(
     for stage in range(job.stages):
         known = stage if stage in measured.freed else _middle(last)
         freed, transient = measured.freed[known], on_top[known].transient
-        if stage == last and last:
+        if stage == last:
             there = transient > 0 or on_top[known].left > 0
             transient = transient + late if there else min(on_top[_middle(last)].transient, late)
         beside = freed.line.slope - full.in_flight(in_flight_of(job, known))
