@@ -34,7 +34,13 @@ def plain(table: Table) -> Table:
         for layer in table.layers
     )
     return replace(
-        table, layers=layers, tail=replace(table.tail, transient_bytes=0), stage_bytes=(), update=None, present=None
+        table,
+        layers=layers,
+        tail=replace(table.tail, transient_bytes=0),
+        stage_bytes=(),
+        update=None,
+        again=None,
+        present=None,
     )
 
 
