@@ -12,7 +12,7 @@ from ms_tune import api
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.source import MAX_BYTES
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
+from ms_tune.frameworks.dialect import CHECKED_DIALECTS, Dialect
 from ms_tune.frameworks.releases import default_release, release_of
 from ms_tune.lint.discover import STDIN
 from ms_tune.lint.finding import Severity
@@ -64,7 +64,7 @@ def build_parser(language: Language) -> Parser:
 def _add_what(parser: Parser) -> None:
     """What the files are, and what is done with them."""
     parser.add_argument(
-        "--dialect", choices=[dialect.value for dialect in YAML_DIALECTS], help=parser.tr("lint.help.dialect")
+        "--dialect", choices=[dialect.value for dialect in CHECKED_DIALECTS], help=parser.tr("lint.help.dialect")
     )
     parser.add_argument(
         "--framework-version",

@@ -12,6 +12,8 @@ class Dialect(str, Enum):
     MINDFORMERS_PYNATIVE = "mindformers-pynative"
     MINDSPEED_MS = "mindspeed-ms"
     MEGATRON = "megatron"  # arguments in launch scripts, and no YAML
+    MINDSPEED_MM = "mindspeed-mm"  # PyTorch on Ascend: checked, not simulated
 
 
-YAML_DIALECTS = tuple(one for one in Dialect if one is not Dialect.MEGATRON)
+YAML_DIALECTS = tuple(one for one in Dialect if one not in (Dialect.MEGATRON, Dialect.MINDSPEED_MM))
+CHECKED_DIALECTS = (*YAML_DIALECTS, Dialect.MINDSPEED_MM)  # those whose files can only be checked among them

@@ -98,8 +98,11 @@ class Command:
 def command_of(launch: Launch, release: str) -> Command | None:
     """What a program of MindSpeed-LLM is given; None if it is another program."""
     program = launch.program.pieces[-1].text if launch.program and launch.program.pieces else ""
-    if program.rpartition("/")[2] not in programs():
-        return None
+    return command_in(launch, release) if program.rpartition("/")[2] in programs() else None
+
+
+def command_in(launch: Launch, release: str) -> Command:
+    """What any program is given, as a release's parser would part its words."""
     given: list[Given] = []
     strays: list[Argument] = []
     open_ = False

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.settings import Settings
 
 STDIN = Path("-")
-SUFFIXES = (".yaml", ".yml", *kinds.SUFFIXES)
+SUFFIXES = (".yaml", ".yml", "tools.json", *kinds.SUFFIXES)  # of JSON files, only the one that is told by its name
 MAX_FILES = 100_000
 
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")

@@ -57,9 +57,10 @@ def read(path: Path, kind: str, *, named: bool) -> SourceFile | Message:
 
     environment = read_env_file(path) if _ENV_FILE in (path.suffix, path.name) else read_shell(path)
     script = environment.source()
-    if _is_pytorch(script) and not commands_of(script, default_release(Dialect.MEGATRON)):
+    ours = commands_of(script, default_release(Dialect.MEGATRON)) or multimodal_commands_of(script)
+    if _is_pytorch(script) and not ours:
         return msg("lint.pytorch-script")
-    return script if named or _is_ours(environment) or _starts_training(path) else none_of_ours
+    return script if named or ours or _is_ours(environment) or _starts_training(path) else none_of_ours
 
 
 def checks_of(source: SourceFile, kind: str, checks: tuple[Check, ...]) -> tuple[Check, ...]:
@@ -123,3 +124,12 @@ def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
     from ms_tune.lint.launched import commands_in  # noqa: PLC0415 - as above
 
     return commands_in(source.path, source.text, release)
+
+
+def multimodal_commands_of(source: SourceFile) -> tuple[SourceFile, ...]:
+    """The programs of MindSpeed-MM that a script starts, likewise."""
+    if source.path.suffix not in (".sh", ".bash"):
+        return ()
+    from ms_tune.lint.multimodal import multimodal_commands  # noqa: PLC0415 - as above
+
+    return multimodal_commands(source.path, source.text)

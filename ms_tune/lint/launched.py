@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.config.yaml_nodes import Document, Entry, Node
@@ -35,6 +35,8 @@ _PYTORCH = re.compile(
     r"\btorchrun\b|\btorch\.distributed\b|\bdeepspeed\b|\baccelerate\b|\b(?:PY)?TORCH_[A-Z]|torch_npu"
 )
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+
+Source = TypeVar("Source", bound="LaunchSource")
 
 
 @dataclass(frozen=True)
@@ -162,10 +164,20 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
     """
     found = read_launches(path, text.removeprefix("\ufeff"))
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
-    return tuple(_source(path, found, number, command) for number, command in commands if command is not None)
+    return tuple(
+        arguments_of(path, found, number, command, LaunchSource) for number, command in commands if command is not None
+    )
 
 
-def _source(path: Path, launches: Launches, number: int, command: Command) -> LaunchSource:
+def arguments_of(
+    path: Path,
+    launches: Launches,
+    number: int,
+    command: Command,
+    kind: type[Source],
+    **further: Any,  # noqa: ANN401 - fields of the kind
+) -> Source:
+    """The arguments of a command as the keys of a source of a kind."""
     script = launches.file
     lines = Document(script.text, path)
     empty = Node(lines.span(0, 0), {}, None, 1, 1, [])
@@ -180,4 +192,4 @@ def _source(path: Path, launches: Launches, number: int, command: Command) -> La
     place = command.launch.place
     start, end = (place.start, place.end) if place.file is script else (0, 0)
     root = Node(lines.span(start, end), entries, None, 1 + len(entries), 2, [])
-    return LaunchSource(path, script.text, data, (), root, command, script, launches, number)
+    return kind(path, script.text, data, (), root, command, script, launches, number, **further)

@@ -50,6 +50,7 @@ _CONFIG_LINES = tuple(
         "training_config",
         "model_config",
         "parallelism",
+        "  fsdp_plan",
     )
 )
 
@@ -209,15 +210,20 @@ def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcom
         about = _release_of_scripts(job.request.framework_version or settings.version)
         commands = kinds.commands_of(source, about.version)
         release = about if commands else release
-    return _outcome(_File(source, Dialect.MINDFORMERS, release, job, settings, folder, checks, commands))
+    one = _File(source, Dialect.MINDFORMERS, release, job, settings, folder, checks, commands)
+    multimodal = () if commands else kinds.multimodal_commands_of(source)
+    if multimodal:
+        about = _release_of_scripts(job.request.framework_version or settings.version, Dialect.MINDSPEED_MM)
+        one = replace(one, release=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
+    return _outcome(one)
 
 
-def _release_of_scripts(version: str | None) -> Release:
+def _release_of_scripts(version: str | None, dialect: Dialect = Dialect.MEGATRON) -> Release:
     """The release that launch scripts are read for; a version of another framework is about other files."""
     try:
-        return release_for(Dialect.MEGATRON, version)
+        return release_for(dialect, version)
     except UnsupportedError:
-        return release_for(Dialect.MEGATRON)
+        return release_for(dialect)
 
 
 def _check(target: Target, job: Job) -> Outcome:
@@ -314,6 +320,7 @@ class _File:
     folder: Path
     code: tuple[Check, ...] | None = None
     commands: tuple[SourceFile, ...] = ()
+    of_commands: Dialect = Dialect.MEGATRON
     fragment: bool = False
 
     def selection(self) -> Selection:
@@ -339,7 +346,7 @@ class _File:
         """Whether a check is made: for the file itself, or for what it starts."""
         if concerns(check, self.dialect, version, profile):
             return True
-        return bool(self.commands) and concerns(check, Dialect.MEGATRON, self.release.version, profile)
+        return bool(self.commands) and concerns(check, self.of_commands, self.release.version, profile)
 
     def findings(self, source: SourceFile) -> tuple[Finding, ...]:
         """What is wrong and not old or ignored: what may be fixed."""
@@ -364,12 +371,15 @@ class _File:
         if self.fragment:
             found = present(source, found)
         if self.commands:
-            made = [check for check in _checks(lists, Dialect.MEGATRON) if selection.takes(check)]
+            made = [check for check in _checks(lists, self.of_commands) if selection.takes(check)]
             chosen += made
-            commands = self.commands if source is self.source else kinds.commands_of(source, self.release.version)
-            found = _together(
-                found, (lint(one, Dialect.MEGATRON, made, self.release.version, profile) for one in commands)
-            )
+            commands = self.commands
+            if source is not self.source and self.of_commands is Dialect.MEGATRON:
+                commands = kinds.commands_of(source, self.release.version)
+            elif source is not self.source:
+                commands = kinds.multimodal_commands_of(source)
+            further = (lint(one, self.of_commands, made, self.release.version, profile) for one in commands)
+            found = _together(found, further)
         variables = kinds.variables_of(source) if self.code is not None else None
         if variables is not None:
             settings = _combined(built_in_code()[kinds.ENVIRONMENT], lists)

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import ConfigError, UnsupportedError, closest
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
+from ms_tune.frameworks.dialect import CHECKED_DIALECTS, Dialect
 from ms_tune.frameworks.releases import release_of
 from ms_tune.lint.finding import Severity
 from ms_tune.lint.selection import PROFILES, PathRule, Selection, Selections
@@ -125,7 +125,7 @@ class _Reader:
             rule = self._table(entry, "per-path.", _PER_PATH)
             by_path.append(PathRule(self._texts(rule, "paths", "per-path.") or (), self._selection(rule, "per-path.")))
         baseline = self._text(values, "baseline")
-        dialect = self._one_of(values, "dialect", tuple(one.value for one in YAML_DIALECTS))
+        dialect = self._one_of(values, "dialect", tuple(one.value for one in CHECKED_DIALECTS))
         fail_on = self._one_of(values, "fail-on", tuple(one.value for one in Severity))
         version = self._text(values, "framework-version")
         if version is not None:

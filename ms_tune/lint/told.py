@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.config.recognise import is_fragment, is_mostly_unknown, recognise
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.mindspeed_mm import is_config, is_tools
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ms_tune.config.recognise import Recognition
     from ms_tune.config.source import SourceFile
-    from ms_tune.frameworks.dialect import Dialect
     from ms_tune.lint.finding import Finding
     from ms_tune.texts import Message
 
@@ -46,6 +48,10 @@ def told(source: SourceFile, values: object, asked: Dialect | None, *, firmly: b
         firmly: Whether that holds for files of other programs, too.
     """
     found = recognise(values)
+    if asked in (None, Dialect.MINDSPEED_MM) and _is_multimodal(values, found):
+        return Told(Dialect.MINDSPEED_MM)
+    if asked is Dialect.MINDSPEED_MM:
+        return Told(None, msg("lint.not-multimodal"))
     why_not = found.why_not
     if asked is None or (found.foreign is not None and not firmly):
         if found.dialect is None:
@@ -57,6 +63,13 @@ def told(source: SourceFile, values: object, asked: Dialect | None, *, firmly: b
     if why_not is not None:
         notes = (msg("lint.overruled", file=source.path, reason=why_not, dialect=asked.value),)
     return _as(source, values, asked, notes)
+
+
+def _is_multimodal(values: object, found: Recognition) -> bool:
+    """Whether a file is one of MindSpeed-MM's that are checked: an FSDP2 YAML, or a ``tools.json``."""
+    if found.dialect is not None:
+        return False
+    return is_tools(values) or (is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value))
 
 
 def _as(source: SourceFile, values: object, dialect: Dialect, notes: tuple[Message, ...]) -> Told:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -15,10 +16,12 @@ from ms_tune.frameworks.releases import default_release
 from ms_tune.lint.checklist import Check, built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.launched import commands_in
+from ms_tune.lint.multimodal import multimodal_commands
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.lint.few import profile_for
 
+FOLDERS = tempfile.TemporaryDirectory()  # removed at the end
 CHECKS = built_in()
 CASES = [
     pytest.param(check, dialect, id=f"{check.id}-{dialect.value}")
@@ -30,6 +33,11 @@ CASES = [
 def sources(config: str, dialect: Dialect) -> tuple[SourceFile, ...]:
     if dialect is Dialect.MEGATRON:
         return commands_in(Path("pretrain.sh"), config, default_release(dialect))
+    if dialect is Dialect.MINDSPEED_MM and not config.startswith(("parallel", "{")):
+        folder = Path(tempfile.mkdtemp(dir=FOLDERS.name))
+        for name, content in re.findall(r"^# (\S+\.(?:json|yaml)): (.*)$", config, re.MULTILINE):
+            (folder / name).write_text(content, encoding="utf-8")  # what a script names, in its comments
+        return multimodal_commands(folder / "pretrain.sh", config)
     return (parse_source(config, Path("config.yaml")),)
 
 

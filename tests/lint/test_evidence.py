@@ -7,6 +7,7 @@ MindSpeed-Core-MS is on no package index; the wheel of MindFormers 1.6 holds an 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from functools import cache
@@ -17,7 +18,7 @@ import pytest
 
 from ms_tune.lint.checklist import Check, Evidence, built_in, built_in_code
 from tests.config.corpus import SITE_PACKAGES
-from tests.oracle import make_megatron, wheels
+from tests.oracle import make_megatron, make_mindspeed_mm, wheels
 
 CHECKS = (*built_in(), *chain.from_iterable(built_in_code().values()))
 EVIDENCE = sorted({item for check in CHECKS for item in check.evidence}, key=str)
@@ -56,6 +57,9 @@ def source(evidence: Evidence) -> str | None:
         return in_wheel("1.6.0", evidence.file.replace(start, _EARLIER_FORM[start]), needed=False)
     if evidence.framework in ("Megatron-LM", "MindSpeed", "MindSpeed-LLM"):
         return make_megatron.text_of(evidence.framework, evidence.version, evidence.file)
+    if evidence.framework == "MindSpeed-MM":
+        sources = os.environ.get(make_mindspeed_mm.SOURCES)
+        return (Path(sources) / evidence.version / evidence.file).read_text(encoding="utf-8") if sources else None
     folder = SITE_PACKAGES if evidence.framework == "MindSpore" else Path(sys.modules["yaml"].__file__ or "").parents[1]
     if evidence.framework == "MindSpore" and not list(SITE_PACKAGES.glob(f"mindspore-{evidence.version}.dist-info")):
         return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TORCHRUN = """
 export ASCEND_LAUNCH_BLOCKING=1
 TP=3
-torchrun --nproc_per_node 8 pretrain_sora.py --tensor-model-parallel-size $TP --use-torch-fsdp2 --mm-model model.json
+torchrun --nproc_per_node 8 pretrain_llava.py --tensor-model-parallel-size $TP --use-torch-fsdp2
 """
 VERL = FOREIGN["verl"]
 
@@ -39,7 +39,8 @@ def test_a_foreign_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_in_a_folder_foreign_files_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in FOREIGN.items():
-        written(tmp_path, f"{name}.yaml", text)
+        if name != "mindspeed-mm":  # which has checks of its own
+            written(tmp_path, f"{name}.yaml", text)
     written(tmp_path, "start.sh", TORCHRUN)
     written(tmp_path, "train.py", "import torch\nfor x in range(3):\n    print(torch.ones(x).sum().item())\n")
     written(tmp_path, "ms-tune.toml", 'dialect = "mindformers"\n')  # says what configs are, not that all files are ones
@@ -113,3 +114,21 @@ def test_megatron_programs_of_pytorch_are_checked_for_their_arguments_alone(
     found = {one["id"] for one in json.loads(capsys.readouterr().out)["findings"]}
     assert "MST814" not in found
     assert found
+
+
+def test_a_script_of_mindspeed_mm_is_checked_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = TORCHRUN.replace("pretrain_llava.py", "pretrain_sora.py --mm-model model.json")
+    script = written(tmp_path, "start.sh", text)
+    assert main(["lint", "--no-config", "--lang", "en", str(script)]) == 1
+    shown = capsys.readouterr().out
+    assert "8 processes are no multiple of TP x PP x CP = 3 x 1 x 1" in shown
+    assert "model.json, which is not there" in shown
+    assert "MST814" not in shown
+    config = written(tmp_path, "a.yaml", FOREIGN["mindspeed-mm"])
+    assert main(["lint", "--no-config", "--lang", "en", "--dialect", "mindspeed-mm", str(config)]) == 0
+    assert (
+        main(
+            ["lint", "--no-config", "--lang", "en", "--dialect", "mindspeed-mm", str(written(tmp_path, "b.yaml", VERL))]
+        )
+        == 2
+    )

@@ -1,0 +1,154 @@
+"""MindSpeed-MM: what its YAML, ``tools.json`` and launch scripts say, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.mindspeed_mm import is_config, is_tools
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.discover import Target
+from ms_tune.lint.engine import lint
+from ms_tune.lint.run import Job, LintRequest, check_file
+
+CHECKS = built_in(Dialect.MINDSPEED_MM)
+# The vendor's own examples are not part of this project.
+FIXTURES = next(
+    (
+        folder
+        for folder in (one / "shared/fixtures/torch_npu/mindspeed-mm" for one in Path(__file__).parents)
+        if folder.is_dir()
+    ),
+    Path("nowhere"),
+)
+HEAD = "parallel: {{fully_shard_parallel_size: auto{parallel}}}\ntraining: {{micro_batch_size: 1{training}}}\n{more}"
+
+
+def names(text: str, version: str = "26.1") -> list[str]:
+    found = lint(parse_source(text, Path("a.yaml")), Dialect.MINDSPEED_MM, CHECKS, version)
+    return [one.name for one in found]
+
+
+def of(parallel: str = "", training: str = "", more: str = "", version: str = "26.1") -> list[str]:
+    return names(HEAD.format(parallel=parallel, training=training, more=more), version)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, []),
+        ({"parallel": ", recompute: true"}, ["feature-in-other-section"]),
+        ({"parallel": ", recompute: true", "version": "26.0"}, []),
+        ({"parallel": ", recompute: false"}, []),
+        ({"more": "model: {loss_cfg: {loss_type: raw}}"}, ["feature-in-other-section"]),
+        ({"more": "model: {anything: {of: the model}}"}, []),
+        ({"more": "features: {recompute: true}"}, []),
+        ({"parallel": ", pregather: true"}, ["pregather-outside-its-plan"]),
+        ({"parallel": ", fsdp_plan: {pregather: true}"}, []),
+        ({"parallel": ", context_parallel_size: 1"}, ["key-that-no-module-reads"]),
+        ({"parallel": ", fsdp_plan: {aply_modules: []}"}, ["key-that-no-module-reads"]),
+        ({"training": ", scheduler: x"}, []),  # declared nowhere and read all the same
+        ({"training": ", load_format: hf"}, []),  # of a release that is not out yet
+        ({"training": ", save_steps: 5"}, ["setting-that-is-not-implemented"]),
+        ({"training": ", optimizer: adam"}, ["choice-that-is-refused"]),
+        ({"training": ", train_iters: '12'"}, []),
+        ({"training": ", train_iters: twelve"}, ["type-that-is-refused"]),
+        ({"training": ", lr: 1e-6"}, []),  # YAML reads a text, and pydantic a number
+        ({"training": ", lr: 1e-6, lr_min: 1e-5"}, ["number-that-is-refused"]),
+        ({"parallel": ", ulysses_parallel_size: 4, tensor_parallel_size: 1"}, []),
+        ({"parallel": ", tensor_parallel_size: 2"}, ["number-that-is-refused"]),
+        ({"more": "tools: {profile: {profile_type: dynamic}}"}, ["profile-that-is-refused"]),
+        ({"more": "tools: {memory_profile: {enable: false, start_step: 3, end_step: 1}}"}, []),
+        ({"more": "tools: {memory_profile: {enable: true, start_step: 3, end_step: 1}}"}, ["window-without-a-step"]),
+        ({"more": "ltx2_dataset_custom: {fps: 1}"}, []),
+    ],
+)
+def test_settings(arguments: dict[str, str], expected: list[str]) -> None:
+    assert of(**arguments) == expected
+
+
+def test_what_its_files_are_known_by() -> None:
+    assert is_config({"parallel": {"fsdp_plan": {}}, "training": {}})
+    assert not is_config({"parallel": {"full_batch": True}, "training": {}})
+    assert not is_config([1])
+    assert is_tools({"profile": {"profile_type": "static"}, "memory_profile": {}})
+    assert not is_tools({"profile": True, "memory_profile": {}})
+    assert not is_tools({"profile": {}, "tools": 1})
+
+
+def test_tools() -> None:
+    tools = {"profile": {"enable": False, "profile_type": "static", "static_param": {"analyse_flag": True}}}
+    assert names(json.dumps({**tools, "memory_profile": {"enable": False}})) == ["tools-without-a-key"]
+    assert names(json.dumps({**tools, "memory_profile": {"enable": False, "mem_info": False}})) == []
+    assert names(json.dumps({"profile": {"profile_type": "static", "static_param": {}}})) == ["tools-without-a-key"]
+
+
+def found_in(path: Path) -> list[str]:
+    outcome = check_file(Target(path, named=True), Job(LintRequest(settings=False)))
+    assert outcome.report is not None, outcome
+    return [one.name for one in outcome.report.findings]
+
+
+SCRIPT = """
+NPUS=8
+TP={tp}
+PP={pp}
+MBS=1
+GRAD_ACC_STEP={steps}
+{lines}
+{starter} pretrain_vlm.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MBS \\
+  --global-batch-size {batch} --mm-model ./model.json {options}
+"""
+MODEL = {
+    "text_decoder": {"num_attention_heads": 16, "pipeline_num_layers": [4, 4]},
+    "image_encoder": {"vision_projector": {"num_attention_heads": 1}},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, []),
+        ({"pp": "4", "steps": "4"}, ["layers-for-other-stages"]),
+        ({"pp": "1", "steps": "1", "batch": "8"}, []),  # without stages the list is not read
+        ({"steps": "3"}, ["accumulation-without-effect"]),
+        ({"batch": "6", "steps": "x"}, ["batch-not-a-multiple"]),
+        ({"tp": "3", "steps": "x"}, ["heads-beyond-ranks", "processes-not-a-multiple"]),
+        ({"tp": "$UNKNOWN"}, []),
+        ({"batch": "$(nproc)"}, []),
+        ({"options": "--sequence-parallel"}, ["sequence-parallel-switched-off"]),
+        ({"options": "--seed 1 --seed 2"}, ["option-given-twice"]),
+        ({"options": "--seed 1 --seed 1"}, []),
+        ({"options": "--mm-data nowhere/data.json"}, ["file-that-is-not-there"]),
+        ({"options": "--mm-data $HERE/data.json"}, []),
+        ({"options": "--mm-data your_data.json"}, []),
+        ({"options": "--use-torch-fsdp2 --fp16", "pp": "1", "steps": "1"}, ["option-beside-fsdp2"]),
+        (
+            {"starter": "msrun --worker_num $NPUS --local_worker_num $NPUS", "steps": "3"},
+            ["accumulation-without-effect"],
+        ),
+    ],
+)
+def test_scripts(tmp_path: Path, change: dict[str, str], expected: list[str]) -> None:
+    parts = {"tp": "1", "pp": "2", "steps": "2", "batch": "8", "options": "", "lines": ""}
+    text = SCRIPT.format(**{**parts, "starter": "torchrun --nproc_per_node $NPUS", **change})
+    (tmp_path / "run.sh").write_text(text, encoding="utf-8")
+    (tmp_path / "model.json").write_text(json.dumps(MODEL), encoding="utf-8")
+    assert sorted(set(found_in(tmp_path / "run.sh"))) == expected
+
+
+@pytest.mark.skipif(not FIXTURES.is_dir(), reason="the examples of MindSpeed-MM are not at hand")
+def test_the_examples() -> None:
+    expected = {
+        "mimov2_5/mimov2_5_config.yaml": {"feature-in-other-section", "key-that-no-module-reads"},
+        "qwen3tts/qwen3tts_config.yaml": {"pregather-outside-its-plan"},
+    }
+    for path, wanted in expected.items():
+        assert set(found_in(FIXTURES / "examples" / path)) == wanted
+    assert found_in(FIXTURES / "mindspeed_mm" / "tools" / "tools.json") == []
+    broken = check_file(Target(FIXTURES / "examples" / "moss_tts" / "moss_tts_delay_config.yaml", named=False), Job())
+    assert broken.error is not None
