@@ -11,6 +11,7 @@ from ms_tune.verdict.judge import Fit
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
     from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.fit.check import Checked
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import FitReport
@@ -58,6 +59,7 @@ class ConfigFit:
         fragment_bytes: What is set aside for each stage's fragments, as small runs had them.
         costs: What the parts of the model cost beside each other.
         idle: Kinds of recompute that free nothing here.
+        checked: The table's check run; None where there was none.
         rounds: Plans and their dryruns, in order.
         chosen: The round whose plan is handed over; None where no plan fits.
         text: The config with that plan; the config itself without one.
@@ -74,6 +76,7 @@ class ConfigFit:
     fragment_bytes: tuple[int, ...]
     costs: Costs
     idle: tuple[Recompute, ...]
+    checked: Checked | None
     rounds: tuple[Round, ...]
     chosen: Round | None
     text: str

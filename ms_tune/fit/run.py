@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.judge import outside_of
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import MsTuneError
+from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import costs_of
 from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import present_plan, read_job
@@ -88,7 +89,9 @@ def fit_config(
     table = table_of(job, measured, costs, limit.bytes - reserve)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
     table = check(timed(table, request.clock.times, source), source)
-    fragments = measured.fragments(job.stages)
+    checked = _checked(job, table, observer)
+    margin = checked.margin_bytes if checked is not None else 0
+    fragments = tuple(size + margin for size in measured.fragments(job.stages))
     made = time.monotonic()
     rounds, chosen, stands_for = _Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
     text, changed = job.loaded.source.text, 0
@@ -103,6 +106,7 @@ def fit_config(
         fragment_bytes=fragments,
         costs=costs,
         idle=idle,
+        checked=checked,
         rounds=rounds,
         chosen=chosen,
         text=text,
@@ -153,6 +157,18 @@ def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -
         runs = measure(job.request, first_chunk_recomputed(job, model), observer)
         measured.with_alone([one for one in runs if not isinstance(one, MsTuneError)])
     return measured, notes
+
+
+def _checked(job: PlannedJob, table: Table, observer: Observer) -> Checked | None:
+    """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
+    if Recompute.FULL not in table.kinds:
+        return None
+    probe = check_probe(job)
+    observer.say(msg("fitting.check", stage=probe.stage, layers=probe.layers))
+    (figures,) = measure(job.request, [probe], observer)
+    if isinstance(figures, MsTuneError):
+        return None
+    return Checked(probe.stage, probe.layers, foretold(job, table, probe.stage), figures.peak)
 
 
 def _without_idle(table: Table) -> tuple[Table, tuple[Recompute, ...]]:

@@ -184,6 +184,35 @@ class TestPlans:
         assert len(texts) == 1
 
 
+class TestTheTablesOwnCheck:
+    def test_it_says_how_near_the_table_is(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, stages=4)
+        assert found.checked is not None
+        assert (found.checked.stage, found.checked.layers) == (2, 8)
+        assert found.checked.exact
+        assert found.checked.peak_bytes > 8 * 1000 * MIB
+        assert set(found.fragment_bytes) == {300 * MIB}
+        assert "fitting.note.check" not in [note.id for note in config.notes(found)]
+
+    @pytest.mark.parametrize("bend", [300, -300])
+    def test_what_it_is_off_by_is_said_and_set_aside(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bend: int
+    ) -> None:
+        found = fitted(monkeypatch, tmp_path, Stage(World(bend=bend), World(bend=bend)), 17)
+        assert found.checked is not None
+        assert not found.checked.exact
+        assert found.checked.margin_bytes == pytest.approx(max(bend, 0) * MIB, abs=2 * MIB)
+        assert set(found.fragment_bytes) == {300 * MIB + found.checked.margin_bytes}
+        assert "fitting.note.check" in [note.id for note in config.notes(found)]
+        assert found.chosen is not None
+        assert found.rounds[0].fits
+
+    def test_where_nothing_is_recomputed_there_is_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=Recompute.FULL), 64)
+        assert found.checked is None
+        assert config._check_json(found.checked) is None
+
+
 class TestKinds:
     def test_one_that_frees_nothing_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14)

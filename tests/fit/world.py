@@ -35,6 +35,7 @@ class World:
         update: Of a layer while weights are updated, MiB; 0 for no more than it lasts.
         fragments: On every stage, MiB.
         first: On the first stage as soon as one of its layers is recomputed in full, MiB.
+        bend: On every stage with more layers than small runs have, MiB.
         left: Of a layer that was computed once more until its cell's backward pass ends, MiB.
     """
 
@@ -57,6 +58,7 @@ class World:
     fragments: int = 300
     first: int = 0
     left: int = 0
+    bend: int = 0
 
     def figures(self, job: PlannedJob, asked: Asked) -> Figures:
         """What a probe finds."""
@@ -68,6 +70,8 @@ class World:
         _, _, number = probe.name.partition("some ")
         counts = _spread(probe.layers, job.chunks)
         full = [int(number)] * job.chunks if number else [counts[0], *[0] * (job.chunks - 1)]
+        if probe.name == "check":
+            full = [count - count // 2 for count in counts]
         cells = [{Recompute.FULL: some, Recompute.NONE: count - some} for some, count in zip(full, counts, strict=True)]
         return self._found(job, probe, cells)
 
@@ -110,6 +114,7 @@ class World:
         piled *= max(self.left - self.activations[Recompute.FULL], 0)
         again = max(self.transient + self.left + piled - behind, 0) if full else 0
         kept += self.first if full and stage == 0 else 0
+        base += self.bend if layers > 5 * job.chunks else 0
         backward = base + layers * self.lasting + kept + again
         last = stage == job.stages - 1
         forward = base + layers * self.lasting + kept + (self.late if last else -1)

@@ -15,6 +15,7 @@ from ms_tune.units import GIB, gib, mib
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.fit.check import Checked
     from ms_tune.fit.result import ConfigFit
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import Planned
@@ -159,6 +160,10 @@ def _table_lines(found: ConfigFit) -> Iterator[Message]:
         yield msg("fitting.layer", name=layer.name, count=layer.count, bytes=mib(layer.bytes), kept=kept)
     if found.idle:
         yield msg("fitting.idle", kinds=", ".join(kind.value for kind in found.idle))
+    if found.checked is not None:
+        one = found.checked
+        sizes = {"predicted": mib(one.predicted_bytes), "peak": mib(one.peak_bytes), "error": f"{one.error:+.2%}"}
+        yield msg("fitting.checked", stage=one.stage, layers=one.layers, **sizes)
 
 
 def notes(found: ConfigFit) -> list[Message]:
@@ -176,6 +181,8 @@ def notes(found: ConfigFit) -> list[Message]:
     off = sum(not one.exact for one in found.rounds)
     if off:
         told.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
+    if found.checked is not None and not found.checked.exact:
+        told.append(msg("fitting.note.check", most=f"{NEAR:.1%}", margin=mib(found.checked.margin_bytes)))
     if report.stopped:
         told.insert(0, msg("fit.note.stopped"))
     return told
@@ -207,6 +214,7 @@ def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
                 }
                 for round_ in found.rounds
             ],
+            "check": _check_json(found.checked),
             "idle_kinds": [kind.value for kind in found.idle],
             "changed_values": found.changed,
             "diff": difference(found) if found.changed else "",
@@ -215,6 +223,13 @@ def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
         }
     )
     return values
+
+
+def _check_json(one: Checked | None) -> dict[str, object] | None:
+    if one is None:
+        return None
+    sizes = {"predicted_bytes": one.predicted_bytes, "peak_bytes": one.peak_bytes, "margin_bytes": one.margin_bytes}
+    return {"stage": one.stage, "layers": one.layers, **sizes, "error": one.error}
 
 
 def _stage_json(one: Verified, language: Language) -> dict[str, object]:
