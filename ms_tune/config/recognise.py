@@ -94,6 +94,12 @@ def share_of_known(data: object, dialect: Dialect) -> float:
     return known / total if total else 1.0
 
 
+def unknown_keys(data: object, dialect: Dialect) -> int:
+    """How many keys a dialect does not know, of those that :func:`share_of_known` counts."""
+    known, total = _count(data, dialect, ())
+    return total - known
+
+
 def _count(values: object, dialect: Dialect, section: tuple[str, ...]) -> tuple[int, int]:
     sections = by_section(dialect)
     if not isinstance(values, dict) or section not in sections:

@@ -37,6 +37,7 @@ class Key:
         above: The value has to be larger than this.
         least: The value has to be at least this.
         most: The value must not be larger than this.
+        read_by: The models that do read a dead key.
     """
 
     path: tuple[str, ...]
@@ -51,6 +52,7 @@ class Key:
     above: float | None = None
     least: float | None = None
     most: float | None = None
+    read_by: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -71,7 +73,8 @@ def tables(dialect: Dialect) -> tuple[Key, ...]:
         types, choices = tuple(filter(None, row.get("type", "").split("|"))), tuple(row.get("choices", ()))
         text, state = Text(row["en"], row["zh"]), row.get("state", "live")
         strict = row.get("strict", False)
-        found.append(Key(path, types, row.get("default"), choices, since, until, text, state, strict, *limits))
+        read_by = tuple(row.get("read_by", ()))
+        found.append(Key(path, types, row.get("default"), choices, since, until, text, state, strict, *limits, read_by))
     for name, span in sorted(spans.items()):  # nobody has written what these are for
         text = Text(*(content["others"][language].format(name=name) for language in ("en", "zh")))
         found.append(Key((*(model or ()), name), (), None, (), *span, text))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 _ROUNDS = 20  # fixes that uncover other findings; more than this is a circle
+_ONE_BY_ONE = 50  # fixes that are tried each on its own where all at once are refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,12 @@ class Fixed:
     Args:
         text: The text after all fixes.
         count: How many findings were fixed.
+        refused: How many fixes were not made, because the result would have been worse.
     """
 
     text: str
     count: int
+    refused: int = 0
 
 
 def propose(
@@ -106,7 +109,11 @@ def proved(source: SourceFile, findings: Sequence[Finding]) -> tuple[Finding, ..
 
 
 def apply_fixes(
-    source: SourceFile, check_again: Callable[[SourceFile], Sequence[Finding]], *, unsafe: bool = False
+    source: SourceFile,
+    check_again: Callable[[SourceFile], Sequence[Finding]],
+    *,
+    unsafe: bool = False,
+    admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None = None,
 ) -> tuple[SourceFile, Fixed]:
     """Apply fixes, look again, and so on until there is nothing left to fix.
 
@@ -114,26 +121,51 @@ def apply_fixes(
         source: The config.
         check_again: Finds what is wrong with a config; only what it reports is fixed.
         unsafe: Whether to apply unsafe fixes, too.
+        admits: Whether a config with some fixes is good enough to take the place of the one without; None if all are.
     """
-    count = 0
+    count = refused = 0
     seen = {source.text}
     for _ in range(_ROUNDS):
         wanted = [
             finding.fix for finding in check_again(source) if finding.fix is not None and (finding.fix.safe or unsafe)
         ]
         chosen = _choose(source, wanted)
-        if not chosen:
-            break
-        text = apply_edits(source.text, (edit for fix in chosen for edit in fix.edits))
-        try:
-            fixed = source.again(text) if isinstance(source, CodeSource) else _again(source, text)
-        except ConfigError:
-            break
-        if text in seen:
-            break  # two fixes undo each other; the author has to choose
-        seen.add(text)
-        source, count = fixed, count + len(chosen)
-    return source, Fixed(source.text, count)
+        made = _admitted(source, chosen, admits)
+        refused = len(chosen) - len(made)
+        fixed = _made(source, made)
+        if fixed is None or fixed.text in seen:
+            break  # nothing to do, or two fixes undo each other: the author has to choose
+        seen.add(fixed.text)
+        source, count = fixed, count + len(made)
+    return source, Fixed(source.text, count, refused)
+
+
+def _admitted(
+    source: SourceFile,
+    fixes: list[Fix],
+    admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None,
+) -> list[Fix]:
+    """Fixes that make a config no worse: all of them if that is so of all at once, else those of which it is so one by one."""
+    after = _made(source, fixes)
+    if admits is None or after is None or admits(source, after, fixes):
+        return fixes
+    found: list[Fix] = []
+    for fix in fixes[:_ONE_BY_ONE]:
+        before, after = _made(source, found) or source, _made(source, [*found, fix])
+        if after is not None and admits(before, after, (fix,)):
+            found.append(fix)
+    return found
+
+
+def _made(source: SourceFile, fixes: Sequence[Fix]) -> SourceFile | None:
+    """A config with fixes; None if there are none, or it could not be read."""
+    if not fixes:
+        return None
+    text = apply_edits(source.text, (edit for fix in fixes for edit in fix.edits))
+    try:
+        return source.again(text) if isinstance(source, CodeSource) else _again(source, text)
+    except ConfigError:
+        return None
 
 
 def _again(source: SourceFile, text: str) -> SourceFile:

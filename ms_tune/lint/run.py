@@ -15,13 +15,14 @@ from ms_tune.config.source import decode, load_source, parse_source
 from ms_tune.config.yaml_nodes import LOADER, offsets
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
-from ms_tune.frameworks.releases import Release, release_for
+from ms_tune.frameworks.releases import Release, release_for, served
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.discover import STDIN, discover
 from ms_tune.lint.engine import concerns, lint
 from ms_tune.lint.fix import apply_fixes
+from ms_tune.lint.gate import Gate, where_certain
 from ms_tune.lint.report import FileReport, LintReport, Skipped
 from ms_tune.lint.selection import PROFILES, Selection, check_selectors, known_names
 from ms_tune.lint.settings import Settings, load_settings, settings_for
@@ -280,7 +281,11 @@ def _outcome(one: _File, notes: Sequence[Message] = (), *, fixable: bool = True)
     if not fixable:
         notes = (*notes, msg("lint.never-fixed", file=one.source.path, dialect=one.dialect.value))
         return Outcome(replace(one.report(), notes=tuple(notes)))
-    source, fixed = apply_fixes(one.source, one.findings, unsafe=one.job.request.fix == "unsafe")
+    gate = Gate(one.dialect, one.release.version, one.findings)
+    unsafe = one.job.request.fix == "unsafe"
+    source, fixed = apply_fixes(one.source, one.findings, unsafe=unsafe, admits=gate.admits)
+    if fixed.refused:
+        notes = (*notes, msg("lint.refused-fixes", file=one.source.path, count=fixed.refused))
     commands = kinds.commands_of(source, one.release.version) if one.commands else ()
     report = replace(replace(one, source=source, commands=commands).report(), notes=tuple(notes))
     if fixed.count:
@@ -355,6 +360,22 @@ class _File:
             findings, _ = self.job.baseline.without(source.path, source.text, findings)
         return findings
 
+    def _certain(self) -> bool:
+        """Whether the release is one that was named, or is installed."""
+        named = self.job.request.framework_version or self.settings.version
+        return named is not None or self.release.is_installed
+
+    def _where_certain(
+        self, found: tuple[Finding, ...], source: SourceFile, checks: Sequence[Check], profile: str
+    ) -> tuple[Finding, ...]:
+        by_id = {check.id: check for check in checks}
+
+        def found_for(check: str, release: str) -> Iterator[KeyPath]:
+            return (one.path for one in lint(source, self.dialect, (by_id[check],), release, profile))
+
+        others = [one for one in served(self.dialect) if one != self.release.version]
+        return where_certain(found, found_for, others)
+
     def _found(self, source: SourceFile) -> tuple[tuple[Finding, ...], int]:
         selection = self.selection()
         lists = (*self.settings.checklists, *self.job.request.checklists)
@@ -370,6 +391,8 @@ class _File:
         found = lint(source, self.dialect, chosen, version, profile)
         if self.fragment:
             found = present(source, found)
+        if self.code is None and not self._certain():
+            found = self._where_certain(found, source, chosen, profile)
         if self.commands:
             made = [check for check in _checks(lists, self.of_commands) if selection.takes(check)]
             chosen += made

@@ -85,6 +85,8 @@ def dead(context: Context) -> Iterator[Violation]:
     for key in tables(context.dialect):
         if key.state != "dead" or (isinstance(left_out, list) and ".".join(key.path) in left_out):
             continue
+        if key.read_by and not (context.model.known and context.model.kind not in key.read_by):
+            continue  # a model reads it, or one that nobody knows may
         for path, value in find(context.source.data, key.path):
             if value is not None and not same(value, key.default):
                 yield Violation(path, at_key=True)
@@ -215,10 +217,19 @@ def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[
 
 def _meant(context: Context, path: KeyPath, known: frozenset[str]) -> str:
     """The key that an unknown one stands for, if that can be told and is not there already."""
-    free = known - _siblings(context, path)
+    free = known - _siblings(context, path) - _of_other_content(context, path, known)
     former = context.options.get("former")
     now = former.get(path[-1]) if isinstance(former, dict) else None
     return now if isinstance(now, str) and now in free else _similar(str(path[-1]), free)
+
+
+def _of_other_content(context: Context, path: KeyPath, known: frozenset[str]) -> frozenset[str]:
+    """Sections of which an unknown one, whatever it is called, has not a single key: it is not one of them misspelt."""
+    value = context.source.get(path)
+    if not isinstance(value, dict) or not value:
+        return frozenset()
+    tables = {name: names(context.dialect, (*map(str, path[:-1]), name)) for name in known}
+    return frozenset(name for name, inner in tables.items() if inner and not inner & value.keys())
 
 
 def _siblings(context: Context, path: KeyPath) -> frozenset[str]:

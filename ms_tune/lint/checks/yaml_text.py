@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.keys import by_section
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -30,10 +31,16 @@ def number_as_text(context: Context) -> Iterator[Violation]:
     for path, position in context.source.written():
         plain = position.plain
         match = _SCIENTIFIC.fullmatch(plain.raw) if plain and plain.kind == "str" else None
-        if match:
+        if match and not _is_text(context, path):
             digits = match["digits"] if "." in match["digits"] else f"{match['digits']}."
             number = f"{match['sign']}{digits}e{match['exponent_sign'] or '+'}{match['exponent']}"
             yield Violation(path, params={"number": number})
+
+
+def _is_text(context: Context, path: KeyPath) -> bool:
+    """Whether a key is one that takes texts and no numbers, such as ``max_device_memory``."""
+    key = by_section(context.dialect).get(tuple(map(str, path[:-1])), {}).get(str(path[-1]))
+    return key is not None and "str" in key.types and not {"int", "float"} & set(key.types)
 
 
 def number_in_other_base(context: Context) -> Iterator[Violation]:

@@ -1,0 +1,100 @@
+"""What a fix has to pass before it is made, beyond doing to the values what it says.
+
+A safe fix leaves everything alone that the framework makes of the config: the fields of its model and what its layers do.
+What a check finds for one release only is fixed safely only where that release is certain. A fix that is not safe is
+refused where the config would have more errors or more unknown keys than before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.config.recognise import unknown_keys
+from ms_tune.config.source import KeyPath, SourceFile
+from ms_tune.errors import MsTuneError
+from ms_tune.frameworks.models import model_of
+from ms_tune.lint.code_source import CodeSource
+from ms_tune.lint.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.lint.finding import Finding, Fix
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What fixes of one file have to pass.
+
+    Args:
+        dialect: What it is read as.
+        version: The release that it is read for.
+        check: Finds what is wrong with it.
+    """
+
+    dialect: Dialect
+    version: str
+    check: Callable[[SourceFile], Sequence[Finding]]
+
+    def admits(self, before: SourceFile, after: SourceFile, fixes: Sequence[Fix]) -> bool:
+        """Whether a config with these fixes is no worse, and the same to the framework if all of them are safe."""
+        errors = self._errors(before)
+        if any(count > errors[check] for check, count in self._errors(after).items()):
+            return False
+        if isinstance(before, CodeSource):
+            return True
+        if all(fix.safe for fix in fixes):
+            meant = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
+            return self._reading(before, meant) == self._reading(after, meant)
+        return unknown_keys(after.data, self.dialect) <= unknown_keys(before.data, self.dialect)
+
+    def _errors(self, source: SourceFile) -> Counter[str]:
+        return Counter(finding.id for finding in self.check(source) if finding.severity is Severity.ERROR)
+
+    def _reading(self, source: SourceFile, meant: frozenset[str]) -> object:
+        """The fields of the model but those that the fixes name, and what each layer does; values without their types."""
+        model = model_of(source, self.dialect, self.version, source.beside)
+        names = {model.facts.canonical(name) for name in model.facts.fields} - set(map(model.facts.canonical, meant))
+        fields = {name: repr(model.value(name)) for name in names}
+        return fields, _layers(source, self.version)
+
+
+def _layers(source: SourceFile, version: str) -> object:
+    """What the layers do; nothing if that cannot be told."""
+    from ms_tune.normalize.source import normalize_source  # noqa: PLC0415 - for fixes only
+
+    try:
+        plan = normalize_source(source, version, hints=False)
+    except MsTuneError:
+        return None
+    return plan.placement, plan.layers, plan.failure is None
+
+
+def where_certain(
+    findings: Iterable[Finding], found_for: Callable[[str, str], Iterable[KeyPath]], releases: Sequence[str]
+) -> tuple[Finding, ...]:
+    """The findings; what is not found for every release has no safe fix.
+
+    Args:
+        findings: What was found for the release that was taken because nobody named one.
+        found_for: The key paths at which a check (by its id) finds something for a release.
+        releases: The releases that the config may be for.
+    """
+    asked: dict[tuple[str, str], frozenset[KeyPath]] = {}
+
+    def in_all(finding: Finding) -> bool:
+        for release in releases:
+            key = finding.id, release
+            if key not in asked:
+                asked[key] = frozenset(found_for(*key))
+            if finding.path not in asked[key]:
+                return False
+        return True
+
+    return tuple(
+        replace(one, fix=replace(one.fix, safe=False)) if one.fix and one.fix.safe and not in_all(one) else one
+        for one in findings
+    )
