@@ -119,6 +119,14 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     _check_usage(arguments)
     report = api.lint(*arguments.files, request=_request(arguments))
     _tell(report, arguments, console)
+    done = _finish(report, arguments, console)
+    for trace in report.traces:
+        console.note(trace)
+    return ExitCode.INTERNAL if report.traces else done
+
+
+def _finish(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:
+    """Show what was found, or write what was asked for; the exit code if no check crashed."""
     if arguments.write_baseline:
         return _write_baseline(report, arguments, console)
     if arguments.diff is not None:

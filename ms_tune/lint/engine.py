@@ -187,15 +187,18 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
 
 
 def _broken(check: Check, source: SourceFile, error: Exception) -> Finding:
+    import traceback  # noqa: PLC0415 - start-up time
+
     params = {"id": check.id, "name": check.name, "error": f"{type(error).__name__}: {error}"}
     return Finding(
         id="MST001",
         name="internal-error",
-        severity=Severity.WARNING,
+        severity=Severity.ERROR,
         category=Category.CORRECTNESS,
         path=(),
         span=source.nearest(()).value,
         message=Wording(lookup("lint.internal-error"), params),
+        trace="".join(traceback.format_exception(error)),
     )
 
 

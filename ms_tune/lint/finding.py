@@ -104,6 +104,7 @@ class Finding:
         related: Other places that matter.
         fix: How it can be fixed, if that was proved to change nothing else.
         unfixable: Why there is no fix although the check has one.
+        trace: The traceback of a check that crashed; empty for what a check found.
     """
 
     id: str
@@ -117,6 +118,7 @@ class Finding:
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
     unfixable: Message | None = None
+    trace: str = ""
 
 
 def dotted(path: Iterable[str | int]) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.config.recognise import unknown_keys
-from ms_tune.config.source import KeyPath, SourceFile
 from ms_tune.errors import MsTuneError
+from ms_tune.frameworks.dialect import YAML_DIALECTS
 from ms_tune.frameworks.models import model_of
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.finding import Severity
@@ -21,6 +21,7 @@ from ms_tune.lint.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.frameworks.dialect import Dialect
     from ms_tune.lint.finding import Finding, Fix
 
@@ -44,7 +45,7 @@ class Gate:
         errors = self._errors(before)
         if any(count > errors[check] for check, count in self._errors(after).items()):
             return False
-        if isinstance(before, CodeSource):
+        if isinstance(before, CodeSource) or self.dialect not in YAML_DIALECTS:
             return True
         if all(fix.safe for fix in fixes):
             meant = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)

@@ -28,7 +28,7 @@ class OwnRule:
         return lookup(f"rule.{self.name}.{part}")
 
 
-INTERNAL_ERROR = OwnRule("MST001", "internal-error", Severity.WARNING, Category.CORRECTNESS)
+INTERNAL_ERROR = OwnRule("MST001", "internal-error", Severity.ERROR, Category.CORRECTNESS)
 UNUSED_IGNORE = OwnRule(
     "MST002",
     "unused-ignore",

@@ -100,6 +100,11 @@ class LintReport:
     settings: Settings
 
     @property
+    def traces(self) -> tuple[str, ...]:
+        """The tracebacks of checks that crashed, each once."""
+        return tuple(dict.fromkeys(one.trace for file in self.files for one in file.findings if one.trace))
+
+    @property
     def errors(self) -> tuple[MsTuneError, ...]:
         """Everything that went wrong."""
         return self.unreadable + self.unwritten

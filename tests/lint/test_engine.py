@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.cli.main import main
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source, parse_source
 from ms_tune.errors import ConfigError
@@ -174,6 +175,26 @@ def test_a_check_that_crashes_becomes_a_finding() -> None:
     (finding,) = lint(parse_source("a: 1\n", Path("config.yaml")), Dialect.MINDFORMERS, [check])
     assert (finding.id, finding.name) == ("MST001", "internal-error")
     assert "AttributeError" in finding.message.say(Language.ZH)
+    assert finding.trace.startswith("Traceback")
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--fail-on", "error"), ("--exit-zero",), ("--ignore", "MST001"), ("--json",), ("--fix",)]
+)
+def test_a_crash_ends_with_an_exit_code_of_its_own_beside_what_the_others_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    def crash(_: object) -> list[int]:
+        return [1 // 0]
+
+    monkeypatch.setattr("ms_tune.lint.checks.yaml_text.duplicate_key", crash)
+    file = tmp_path / "config.yaml"
+    file.write_text("use_parallel: True\nrunner_config: {batch_size: 1}\nprofile: True\n")
+    assert main(["lint", "--no-config", "--lang", "en", *more, str(file)]) == 3
+    shown = capsys.readouterr()
+    assert "ZeroDivisionError: " in shown.err
+    assert "Traceback" in shown.err
+    assert "profiling-on" in shown.out
 
 
 def test_a_text_with_an_unknown_parameter_is_a_broken_check(tmp_path: Path) -> None:

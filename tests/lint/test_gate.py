@@ -115,7 +115,7 @@ GUESSED = (
     ("installed", "more", "gone"), [(None, (), False), ("1.9.0", (), True), (None, ("1.9",), True)]
 )
 def test_what_hangs_on_a_release_is_fixed_where_that_is_certain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str | None, more: Sequence[str], gone: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str | None, more: Sequence[str], *, gone: bool
 ) -> None:
     release = Release("MindFormers", "1.9", installed)
     monkeypatch.setattr(run, "release_for", lambda *_: release)
