@@ -75,6 +75,7 @@ def _add_what(parser: Parser) -> None:
             versions=", ".join(f"{dialect.value} {default_release(dialect)}" for dialect in Dialect),
         ),
     )
+    parser.add_argument("--stdin-filename", metavar="NAME", type=Path, help=parser.tr("lint.help.stdin-filename"))
     parser.add_argument("--skip-unknown", action="store_true", help=parser.tr("lint.help.skip-unknown"))
     parser.add_argument("--env-from-process", action="store_true", help=parser.tr("lint.help.env-from-process"))
     for option in ("--fix", "--diff"):
@@ -143,9 +144,11 @@ def _finish(report: LintReport, arguments: Namespace, console: Console) -> ExitC
 
 
 def _check_usage(arguments: Namespace) -> None:
-    """Options that do not go together, and a command line that names nothing."""
+    """Options that do not go together; a command line that names nothing is about the folder."""
     if not arguments.files and not arguments.env_from_process:
-        raise UsageError(msg("cli.usage.required", detail="FILE"), usage_hint(_PROGRAM))
+        arguments.files = ["."]
+    if arguments.stdin_filename is not None and str(STDIN) not in arguments.files:
+        raise UsageError(msg("lint.stdin-filename.unused"), usage_hint(_PROGRAM))
     clashes = [
         ("--json", "--format", arguments.json and arguments.format not in (None, "json")),
         ("--diff", "--json", arguments.diff and (arguments.json or arguments.format not in (None, "text"))),
@@ -173,6 +176,7 @@ def _request(arguments: Namespace) -> LintRequest:
         skip_unknown=arguments.skip_unknown,
         environment=arguments.env_from_process,
         stdin=sys.stdin.buffer.read(MAX_BYTES + 1) if str(STDIN) in arguments.files else None,
+        stdin_filename=arguments.stdin_filename,
         processes=arguments.jobs,
     )
 

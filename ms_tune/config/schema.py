@@ -83,9 +83,9 @@ def _described(key: Key, *, limited: bool) -> dict[str, Any]:
     span = " - ".join(filter(None, (key.since, key.until)))
     if span:
         words += f"\n[{'>=' if not key.until else '<=' if not key.since else ''}{span}]"
+    if key.state != "live":  # in words: editors show a `deprecationMessage` as an error, which it is none
+        words += f"\n[{_STATES[key.state]}]"
     found: dict[str, Any] = {"description": words}
-    if key.state != "live":
-        found["deprecationMessage"] = _STATES[key.state]
     if key.default is not None and key.default != REQUIRED:
         found["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
     if key.choices:

@@ -211,7 +211,7 @@ def read_checklist(path: Path) -> Checklist:
 
     source = load_source(path)
     schema = json.loads((data_folder(_FOLDER) / "schema.json").read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = jsonschema.Draft202012Validator(_for_own(schema))
     error = jsonschema.exceptions.best_match(validator.iter_errors(source.data))
     if error is not None:
         span = source.nearest(tuple(error.absolute_path)).value
@@ -219,6 +219,14 @@ def read_checklist(path: Path) -> Checklist:
             msg("lint.checklist.invalid", problem=error.message), path=path, line=span.line, column=span.column
         )
     return Checklist(tuple(_checks(source.data)), frozenset(source.data.get("disable", ())))
+
+
+def _for_own(schema: dict[str, Any]) -> dict[str, Any]:
+    """The form of a user's own checklist: texts may be in one language, or plain, and nobody has to prove a claim."""
+    text, check = schema["$defs"]["text"], schema["$defs"]["check"]
+    required = [name for name in check["required"] if name != "evidence"]
+    either = {"anyOf": [{"type": "string", "minLength": 1}, {**text, "required": [], "minProperties": 1}]}
+    return {**schema, "$defs": {**schema["$defs"], "text": either, "check": {**check, "required": required}}}
 
 
 def parse_path(path: object) -> KeyPath:
@@ -251,7 +259,7 @@ def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
         when=tuple(map(_when, entry.get("when", ()))),
         whole=entry.get("whole", False),
         test=_test(entry["test"]),
-        evidence=tuple(Evidence(**item) for item in entry["evidence"]),
+        evidence=tuple(Evidence(**item) for item in entry.get("evidence", ())),
         bad=entry["bad"],
         good=entry["good"],
         also=frozenset(entry.get("also", ())),
@@ -261,8 +269,12 @@ def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
     )
 
 
-def _text(value: Mapping[str, str]) -> Text:
-    return Text(value["en"], value["zh"])
+def _text(value: Mapping[str, str] | str) -> Text:
+    """A text; where a checklist of a user's own has it in one language, it stands for both."""
+    if isinstance(value, str):
+        return Text(value, value)
+    english, chinese = value.get("en"), value.get("zh")
+    return Text(english or chinese or "", chinese or english or "")
 
 
 def _listed(value: Any) -> Iterable[Any]:  # noqa: ANN401 - one entry or several

@@ -37,8 +37,14 @@ def kind_of(path: Path) -> str | None:
     return PYTHON if path.suffix == ".py" else None
 
 
-def read(path: Path, kind: str, *, named: bool) -> SourceFile | Message:
-    """A file of a kind in the form that checks look at, or why a file that was not named is none of ours.
+def read(path: Path, kind: str, *, named: bool, text: str | None = None) -> SourceFile | Message:
+    """A file of a kind in the form that checks look at, or why a file is none of ours.
+
+    Args:
+        path: The file.
+        kind: Its kind.
+        named: Whether the user named it.
+        text: What it holds; None to read it.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -47,20 +53,24 @@ def read(path: Path, kind: str, *, named: bool) -> SourceFile | Message:
 
     none_of_ours = msg(_NOT_ONE[kind])
     if kind == PYTHON:
-        if not named and not any(word in path.read_bytes() for word in _WORDS):
+        if text is None and not named and not any(word in path.read_bytes() for word in _WORDS):
             return none_of_ours
-        from ms_tune.lint.python_code import read_python, uses_mindspore  # noqa: PLC0415 - as above
+        from ms_tune.lint.python_code import parse_python, read_python, uses_mindspore  # noqa: PLC0415 - as above
 
-        source = read_python(path)
+        source = read_python(path) if text is None else parse_python(text, path)
         return source if uses_mindspore(source) else none_of_ours
-    from ms_tune.lint.environment import read_env_file, read_shell  # noqa: PLC0415 - as above
+    from ms_tune.lint import environment as room  # noqa: PLC0415 - as above
 
-    environment = read_env_file(path) if _ENV_FILE in (path.suffix, path.name) else read_shell(path)
+    settings = _ENV_FILE in (path.suffix, path.name)
+    if text is None:
+        environment = room.read_env_file(path) if settings else room.read_shell(path)
+    else:
+        environment = room.parse_env(text, path) if settings else room.parse_shell(text, path)
     script = environment.source()
     ours = commands_of(script, default_release(Dialect.MEGATRON)) or multimodal_commands_of(script)
     if _is_pytorch(script) and not ours:
         return msg("lint.pytorch-script")
-    return script if named or ours or _is_ours(environment) or _starts_training(path) else none_of_ours
+    return script if named or ours or _is_ours(environment) or _starts_training(script) else none_of_ours
 
 
 def checks_of(source: SourceFile, kind: str, checks: tuple[Check, ...]) -> tuple[Check, ...]:
@@ -93,15 +103,18 @@ def _is_ours(environment: Environment) -> bool:
     return any(one.name in KNOWN for one in environment.assignments)
 
 
-def _starts_training(path: Path) -> bool:
+def _starts_training(source: SourceFile) -> bool:
     """Whether a file is a script that starts something with MindSpore's launcher, or a program of MindSpeed-LLM."""
+    path = source.path
     if _ENV_FILE in (path.suffix, path.name):
         return False
     from ms_tune.launch.options import command_of  # noqa: PLC0415 - as above
     from ms_tune.launch.read import read_launches  # noqa: PLC0415 - as above
 
     release = default_release(Dialect.MEGATRON)
-    return any(one.launcher.name == "msrun" or command_of(one, release) for one in read_launches(path).launches)
+    return any(
+        one.launcher.name == "msrun" or command_of(one, release) for one in read_launches(path, source.text).launches
+    )
 
 
 # What checks of code tell in words of their own about a variable that is set there.

@@ -33,6 +33,7 @@ class LintRequest:
         skip_unknown: Leave out files that are no config, even if they are named.
         environment: Check the environment variables of this process as well.
         stdin: What the file ``-`` holds.
+        stdin_filename: What that file is called, which tells its kind and whose settings hold; None for a config.
         processes: How many processes check; None for as many as are worth it.
     """
 
@@ -47,6 +48,7 @@ class LintRequest:
     skip_unknown: bool = False
     environment: bool = False
     stdin: bytes | None = field(default=None, repr=False)
+    stdin_filename: Path | None = None
     processes: int | None = None
 
 

@@ -152,19 +152,18 @@ def _release_of_scripts(version: str | None, dialect: Dialect = Dialect.MEGATRON
 
 
 def _check(target: Target, job: Job) -> Outcome:
-    folder = Path.cwd() if target.path == STDIN else Path(os.path.abspath(target.path)).parent  # noqa: PTH100 - fast
+    given = target.path == STDIN
+    path = (job.request.stdin_filename or STDIN) if given else target.path
+    folder = Path.cwd() if path == STDIN else Path(os.path.abspath(path)).parent  # noqa: PTH100 - fast
     settings = job.settings_in(folder)
-    kind = kinds.kind_of(target.path)
+    kind = kinds.kind_of(path)
     if kind is not None:
-        code = kinds.read(target.path, kind, named=target.named)
+        text = decode(job.request.stdin or b"", path) if given else None
+        code = kinds.read(path, kind, named=target.named, text=text)
         if isinstance(code, Message):
             return _none_of_ours(target, code)
         return _check_code(code, kind, job, folder)
-    source = (
-        load_source(target.path)
-        if target.path != STDIN
-        else parse_source(decode(job.request.stdin or b"", STDIN), STDIN)
-    )
+    source = parse_source(decode(job.request.stdin or b"", path), path) if given else load_source(path)
     notes: list[Message] = []
     whole = _followed(source, with_bases, "lint.base-config", notes)
     firmly = job.request.dialect is not None or target.named

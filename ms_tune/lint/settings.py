@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ms_tune.lint.selection import Rule
+
 OWN_FILE = "ms-tune.toml"
 SHARED_FILE = "pyproject.toml"
 _TABLE = "ms-tune"
@@ -39,6 +41,7 @@ class Settings:
         baseline: Old findings.
         dialect: What all configs are written for.
         version: The framework version to check for.
+        rule_page: Where the rule reference is read, with ``{id}`` and ``{name}`` for a check's.
     """
 
     file: Path | None
@@ -50,6 +53,11 @@ class Settings:
     baseline: Path | None = None
     dialect: Dialect | None = None
     version: str | None = None
+    rule_page: str | None = None
+
+    def page(self, rule: Rule) -> str | None:
+        """The address of the page about a check, if one is configured."""
+        return self.rule_page and self.rule_page.replace("{id}", rule.id).replace("{name}", rule.name)
 
 
 @cache
@@ -103,7 +111,7 @@ def _parse(content: bytes, file: Path) -> dict[str, Any]:
 
 _TOP = (
     *("select", "ignore", "severity", "profile", "per-path", "checklists", "exclude", "fail-on", "baseline"),
-    *("dialect", "framework-version"),
+    *("dialect", "framework-version", "rule-page"),
 )
 _PER_PATH = ("paths", "select", "ignore", "severity", "profile")
 
@@ -141,6 +149,7 @@ class _Reader:
             baseline=folder / baseline if baseline else None,
             dialect=Dialect(dialect) if dialect else None,
             version=version,
+            rule_page=self._text(values, "rule-page"),
         )
 
     def _served(self, version: str) -> None:

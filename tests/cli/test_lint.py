@@ -48,6 +48,7 @@ info[unused-key] MST202: MindFormers does not read 'zebra_stripes'
   |
   = help: remove the key, unless a script of your own reads it
   = fix: remove 'zebra_stripes' (--fix=unsafe does it)
+  = more: ms-tune rule unused-key
 
 """
 
@@ -59,6 +60,7 @@ error[unexpected-training-key] MST204: recompute_config does not take the key '�
   |    ^^^^
   |
   = help: correct the key, or remove it
+  = more: ms-tune rule unexpected-training-key
 
 error[recompute-list-too-long] MST401: 3 numbers for 2 pipeline stages
  --> config.yaml:5:23
@@ -70,6 +72,7 @@ error[recompute-list-too-long] MST401: 3 numbers for 2 pipeline stages
   |                        ^^^^^^^^^
   |
   = help: write one number for each stage; for interleaves write one list for each
+  = more: ms-tune rule recompute-list-too-long
 
 warning[save-graphs-on] MST505: 'save_graphs' is on: every compile writes its graphs to disk
  --> config.yaml:7:16
@@ -79,6 +82,7 @@ warning[save-graphs-on] MST505: 'save_graphs' is on: every compile writes its gr
   |
   = help: set it to False after debugging
   = fix: set 'save_graphs' to False (--fix=unsafe does it)
+  = more: ms-tune rule save-graphs-on
 
 errors: 2, warnings: 1, infos: 0, files: 1 · with --fix=unsafe: 1 · checked for MindFormers 1.9
 """
@@ -146,6 +150,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
                 "message": "the number of stages",
             }
         ],
+        "more": {"command": "ms-tune rule recompute-list-too-long", "page": None},
         "fix": None,
     }
 
@@ -162,7 +167,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["clean.yaml", "missing.yaml"], 2),
         (["--fail-on", "bad", "clean.yaml"], 2),
         (["--framework-version", "new", "clean.yaml"], 2),
-        ([], 2),
+        ([], 1),  # the folder
     ],
 )
 def test_exit_codes(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int) -> None:

@@ -20,9 +20,9 @@ SHELL = (
     '# 环境\r\nexport MS_ALLOC_CONF="enable_vmm=True,acl_allocator:True"  # 说明\r\nexport MS_DEV_LAUNCH_BLOCKING=1\r\n'
 )
 PYTHON = "from mindspore import ops\r\n名 = ops.mul(a, b)  # 乘\r\ny = x.contiguous().contiguous()\r\n"
-SAFE_SHELL = SHELL.replace("vmm=True", "vmm:True")
+SAFE_SHELL = SHELL  # what was dropped is in force once it has its colon
 SAFE_PYTHON = PYTHON.replace(".contiguous().contiguous()", ".contiguous()")
-ALL_SHELL = SAFE_SHELL.replace("BLOCKING=1", "BLOCKING=0")
+ALL_SHELL = SHELL.replace("vmm=True", "vmm:True").replace("BLOCKING=1", "BLOCKING=0")
 ALL_PYTHON = SAFE_PYTHON.replace("import ops", "import ops, mint").replace("= ops.", "= mint.")
 FILES = ("run.sh", "train.py")
 
@@ -54,11 +54,11 @@ def texts(project: Path) -> tuple[str, ...]:
 def test_safe_and_unsafe_fixes_are_written(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     code, out, _ = run(capsys, "--fix", *FILES)
     assert code == 1
-    assert "fixed: 2" in out
+    assert "fixed: 1" in out
     assert texts(project) == (SAFE_SHELL, SAFE_PYTHON)
     code, out, _ = run(capsys, "--fix=unsafe", ".")
     assert code == 0
-    assert "fixed: 2" in out
+    assert "fixed: 3" in out
     assert texts(project) == (ALL_SHELL, ALL_PYTHON)
     assert "fixed" not in run(capsys, "--fix=unsafe", *FILES)[1]
     assert sorted(path.name for path in project.iterdir()) == sorted(FILES)
@@ -80,7 +80,7 @@ def test_a_diff_is_shown_and_nothing_written(capsys: pytest.CaptureFixture[str],
 
 def test_links_are_not_replaced(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     (project / "link.sh").symlink_to("run.sh")
-    code, _, err = run(capsys, "--fix", "link.sh")
+    code, _, err = run(capsys, "--fix=unsafe", "link.sh")
     assert code == 2
     assert "symbolic link" in err
     assert texts(project) == (SHELL, PYTHON)
@@ -100,7 +100,7 @@ def test_json_tells_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
         places = (tuple(edit[key] for key in ("line", "column", "end_line", "end_column")) for edit in edits)
         assert _edited(text, zip(places, (edit["text"] for edit in edits), strict=True)) == wanted
     assert {one["id"]: one["fix"]["safe"] for one in findings} == {
-        "MST801": True,
+        "MST801": False,
         "MST812": False,
         "MST909": False,
         "MST911": True,

@@ -30,7 +30,9 @@ def test_every_key_is_described_in_both_languages(dialect: Dialect) -> None:
             here = here["items"] if part == "*" else here["properties"][part]
         assert key.text.en in here["description"]
         assert key.text.zh in here["description"]
-        assert key.state == "live" or "deprecationMessage" in here
+        assert "deprecationMessage" not in here  # editors show it as an error
+        if key.state != "live":
+            assert {"dead": "read by nothing / ", "deprecated": "[deprecated / "}[key.state] in here["description"]
 
 
 def valid(config: object, dialect: Dialect) -> list[str]:
@@ -104,10 +106,8 @@ def test_a_key(facts: dict[str, Any], expected: dict[str, object], monkeypatch: 
 
 def test_dead_keys_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     found = properties(monkeypatch, key("a", state="dead"), key("b", state="deprecated"))
-    assert ["read by nothing" in found["a"]["deprecationMessage"], found["b"]["deprecationMessage"][:10]] == [
-        True,
-        "deprecated",
-    ]
+    assert "read by nothing" in found["a"]["description"]
+    assert "deprecated" in found["b"]["description"]
 
 
 def test_keys_inside_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_single_values(line: str, expected: str) -> None:
 
 def test_unsafe_fixes_are_only_made_when_asked_for() -> None:
     text = "export GLOG_v=0 MS_DEV_LAUNCH_BLOCKING=1 MS_ALLOC_CONF=enable_vmm:1,memory_tracker:True\n"
-    assert mended(text, unsafe=False) == text.replace("vmm:1", "vmm:True")
+    assert mended(text, unsafe=False) == text
     assert mended("export MS_DEV_LAUNCH_BLOCKING=True\n", unsafe=False) == "export MS_DEV_LAUNCH_BLOCKING=True\n"
 
 

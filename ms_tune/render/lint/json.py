@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.errors import MsTuneError
     from ms_tune.lint.finding import Finding, Fix
     from ms_tune.lint.report import FileReport, LintReport
+    from ms_tune.lint.settings import Settings
     from ms_tune.texts import Language
 
 VERSION = 1
@@ -22,7 +23,9 @@ def lint_json(report: LintReport, language: Language, *, statistics: bool = Fals
     """The report as plain values."""
     result: dict[str, object] = {
         "version": VERSION,
-        "findings": [_finding(finding, file, language) for file in report.files for finding in file.findings],
+        "findings": [
+            _finding(finding, file, report.settings, language) for file in report.files for finding in file.findings
+        ],
         "read_from": {shown_path(file.path): list(map(str, file.read_from)) for file in report.files if file.read_from},
         "failed": [_failed(error, language) for error in report.errors],
         "summary": {
@@ -56,7 +59,7 @@ def _failed(error: MsTuneError, language: Language) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding, file: FileReport, language: Language) -> dict[str, object]:
+def _finding(finding: Finding, file: FileReport, settings: Settings, language: Language) -> dict[str, object]:
     path = shown_path(file.path)
     return {
         "id": finding.id,
@@ -70,6 +73,7 @@ def _finding(finding: Finding, file: FileReport, language: Language) -> dict[str
             {"file": path, **_place(related.span), "message": related.message.say(language)}
             for related in finding.related
         ],
+        "more": {"command": f"ms-tune rule {finding.name}", "page": settings.page(finding)},
         "fix": None if finding.fix is None else _fix(finding.fix, file, language),
     }
 

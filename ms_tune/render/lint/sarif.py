@@ -50,7 +50,7 @@ def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, Rule]
                 "name": "ms-tune",
                 "version": __version__,
                 "semanticVersion": __version__,
-                "rules": [_rule(finding, rules.get(id_)) for id_, finding in found],
+                "rules": [_rule(finding, rules.get(id_), report.settings.page(finding)) for id_, finding in found],
             }
         },
         "columnKind": "unicodeCodePoints",
@@ -60,9 +60,10 @@ def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, Rule]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(finding: Finding, rule: Rule | None) -> dict[str, object]:
+def _rule(finding: Finding, rule: Rule | None, page: str | None) -> dict[str, object]:
+    where = {"helpUri": page} if page else {}
     if rule is None:
-        return {"id": finding.id, "name": finding.name}
+        return {"id": finding.id, "name": finding.name, **where}
     words = {name: f"{text.en}\n\n{text.zh}" for name, text in (("why", rule.why), ("help", rule.help))}
     examples = "".join(
         f"\n\n**{label}**\n\n```\n{example.rstrip()}\n```"
@@ -74,8 +75,9 @@ def _rule(finding: Finding, rule: Rule | None) -> dict[str, object]:
         "name": rule.name,
         "shortDescription": {"text": rule.title.en},
         "fullDescription": {"text": rule.why.en},
+        **where,
         "help": {
-            "text": f"{words['why']}\n\n{words['help']}",
+            "text": f"{words['why']}\n\n{words['help']}\n\nms-tune rule {rule.name}",
             "markdown": f"{words['why']}\n\n**How to fix it / 如何修改**\n\n{words['help']}{examples}",
         },
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.frameworks.releases import Release
     from ms_tune.lint.finding import Finding
     from ms_tune.lint.report import FileReport, LintReport
+    from ms_tune.lint.settings import Settings
     from ms_tune.render.console import Console
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -31,7 +32,9 @@ def write_lint(report: LintReport, console: Console, *, concise: bool = False, s
     """Write the report to standard output; concisely: one line a finding."""
     for file in report.files:
         for finding in file.findings if not statistics else ():
-            console.write(_line(finding, file, console) if concise else _finding(finding, file, console) + "\n")
+            console.write(
+                _line(finding, file, console) if concise else _finding(finding, file, report.settings, console) + "\n"
+            )
     if statistics:
         _write_statistics(report, console)
     if report.files:
@@ -85,7 +88,7 @@ def _checked_for(release: Release, console: Console) -> str:
     return console.text("lint.rules.not-installed" if release.installed else "lint.rules", **params)
 
 
-def _finding(finding: Finding, file: FileReport, console: Console) -> str:
+def _finding(finding: Finding, file: FileReport, settings: Settings, console: Console) -> str:
     colour = _COLOURS[finding.severity]
     labels = [_Label(finding.span, "^", "", colour)]
     labels += [_Label(related.span, "-", related.message.say(console.language), "cyan") for related in finding.related]
@@ -99,9 +102,8 @@ def _finding(finding: Finding, file: FileReport, console: Console) -> str:
         bar,
         *_frame(file, labels, margin, console),
     ]
-    remarks = _remarks(finding, console)
-    if remarks:
-        lines.append(bar)
+    remarks = _remarks(finding, settings.page(finding), console)
+    lines.append(bar)
     lines += [
         f"{'':{margin}} {console.paint('=', 'dim')} {console.paint(f'{console.text(label)}:', 'cyan')} {words}"
         for label, words in remarks
@@ -109,14 +111,16 @@ def _finding(finding: Finding, file: FileReport, console: Console) -> str:
     return "\n".join(lines)
 
 
-def _remarks(finding: Finding, console: Console) -> list[tuple[str, str]]:
-    """What to do about a finding: each a label's text id and the words."""
+def _remarks(finding: Finding, page: str | None, console: Console) -> list[tuple[str, str]]:
+    """What to do about a finding, and where to read more: each a label's text id and the words."""
     remarks = [] if finding.help is None else [("lint.help-label", finding.help.say(console.language))]
     if finding.fix is not None:
         text_id = "lint.fix.safe" if finding.fix.safe else "lint.fix.unsafe"
         remarks.append(("lint.fix-label", console.text(text_id, title=console.say(finding.fix.title))))
     elif finding.unfixable is not None:
         remarks.append(("lint.fix-label", console.text("lint.fix.none", reason=console.say(finding.unfixable))))
+    more = f"ms-tune rule {finding.name}"
+    remarks.append(("lint.more-label", f"{more}, {page}" if page else more))
     return remarks
 
 
