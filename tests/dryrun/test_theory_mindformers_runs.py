@@ -100,7 +100,7 @@ CASES = {
         _DEEPSEEK,
         {**_LATENT, "num_nextn_predict_layers": 1},
         (2, 2, 2, 2),
-        3,
+        2,
         {"optimizer_weight_shard_size": 4},
         _PLAIN_PIPELINE,
     ),

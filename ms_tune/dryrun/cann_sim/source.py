@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 # MindSpore 2.7 to 2.10 calls, or may call, in simulation level 1: C++ objects that are constructed, returned by value
 # or returned by reference, and handles that are tested for null.
 SOC_NAME = "Ascend910B2"
+_REPORTS = "_ZN9mindspore6device6ascend27SimuFuncIaclrtProcessReportIiEET_i"  # MindSpore's own stand-in, 2.7 to 2.10
+_WAIT = 10  # milliseconds
 _PIMPL = r"(?:5Shape|10TensorDesc|6Tensor|12AscendString|5Graph|5GNode|11GraphBuffer)"
 _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), macro)
@@ -69,3 +71,12 @@ def header_text() -> str:
 def source_text(symbols: Iterable[str]) -> str:
     """The whole C file for these function names."""
     return header_text() + "\n" + "\n".join(stand_in_for(symbol) for symbol in symbols) + "\n"
+
+
+def waiting_text() -> str:
+    """C source of the library that has the function of :mod:`ms_tune.dryrun.child.hook.waits`; like CANN's own it takes its time."""
+    return (
+        "#include <poll.h>\n"
+        f'__attribute__((visibility("default"))) int {_REPORTS}(int timeout) {{\n'
+        f"  (void)timeout;\n  poll(0, 0, {_WAIT});\n  return 0;\n}}\n"
+    )
