@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from ms_tune.dryrun.cann_sim import environment
+from ms_tune.dryrun.cann_sim import environment, source
 from ms_tune.dryrun.cann_sim.environment import (
     Backend,
     Cann,
@@ -260,6 +260,19 @@ class TestBuild:
             assert cut.resolve() == home.resolve()
             assert (cut / "opp_kernel").is_dir()
             assert (cut / "compiler" / "version.info").read_text("utf-8") == "Version=8.5.0\n"
+
+    def test_whoever_asks_for_news_gets_the_function_that_waits(self, home: Path) -> None:
+        """What is loaded behind it, as MindSpore's plug-in, looks names up there first."""
+        code = (
+            "import ctypes\nfrom ms_tune.dryrun.child.hook import threads\nthreads.let_wait()\n"
+            f"print(getattr(ctypes.CDLL(None), {source._REPORTS!r})(5))"
+        )
+        own = Cann(Backend.STAND_IN, home).environment({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "0"
+        del own["MS_TUNE_WAITS"]
+        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=False)
+        assert "undefined symbol" in done.stderr
 
     def test_nothing_of_the_build_stays(self, home: Path) -> None:
         names = {path.name for path in home.parent.iterdir()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,18 @@ def test_every_question_whether_all_is_finite_is_answered_with_yes(simulated: Ca
     assert {name: sizes[found[name]] >= 320 for name in parts} == dict.fromkeys(parts, True)
     assert run.json["verdict"] == "fits"
     assert run.json["reads"] == []
+
+
+def test_no_thread_runs_while_the_program_waits(simulated: Callable[..., RealRun]) -> None:
+    code = (
+        "import time\nx = mint.zeros((4,)) + 1\nms.runtime.synchronize()\n"
+        "begin = time.process_time()\ntime.sleep(1)\nprint('used', time.process_time() - begin)\n"
+    )
+    run = simulated(code)
+    assert run.code == 0, run.err
+    (log,) = run.folder.rglob("log.txt")
+    (used,) = re.findall(r"^used (.*)$", log.read_text("utf-8"), re.MULTILINE)
+    assert float(used) < 0.1  # one that asks the device for news without a pause uses all that is free
 
 
 def test_what_follows_from_another_value_is_told(simulated: Callable[..., RealRun]) -> None:

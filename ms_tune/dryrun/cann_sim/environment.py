@@ -71,7 +71,7 @@ class Cann:
         """The environment of a child process in which the Ascend back end loads."""
         if self.backend is Backend.STAND_IN:
             additions = {"LD_LIBRARY_PATH": [self.home / _LIBRARIES], "PYTHONPATH": [self.home / _PYTHON_PACKAGES]}
-            base = {**base, "MS_TUNE_WAITS": str(self.home / "lib64" / _WAITING)}  # see child/hook/waits.py
+            base = {**base, "MS_TUNE_WAITS": str(self.home / _WAITING)}  # see child/hook/threads.py
         else:
             additions = {"LD_LIBRARY_PATH": [self.home / "lib64"]}
         paths = {
@@ -234,7 +234,7 @@ def _build(mindspore: MindSpore, folder: Path) -> None:
     compiler = compile_library(source, libraries / _STAND_IN, dict(os.environ))
     waiting = scratch / "waiting.c"
     waiting.write_text(waiting_text(), encoding="utf-8")
-    compile_library(waiting, libraries / _WAITING, dict(os.environ))
+    compile_library(waiting, home / _WAITING, dict(os.environ))
     (folder / "compiler.txt").write_text(compiler.name, encoding="utf-8")
     for name in inventory.libraries:
         # One file under every name: the dynamic linker loads it once.

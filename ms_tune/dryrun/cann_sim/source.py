@@ -74,7 +74,7 @@ def source_text(symbols: Iterable[str]) -> str:
 
 
 def waiting_text() -> str:
-    """C source of the library that has the function of :mod:`ms_tune.dryrun.child.hook.waits`; like CANN's own it takes its time."""
+    """C source of the library that has the function of :func:`ms_tune.dryrun.child.hook.threads.let_wait`; like CANN's own it takes its time."""
     return (
         "#include <poll.h>\n"
         f'__attribute__((visibility("default"))) int {_REPORTS}(int timeout) {{\n'

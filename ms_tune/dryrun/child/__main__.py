@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ms_tune.dryrun.child.hook import waits
+from ms_tune.dryrun.child.hook import threads
 from ms_tune.dryrun.child.server import serve
 from ms_tune.dryrun.parent import end_with_parent
 
@@ -17,7 +17,7 @@ _FORK = "--fork="
 def main(module: str, job_file: str) -> None:
     """Run the job that the file describes, with the module that such jobs name."""
     end_with_parent()
-    waits.load()
+    threads.let_wait()
     run = import_module(module).run
     mine: str | None = job_file
     if job_file.startswith(_FORK):

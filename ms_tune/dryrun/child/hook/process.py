@@ -103,7 +103,7 @@ def _watch(spec: ModuleSpec) -> None:
             _begin_process()
         if os.environ.get(_LOOK):
             os._exit(0)
-        importlib.import_module(f"{__package__}.waits").load()
+        importlib.import_module(f"{__package__}.threads").let_wait()
         register = atexit.register
         atexit.register = _remembering(register)
         try:

@@ -1,16 +1,31 @@
-"""Enough threads for graphs with conditions.
+"""Enough threads for graphs with conditions, and threads that ask the device for news wait for it, as on a device.
 
 By default MindSpore takes a share of the machine's cores, which on a laptop is too small to build such graphs: "Can not
 build a sub graph which contains ConditionSwitch" (``graph_scheduler.cc``, MindSpore 2.7 to 2.10). Memory does not depend
 on the number.
+
+For every stream a thread calls ``aclrtProcessReport`` over and over. In simulation that is a function of MindSpore's own, which
+returns at once (``plugin/ascend/res_manager``, MindSpore 2.7 to 2.10): two threads in dynamic graph and seven and more in static
+graph take what processors are free. The plug-in finds it as the linker does, and where a library that was loaded before has a
+function of this name, takes that one: ours does nothing either, but takes its time (``cann_sim/source.py``).
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 from typing import Any
 
 _LEAST = 8
+_WAITS = "MS_TUNE_WAITS"  # the variable that names the library, where stand-ins for CANN were built
+
+
+def let_wait() -> None:
+    """Load the function that waits, where there is one, before MindSpore loads its Ascend plug-in."""
+    if path := os.environ.get(_WAITS):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 
 
 def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types
