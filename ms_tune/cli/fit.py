@@ -11,6 +11,7 @@ from ms_tune.cli.dryrun_inputs import refuse
 from ms_tune.cli.fit_config import INTERRUPTED, ONLY_CONFIG, add_config_arguments
 from ms_tune.cli.fit_files import add_file_arguments, clock_of, new_files, write_tables
 from ms_tune.cli.memory_inputs import ProgressLine, written
+from ms_tune.cli.native_output import without_native_output
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
@@ -72,7 +73,7 @@ def run(arguments: Namespace, console: Console) -> int:
     from ms_tune.render.fit import html, json, text  # noqa: PLC0415 - imported late: start-up time
 
     progress = _FitProgress(console)
-    with progress:
+    with progress, without_native_output():
         report = api.fit(arguments.table or arguments.sapp_layers, request=request, on_progress=progress.tell)
     if arguments.html:
         with written(arguments.html, console) as part:

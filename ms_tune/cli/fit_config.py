@@ -10,6 +10,7 @@ from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.fit_files import clock_of, write_tables
 from ms_tune.cli.memory_inputs import written
+from ms_tune.cli.native_output import without_native_output
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.write import write_back
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
@@ -67,7 +68,7 @@ def run(arguments: Namespace, console: Console) -> int:
     need("ms-tune fit", "dryrun", "mindspore")
     from ms_tune.render.fit import config, html  # noqa: PLC0415 - imported late: start-up time
 
-    with DryrunProgress(console) as progress:
+    with DryrunProgress(console) as progress, without_native_output():
         told = _Searching(progress)
         found = api.fit_config(request=_request(arguments), observer=progress, on_progress=told.tell)
     if arguments.html:
