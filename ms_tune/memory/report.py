@@ -15,6 +15,7 @@ from ms_tune.memory.joining import join
 from ms_tune.memory.judgement import terms_of, verdict_of
 from ms_tune.memory.lifetimes import lifetimes_of
 from ms_tune.memory.recompute import recompute_of
+from ms_tune.memory.remedies import Known, held_at_peak, moments_of, remedies_of
 from ms_tune.memory.result import MemoryReport, RankReport, tensor_of, type_of
 from ms_tune.memory.stages import stages_of
 from ms_tune.memory.steps import spans_of, steps_of
@@ -103,6 +104,13 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         host_rows=len(everything) - len(table),
         host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,
         unread=tuple(unread),
+    )
+    known = Known(table, contents, curve, report.recompute, report.lifetimes, report.theory)
+    report = replace(
+        report,
+        held=held_at_peak(known, parts.rows),
+        moments=moments_of(known),
+        remedies=remedies_of(known),
     )
     return replace(report, findings=findings_of(report))
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.lifetimes import Lifetimes
     from ms_tune.memory.phases import Phase
     from ms_tune.memory.recompute import Recompute
+    from ms_tune.memory.remedies import Held, Moment, Remedy
     from ms_tune.memory.steps import Span, Steps
     from ms_tune.memory.theory import Theory
     from ms_tune.trace.comm_order import CommunicationOrder
@@ -121,6 +122,9 @@ class RankReport:
         host_rows: Blocks in the pool of host memory, which no other figure counts.
         host_bytes: The most bytes that they take at once.
         unread: Why files that help the analysis, but that it can do without, could not be read.
+        held: The memory at the peak by phase and content.
+        moments: The highest moment of each phase.
+        remedies: What would lower the peak, what frees most first.
         findings: What is worth saying.
     """
 
@@ -146,6 +150,9 @@ class RankReport:
     host_rows: int = 0
     host_bytes: int = 0
     unread: tuple[TraceError, ...] = ()
+    held: tuple[Held, ...] = ()
+    moments: tuple[Moment, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     findings: tuple[MemoryFinding, ...] = ()
 
     @property

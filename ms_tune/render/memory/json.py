@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.phases import Phase
     from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.render.console import Console
+    from ms_tune.texts import Language
 
 VERSION = 1
 
@@ -22,7 +23,7 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
     return {
         "version": VERSION,
         "source": str(report.source),
-        **_rank(worst, top),
+        **_rank(worst, top, console.language),
         **verdict_json(worst.verdict, console),
         "findings": [_finding(finding, console) for finding in report.all_findings],
         "ranks": [
@@ -46,7 +47,7 @@ def _short(rank: RankReport, stage: int | None) -> dict[str, object]:
     }
 
 
-def _rank(rank: RankReport, top: int) -> dict[str, object]:
+def _rank(rank: RankReport, top: int, language: Language) -> dict[str, object]:
     joined = rank.join
     return {
         "rank": rank.rank,
@@ -88,9 +89,41 @@ def _rank(rank: RankReport, top: int) -> dict[str, object]:
         "peak_if_recomputed": rank.recompute.peak,
         "phase_at_peak": phase_name(rank.phase_at_peak()),
         "peak_by_phase": {phase_name(phase): size for phase, size in rank.peak_by_phase().items()},
+        **remedies_json(rank, language),
         **breakdown_json(rank.peak, top),
         "activations_by_layer": [
             {"layer": layer.layer, "bytes": layer.bytes, "count": layer.count} for layer in rank.activations
+        ],
+    }
+
+
+def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
+    """What would lower the peak, what it is made of, and the highest moments."""
+    return {
+        "remedies": [
+            {
+                "name": remedy.method.name,
+                "title": remedy.title(language),
+                "bytes_freed": remedy.bytes_freed,
+                "peak_after_bytes": remedy.peak_after,
+                "price": remedy.price(language),
+                "how": remedy.how,
+                "next": remedy.method.command,
+            }
+            for remedy in rank.remedies
+        ],
+        "held_at_peak": [
+            {"phase": phase_name(held.phase), "category": held.content.value, "bytes": held.bytes} for held in rank.held
+        ],
+        "highest": [
+            {
+                "phase": phase_name(moment.phase),
+                "tick": moment.tick,
+                "bytes": moment.bytes,
+                "dead_bytes": moment.dead_bytes,
+                "dead": [{"operator": dead.operator, "where": dead.where, "bytes": dead.bytes} for dead in moment.dead],
+            }
+            for moment in rank.moments
         ],
     }
 

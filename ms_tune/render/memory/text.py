@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.render.memory.curve import block_graph
+from ms_tune.render.memory.words import near, pad, show_table, signed, size
 from ms_tune.render.verdict import verdict_lines, word
-from ms_tune.units import GIB, KIB, MIB, gib, mib
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.memory.comparison import Comparison, RankComparison
     from ms_tune.memory.groups import Breakdown, LayerActivations
+    from ms_tune.memory.remedies import Held
     from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.render.console import Console
 
-_BAR, _LABEL, _CURVE_LINES, _FRAMES, _PARTS, _PLACE = 24, 22, 8, 12, 3, 44
+_BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
+_HELD = 4  # kinds of memory that the first line names
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
@@ -25,6 +27,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
     worst = report.worst
     _show_verdict(worst, console)
     if len(worst.table):
+        _show_remedies(worst, console, top)
         _show_curve(worst, console)
         _show_contents(worst.peak, console)
         _show_holders(worst.peak, console, top)
@@ -72,6 +75,40 @@ def _show_verdict(rank: RankReport, console: Console) -> None:
 
 def _line(console: Console, name: str, amount: str, note: str) -> None:
     console.write(f"{pad(console.text(f'memory.show.{name}'), _LABEL)}{amount:>12}   {note}")
+
+
+def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
+    """One line about what holds the peak, and the remedies by what they free."""
+    parts = [_held(held, console) for held in rank.held[:_HELD]]
+    console.write("")
+    console.write(console.text("remedies.held", parts=", ".join(parts)))
+    if not rank.remedies:
+        console.write(console.text("remedies.none"))
+        return
+    console.write("")
+    console.write(console.text("remedies.title"))
+    rows = [
+        [
+            size(remedy.bytes_freed),
+            size(remedy.peak_after),
+            remedy.title(console.language),
+            remedy.price(console.language),
+        ]
+        for remedy in rank.remedies[:top]
+    ]
+    show_table(console, ["frees", "leaves", "remedy", "price"], rows)
+    for remedy in rank.remedies[:_HELD]:
+        console.write(f"  {remedy.method.name}: {remedy.how}")
+    console.write(console.text("remedies.next", command=rank.remedies[0].method.command))
+
+
+def _held(held: Held, console: Console) -> str:
+    """Who allocated it is told only where something tells."""
+    content, amount = console.text(f"memory.content.{held.content.value}"), size(held.bytes)
+    if held.phase is None:
+        return f"{content} {amount}"
+    phase = console.text(f"memory.phase.{held.phase.value}")
+    return console.text("remedies.held-part", content=content, phase=phase, size=amount)
 
 
 def _show_curve(rank: RankReport, console: Console) -> None:
@@ -241,64 +278,6 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
     ]
     show_table(console, ["change", "before", "after", "content", "operator", "where"], rows)
     console.write("")
-
-
-def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; numbers are on the right."""
-    from rich import box  # noqa: PLC0415 - imported late: start-up time
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    right = {
-        "size",
-        "share",
-        "count",
-        "peak",
-        "footprint",
-        "change",
-        "before",
-        "after",
-        "rank",
-        "stage",
-        "theory",
-        "ratio",
-        "start",
-        "end",
-    }
-    folding = {"layer", "parameter", "content", "operator", "tensor"}
-    for name in columns:
-        title = console.text(f"memory.column.{name}")
-        fold = name in folding
-        table.add_column(title, justify="right" if name in right else "left", no_wrap=not fold, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.rich.print(table)
-
-
-def size(amount: int) -> str:
-    """Bytes as a person reads them."""
-    if 0 < amount < MIB // 10:
-        return f"{amount / KIB:,.1f} KiB"
-    return gib(amount) if amount >= GIB else mib(amount)
-
-
-def signed(amount: int) -> str:
-    """A difference of bytes with its sign."""
-    return ("+" if amount > 0 else "−" if amount < 0 else "") + size(abs(amount))
-
-
-def near(where: str) -> str:
-    """A long place by its last parts: ``…/27-TransformerLayer/mlp-MLP``; its end, with the line, is what tells."""
-    parts = where.split("/")
-    short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
-    return short if len(short) <= _PLACE else "…" + short[1 - _PLACE :]
-
-
-def pad(text: str, width: int) -> str:
-    """Pad to a width in terminal cells; a Chinese character takes two."""
-    from rich.cells import cell_len  # noqa: PLC0415 - imported late: start-up time
-
-    return text + " " * max(width - cell_len(text), 1)
 
 
 def _or_dash(value: int | None) -> str:

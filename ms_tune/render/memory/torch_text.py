@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.render.memory.text import near, pad, show_table, signed, size
+from ms_tune.render.memory.words import near, pad, show_table, signed, size
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:

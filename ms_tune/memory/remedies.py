@@ -1,0 +1,297 @@
+"""What would lower the peak of a trace, each with the peak that it would leave: the trace is summed up anew with it.
+
+``checklists/findings/remedies.yaml`` holds the methods: which blocks they are about, what is left of them, what they cost and
+how they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import yaml
+
+from ms_tune.memory.contents import CONTENTS, Content
+from ms_tune.memory.phases import EAGER, ORDER, Phase, number
+from ms_tune.memory.places import operator_at, where_at
+from ms_tune.memory.steps import peaks_by_phase
+from ms_tune.resources import data_folder
+from ms_tune.texts import Language, Text
+from ms_tune.trace.memory_block import NEVER_FREED
+from ms_tune.trace.table import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.memory.contents import Contents
+    from ms_tune.memory.curve import Curve
+    from ms_tune.memory.lifetimes import Lifetimes
+    from ms_tune.memory.recompute import Recompute
+    from ms_tune.memory.theory import Theory
+    from ms_tune.trace.table import Table
+
+_LEAST = 1000  # a remedy that frees less than this part of the peak is none
+_TWICE = 1.5  # sets of gradients, from which on there is one too many
+_DEAD = 3  # kinds of blocks that are named at a moment
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to need less memory, as the file of methods tells it.
+
+    Attributes:
+        name: How scripts know it.
+        method: How its effect is computed; empty: by the blocks that ``takes`` names.
+        takes: Which blocks; a block is meant if one of these selections holds for it.
+        keeps: The share of their size that is left; None: the largest of them is left.
+        title, price: What it is, what it costs.
+        static, dynamic: How it is written for either graph.
+        command: What to run next.
+    """
+
+    name: str
+    method: str
+    takes: tuple[Mapping[str, object], ...]
+    keeps: tuple[int, int] | None
+    title: Text
+    price: Text
+    static: str
+    dynamic: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A method that lowers this peak.
+
+    Attributes:
+        method: The method.
+        bytes_freed: By how much.
+        peak_after: The peak that is left, wherever it is then.
+        how: How it is written.
+    """
+
+    method: Method
+    bytes_freed: int
+    peak_after: int
+    how: str
+
+    def title(self, language: Language) -> str:
+        """What it is."""
+        return self.method.title[0 if language is Language.EN else 1]
+
+    def price(self, language: Language) -> str:
+        """What it costs."""
+        return self.method.price[0 if language is Language.EN else 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes at the peak of one content that one phase allocated; None where nothing tells which."""
+
+    phase: Phase | None
+    content: Content
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Blocks of one operator and place that are alive at a moment though their last use is past."""
+
+    operator: str
+    where: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The highest moment of a phase.
+
+    Attributes:
+        phase: The phase; None where nothing tells.
+        tick, bytes: When, and how much is in use.
+        dead_bytes: What of it nobody uses any more, and is released later or never.
+        dead: The most of that.
+    """
+
+    phase: Phase | None
+    tick: int
+    bytes: int
+    dead_bytes: int
+    dead: tuple[Dead, ...]
+
+
+@cache
+def methods() -> tuple[Method, ...]:
+    """The methods, in the file's order."""
+    content = yaml.safe_load((data_folder("checklists") / "findings" / "remedies.yaml").read_bytes())
+    return tuple(
+        Method(
+            name=entry["name"],
+            method=entry.get("method", ""),
+            takes=tuple(entry[key] for key in ("takes", "also") if key in entry),
+            keeps=tuple(entry["keeps"]) if isinstance(entry.get("keeps"), list) else None,
+            title=Text(entry["title"]["en"], entry["title"]["zh"]),
+            price=Text(entry["price"]["en"], entry["price"]["zh"]),
+            static=entry["at"]["static"],
+            dynamic=entry["at"]["dynamic"],
+            command=entry["next"],
+        )
+        for entry in content["remedies"]
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What the analysis has found so far."""
+
+    table: Table
+    contents: Contents
+    curve: Curve
+    recompute: Recompute
+    lifetimes: Lifetimes
+    theory: Theory
+
+
+def remedies_of(known: Known) -> tuple[Remedy, ...]:
+    """The methods that lower the peak, those that free most first."""
+    table, curve = known.table, known.curve
+    if not curve.peak_bytes:
+        return ()
+    replayed = _Resized(table, curve)
+    dynamic = _is_dynamic(known)
+    found = []
+    for method in methods():
+        after = _peak_after(method, known, replayed)
+        freed = curve.peak_bytes - after
+        if freed * _LEAST >= curve.peak_bytes:
+            found.append(Remedy(method, freed, after, method.dynamic if dynamic else method.static))
+    return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
+
+
+def _is_dynamic(known: Known) -> bool:
+    """Whether most of forward and backward pass is eager."""
+    own = known.contents.phases.own
+    passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
+    return 2 * int((passes & known.table.task.where([EAGER])).sum()) > int(passes.sum())
+
+
+def _peak_after(method: Method, known: Known, replayed: _Resized) -> int:
+    peak, size = known.curve.peak_bytes, known.table.size
+    after = peak
+    if method.method == "recompute":
+        after = known.recompute.peak
+    elif method.method == "prompt":
+        after = known.lifetimes.peak_if_prompt
+    elif method.method == "second-gradients":
+        ratio = known.theory.gradients_ratio
+        if ratio is not None and ratio >= _TWICE:
+            gradients = _taken({"contents": [Content.GRADIENTS.value]}, known)
+            after = replayed.peak(np.where(gradients, (size / ratio).astype(np.int64), size))
+    else:
+        after = _with_less(method, known, replayed)
+    return min(peak, after)
+
+
+def _with_less(method: Method, known: Known, replayed: _Resized) -> int:
+    """The peak with the share of the selected blocks that the method keeps."""
+    size = known.table.size
+    taken = np.zeros(len(size), np.bool_)
+    for selection in method.takes:
+        taken |= _taken(selection, known)
+    taken &= replayed.counted
+    if not taken.any():
+        return known.curve.peak_bytes
+    if method.keeps is None:
+        return replayed.peak(np.where(taken, 0, size), taken, int(size[taken].max()))
+    part, whole = method.keeps
+    return replayed.peak(np.where(taken, -(-size * part // whole), size))
+
+
+def _taken(selection: Mapping[str, object], known: Known) -> NDArray[np.bool_]:
+    """The blocks for which all of a selection holds."""
+    table, contents = known.table, known.contents
+    taken = np.ones(len(table), np.bool_)
+    for key, wanted in selection.items():
+        if key == "contents" and isinstance(wanted, list):
+            taken &= np.isin(contents.codes, [CONTENTS.index(Content(name)) for name in wanted])
+        elif key == "phases" and isinstance(wanted, list):
+            taken &= np.isin(contents.phases.settled, [number(Phase(name)) for name in wanted])
+        elif key == "operators":
+            pattern = re.compile(str(wanted))
+            taken &= np.array([bool(pattern.search(name)) for name in table.node.values] or [False])[table.node.codes]
+        else:
+            pattern = re.compile(str(wanted))
+            by_stack = [any(pattern.search(frame.function) for frame in stack) for stack in table.stack.values]
+            taken &= np.array(by_stack or [False])[table.stack.codes]
+    return taken
+
+
+class _Resized:
+    """The peak of the same allocations and releases with other sizes.
+
+    Args:
+        table: The trace.
+        curve: Its curve.
+    """
+
+    def __init__(self, table: Table, curve: Curve) -> None:
+        rows = curve.rows
+        freed = rows[table.end[rows] != NEVER_FREED]
+        order = np.argsort(np.concatenate([table.end[freed], table.start[rows]]), kind="stable")
+        self._row = np.concatenate([freed, rows])[order]
+        self._sign = np.where(order < len(freed), -1, 1)
+        self.counted = np.zeros(len(table), np.bool_)
+        self.counted[rows] = True
+
+    def peak(self, size: NDArray[np.int64], while_alive: NDArray[np.bool_] | None = None, more: int = 0) -> int:
+        """The peak.
+
+        Args:
+            size: The size of each row.
+            while_alive: Rows; as long as one of them is alive, so many bytes are in use beside the sizes.
+            more: How many.
+        """
+        used = np.cumsum(self._sign * size[self._row])
+        if while_alive is not None:
+            used += more * (np.cumsum(self._sign * while_alive[self._row]) > 0)
+        return max(int(used.max()), 0) if len(used) else 0
+
+
+def held_at_peak(known: Known, rows: NDArray[np.int64]) -> tuple[Held, ...]:
+    """What the peak is made of, by phase and content; it adds up to the peak."""
+    table, contents = known.table, known.contents
+    key = contents.phases.settled[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]
+    totals = np.zeros((len(ORDER) + 1) * len(CONTENTS), np.int64)
+    np.add.at(totals, key, table.size[rows])
+    found = [
+        Held(ORDER[phase - 1] if phase else None, CONTENTS[content], int(totals[place]))
+        for place in np.flatnonzero(totals).tolist()
+        for phase, content in [divmod(place, len(CONTENTS))]
+    ]
+    return tuple(sorted(found, key=lambda held: -held.bytes))
+
+
+def moments_of(known: Known) -> tuple[Moment, ...]:
+    """The highest moment of each phase, and what is dead then."""
+    table, curve = known.table, known.curve
+    found = []
+    for phase, (used, tick) in peaks_by_phase(curve, table, known.contents.phases.settled).items():
+        alive = curve.rows[table.live(tick)[curve.rows]]
+        last = table.last_user[alive]
+        dead = alive[(last != NONE) & (last < tick) & (table.end[alive] != NEVER_FREED)]
+        kinds: dict[tuple[str, str], int] = {}
+        for row in dead.tolist():
+            kind = (operator_at(table, row), where_at(table, row))
+            kinds[kind] = kinds.get(kind, 0) + int(table.size[row])
+        most: Sequence[tuple[tuple[str, str], int]] = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[
+            :_DEAD
+        ]
+        total = int(table.size[dead].sum())
+        found.append(Moment(phase, tick, used, total, tuple(Dead(*kind, size) for kind, size in most)))
+    return tuple(sorted(found, key=lambda moment: -moment.bytes))

@@ -1,0 +1,85 @@
+"""What would lower a peak, held against the peak of the same trace with the remedy carried out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.memory.contents import Content, Contents
+from ms_tune.memory.curve import curve_of, peak_if
+from ms_tune.memory.lifetimes import lifetimes_of
+from ms_tune.memory.phases import Phase
+from ms_tune.memory.recompute import recompute_of
+from ms_tune.memory.remedies import Held, Known, held_at_peak, methods, moments_of, remedies_of
+from ms_tune.memory.steps import Evidence, Steps
+from ms_tune.memory.theory import Theory
+from ms_tune.texts import Language
+from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of
+from tests.trace.rows import table_from
+from tests.trace.samples import block
+
+if TYPE_CHECKING:
+    from ms_tune.trace.memory_block import Block
+
+
+def known_of(blocks: list[Block]) -> Known:
+    table = table_from(blocks)
+    contents, curve = Contents(table, None), curve_of(table)
+    lives = lifetimes_of(table, contents, curve, Steps((), Evidence.NONE))
+    return Known(table, contents, curve, recompute_of(table, contents, curve), lives, Theory(0, 0, (), None, None))
+
+
+def kernel(start: int, end: int, path: str, size: int) -> Block:
+    return block(start, end, size, kind="Kernel", task_name=f"{start}_{path}", node_name=path)
+
+
+def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
+    layers = [kernel(10 + n, 60 - n, f"Default/net-Net/layers-CellList/{n}-Block/Dense-op{n}", 1000) for n in range(4)]
+    backward = kernel(30, 33, "Gradients/Default/net-Net/layers-CellList/3-Block/Grad_Dense/MatMul-op9", 50)
+    update = [kernel(70 + n, 90, f"Default/t-T/optimizer-AdamW/Mul-op{n}", 3000) for n in range(3)]
+    known = known_of([*layers, backward, *update])
+    assert known.curve.peak_bytes == 9000
+    found = remedies_of(known)
+    # One of the three temporaries stays; the layers hold 4,050 then.
+    assert [(remedy.method.name, remedy.peak_after) for remedy in found] == [("fused-optimizer", 4050)]
+    rows = known.curve.rows[known.table.live(known.curve.peak_tick)[known.curve.rows]]
+    assert held_at_peak(known, rows) == (Held(Phase.UPDATE, Content.TEMPORARIES, 9000),)
+
+
+def test_what_is_dead_at_a_moment() -> None:
+    dead = block(1, 9, 500, last_user_task=2, node_name="MatMulExt")
+    found = moments_of(known_of([dead, block(5, 8, 100, last_user_task=7, node_name="LogSoftmaxGrad")]))
+    by_phase = {moment.phase: moment for moment in found}
+    moment = by_phase[Phase.BACKWARD]
+    assert (moment.tick, moment.bytes, moment.dead_bytes) == (5, 600, 500)
+    assert [(one.operator, one.bytes) for one in moment.dead] == [("MatMulExt", 500)]
+
+
+@pytest.mark.parametrize("run", [QWEN_TINY, QWEN_8B, LLAMA, "gpt", "asc_gO0", "v_simple"])
+def test_remedies_of_real_runs(run: str) -> None:
+    rank = rank_of(run)
+    peak = rank.curve.peak_bytes
+    assert sum(held.bytes for held in rank.held) == peak
+    freed = [remedy.bytes_freed for remedy in rank.remedies]
+    assert freed == sorted(freed, reverse=True)
+    for remedy in rank.remedies:
+        assert 0 < remedy.bytes_freed == peak - remedy.peak_after
+        assert remedy.title(Language.ZH) != remedy.title(Language.EN)
+        assert remedy.how
+    names = {remedy.method.name: remedy for remedy in rank.remedies}
+    state = rank.contents.codes == list(Content).index(Content.OPTIMIZER_STATE)
+    size = rank.table.size.copy()
+    size[state] = -(-size[state] // 2)
+    plain = peak_if(rank.curve, rank.table, rank.table.end, size)
+    shown = names["optimizer-sharding"].peak_after if "optimizer-sharding" in names else peak
+    assert abs(shown - plain) * 1000 <= peak
+
+
+def test_the_file_of_methods_is_sound() -> None:
+    names = [method.name for method in methods()]
+    assert len(names) == len(set(names)) == 11
+    for method in methods():
+        assert method.takes or method.method in {"recompute", "prompt", "second-gradients"}
+        assert "ms-tune" in method.command
+        assert all((*method.title, *method.price, method.static, method.dynamic))
