@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from ms_tune.memory.comparison import Comparison
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
+    from ms_tune.memory.remedies import Method
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.result import MemoryReport
     from ms_tune.memory.torch_report import PlaceChange, TorchReport
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.packing.plan import Progress
     from ms_tune.texts import Message
+    from ms_tune.trace.oom_log import MemoryFailure
 
 
 def memory(
@@ -156,6 +158,52 @@ def memory_import(
     from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
 
     return analysed(Path(file), request or PlanRequest(), on_progress, npu=npu)
+
+
+def memory_is_log(path: str | Path) -> bool:
+    """Whether a path names a file that can only be a log: not a table, and not a snapshot.
+
+    Args:
+        path: The path.
+
+    Example::
+
+        if api.memory_is_log("run.log"):
+            print(api.memory_failure("run.log").cause)
+    """
+    file = Path(path)
+    return file.is_file() and file.suffix.lower() != ".csv" and not memory_is_snapshot(file)
+
+
+def memory_failure(path: str | Path) -> MemoryFailure:
+    """Why a run had no more memory, by its log.
+
+    Args:
+        path: The log.
+
+    Raises:
+        TraceError: The file cannot be read, or tells of no request that failed.
+
+    Example::
+
+        failure = api.memory_failure("run.log")
+        print(failure.wanted, failure.cause)
+    """
+    from ms_tune.trace.oom_log import read_memory_failure  # noqa: PLC0415 - start-up time
+
+    return read_memory_failure(Path(path))
+
+
+def memory_first_remedies() -> tuple[Method, ...]:
+    """The methods to need less memory that are worth a look before there is a trace.
+
+    Example::
+
+        print([method.name for method in api.memory_first_remedies()])
+    """
+    from ms_tune.memory.remedies import methods  # noqa: PLC0415 - start-up time
+
+    return tuple(method for method in methods() if method.early)
 
 
 def memory_is_snapshot(path: str | Path) -> bool:

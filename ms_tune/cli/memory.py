@@ -88,6 +88,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         from ms_tune.cli import memory_snapshot  # noqa: PLC0415 - start-up time
 
         return memory_snapshot.show(arguments, console)
+    if api.memory_is_log(arguments.path):
+        return _show_failure(arguments, console)
     if arguments.device is not None:
         raise UsageError(msg("snapshot.only-snapshots", option="--device"))
     for path in (arguments.html, arguments.csv):
@@ -109,6 +111,20 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     found = [finding for finding in report.all_findings if finding.check.severity.value == "error"]
     code = exit_code([rank.verdict for rank in report.ranks], arguments)
     return ExitCode.FINDINGS if found and code is ExitCode.OK else code
+
+
+def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
+    """A log in place of a trace: what it tells of memory that ran out."""
+    need("ms-tune memory", "report", "numpy")
+    from ms_tune.render.memory import oom  # noqa: PLC0415 - imported late: start-up time
+
+    failure = api.memory_failure(arguments.path)
+    first = api.memory_first_remedies()
+    if arguments.json:
+        console.write_json(oom.failure_json(failure, first, arguments.path, console))
+    else:
+        oom.show_failure(failure, first, console)
+    return ExitCode.FINDINGS
 
 
 def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:

@@ -52,6 +52,7 @@ class Method:
         title, price: What it is, what it costs.
         static, dynamic: How it is written for either graph.
         command: What to run next.
+        early: Whether it is worth a look before there is a trace.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Method:
     static: str
     dynamic: str
     command: str
+    early: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ def methods() -> tuple[Method, ...]:
             static=entry["at"]["static"],
             dynamic=entry["at"]["dynamic"],
             command=entry["next"],
+            early=entry.get("early", False),
         )
         for entry in content["remedies"]
     )

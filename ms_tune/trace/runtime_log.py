@@ -155,7 +155,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     groups = GroupLines()
     try:
         with path.open("rb") as file:
-            for line in _lines(file):
+            for line in lines_of_log(file):
                 statistics.take(line)
                 requests.take(line)
                 groups.take(line)
@@ -179,7 +179,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     )
 
 
-def _lines(file: BinaryIO) -> Iterator[str]:
+def lines_of_log(file: BinaryIO) -> Iterator[str]:
     """The lines as text, without colours, cut to a bounded length."""
     while raw := file.readline(_MAX_LINE):
         end = raw

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.render.dryrun.json import VERSION
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near
-from ms_tune.render.memory.text import signed
+from ms_tune.render.memory.words import signed
 from ms_tune.render.verdict import sentence, verdict_json
 
 if TYPE_CHECKING:

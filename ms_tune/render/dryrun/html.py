@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.memory.theory import Theory
 from ms_tune.render.memory import html as memory_html
-from ms_tune.render.memory.text import size
+from ms_tune.render.memory.words import size
 from ms_tune.texts import lookup
 
 if TYPE_CHECKING:

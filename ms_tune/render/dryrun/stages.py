@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.render.memory.text import size
+from ms_tune.render.memory.words import size
 from ms_tune.render.verdict import word
 from ms_tune.units import GIB
 

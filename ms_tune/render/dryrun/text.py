@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.render.dryrun import stages as dryrun_stages
 from ms_tune.render.memory import text as memory_text
+from ms_tune.render.memory.words import pad, size
 from ms_tune.render.verdict import verdict_lines
 from ms_tune.units import gib
 from ms_tune.verdict.judge import Fit
@@ -89,12 +90,12 @@ def _show_traced(stage: StageResult, console: Console) -> None:
     params = {"stage": stage.run.stage, "rank": stage.run.rank, "layers": stage.run.layers}
     text_id = "dryrun.show.traced-small" if small else "dryrun.show.traced"
     console.write(console.text(text_id, full=stage.full_layers or "?", **params))
-    for name, size, note in (
+    for name, amount, note in (
         ("peak", stage.reading.peak_bytes, ""),
         ("footprint", stage.reading.footprint_bytes, console.text("dryrun.show.footprint-note")),
     ):
-        label = memory_text.pad(console.text(f"dryrun.show.{name}"), 16)
-        console.write(f"  {label}{gib(size):>12}   {note}".rstrip())
+        label = pad(console.text(f"dryrun.show.{name}"), 16)
+        console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
     _show_theory(stage, console)
     # By layer is left to `ms-tune memory`; places in ms-tune's own files tell the user nothing.
     holders = tuple(replace(one, where=_own(one.where, console)) for one in stage.reading.report.peak.holders)
@@ -121,10 +122,10 @@ def _show_theory(stage: StageResult, console: Console) -> None:
 def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[str]:
     """A line for each content: measured, by theory, the difference."""
     for pair in pairs:
-        label = memory_text.pad(console.text(f"memory.content.{pair.content}"), 18)
+        label = pad(console.text(f"memory.content.{pair.content}"), 18)
         difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
-        note = console.text("dryrun.show.by-theory", size=memory_text.size(pair.expected), difference=difference)
-        yield f"  {label}{memory_text.size(pair.measured):>12}   {note}"
+        note = console.text("dryrun.show.by-theory", size=size(pair.expected), difference=difference)
+        yield f"  {label}{size(pair.measured):>12}   {note}"
 
 
 def _show_saving(stage: StageResult, console: Console) -> None:
@@ -133,7 +134,7 @@ def _show_saving(stage: StageResult, console: Console) -> None:
     if not layer:
         return
     console.write("")
-    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=memory_text.size(layer)))
+    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=size(layer)))
 
 
 def _show_changes(result: DryrunResult, console: Console) -> None:

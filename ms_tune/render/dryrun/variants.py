@@ -9,7 +9,7 @@ from ms_tune.render.dryrun import command
 from ms_tune.render.dryrun import json as dryrun_json
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near
-from ms_tune.render.memory.text import signed
+from ms_tune.render.memory.words import signed
 from ms_tune.render.verdict import word
 
 if TYPE_CHECKING:

@@ -1,0 +1,89 @@
+"""Logs of runs that had no more memory."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.trace.oom_log import read_memory_failure
+from ms_tune.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/workspace/train.py", line 31, in <module>
+    step()
+  File "/opt/lib/python3.11/site-packages/torch/nn/functional.py", line 9, in linear
+"""
+NPU = """RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB (NPU 0; 60.97 GiB total capacity; {used} GiB already allocated; \
+58.83 GiB current active; 1.20 MiB free; 59.05 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting \
+max_split_size_mb to avoid fragmentation."""
+CUDA = """torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.15 GiB of which \
+1.94 GiB is free. Process 7 has 77.20 GiB memory in use. Of the allocated memory 75.00 GiB is allocated by PyTorch, and 1.50 GiB \
+is reserved by PyTorch but unallocated."""
+STATISTICS = """#umsg#Framework Error Message:#umsg#Out of Memory!!! Request memory size: 1073742336B, Memory Statistic:
+Device MOC memory size: 62420M
+MindSpore Used memory size: 59392M
+MindSpore memory base address: 0
+Used peak memory usage (without fragments): {peak}M
+Actual peak memory usage (with fragments): 59000M
+"""
+ENOUGH = """Device(id:0) memory isn't enough and alloc failed, kernel name: 0_Default/net-Net/MatMul-op0, alloc size: 1073742336B.
+"""
+
+
+def log(folder: Path, text: str) -> Path:
+    path = folder / "run.log"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("used", "cause"), [("58.90", "fragments"), ("59.04", "need")])
+def test_torch_npu(used: str, cause: str, tmp_path: Path) -> None:
+    found = read_memory_failure(log(tmp_path, TRACEBACK + NPU.format(used=used)))
+    assert (found.framework, found.wanted, found.cause) == ("torch_npu", 20 * MIB, cause)
+    assert (found.where, found.line) == ("/workspace/train.py:31", 5)
+    assert (found.limit, found.held) == (round(60.97 * GIB), round(59.05 * GIB))
+    assert found.free == round(1.2 * MIB)
+
+
+def test_torch(tmp_path: Path) -> None:
+    found = read_memory_failure(log(tmp_path, CUDA))
+    assert (found.framework, found.wanted, found.cause) == ("torch", round(2.5 * GIB), "need")
+    assert (found.used, found.held) == (75 * GIB, round(76.5 * GIB))
+    assert (found.limit, found.free) == (round(79.15 * GIB), round(1.94 * GIB))
+
+
+@pytest.mark.parametrize(("peak", "cause"), [(58_999, "need"), (57_000, "fragments")])
+def test_mindspore(peak: int, cause: str, tmp_path: Path) -> None:
+    found = read_memory_failure(log(tmp_path, STATISTICS.format(peak=peak) + ENOUGH))
+    assert (found.framework, found.wanted, found.cause) == ("mindspore", 1073742336, cause)
+    assert (found.limit, found.held, found.used) == (59392 * MIB, 59000 * MIB, peak * MIB)
+    assert found.operator == "0_Default/net-Net/MatMul-op0"
+    if cause == "need":
+        assert found.short == 58_999 * MIB + 1073742336 - 59392 * MIB
+
+
+def test_the_driver(tmp_path: Path) -> None:
+    line = "[ERROR] RUNTIME(9,python3):2026-01-01 [npu_driver.cc:1158]9 DevMemAllocHugePageManaged: halMemAlloc failed: size=2097152"
+    found = read_memory_failure(log(tmp_path, line))
+    assert (found.framework, found.wanted, found.cause) == ("driver", 2097152, "unknown")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path, TRACEBACK + NPU.format(used="58.90"))
+    assert main(["memory", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["cause"], found["where"]) == ("fragments", "/workspace/train.py:31")
+    assert [remedy["bytes_freed"] for remedy in found["remedies"]] == [None, None, None]
+    for language, words in (("en", "fragments"), ("zh", "碎片")):
+        assert main(["--lang", language, "memory", str(path)]) == 1
+        shown = capsys.readouterr().out
+        assert words in shown
+        assert "expandable_segments:True" in shown
+    assert main(["memory", str(log(tmp_path, "all is well\n"))]) == 2
+    assert "no request for memory that failed" in capsys.readouterr().err
