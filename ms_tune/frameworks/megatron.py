@@ -119,6 +119,28 @@ def releases_with(part: str, names: frozenset[str]) -> tuple[str, ...]:
     return tuple(release for release, count in unlike.items() if count == least) if found else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two options that a feature of MindSpeed checks against each other, by their destinations.
+
+    Args:
+        option: The feature's own.
+        other: The other one.
+        excludes: Whether they exclude each other; else the first needs the second.
+    """
+
+    option: str
+    other: str
+    excludes: bool
+
+
+@cache
+def pairs(release: str) -> tuple[Pair, ...]:
+    """The pairs that a release refuses: its own code was run with each of them."""
+    rows = [row for row in load("megatron")["pairs"] if release in row["releases"]]
+    return tuple(Pair(row["option"], row.get("excludes") or row["needs"], "excludes" in row) for row in rows)
+
+
 def tag(part: str, release: str) -> str:
     """What a repository calls the version that goes with a release of MindSpeed-LLM."""
     return str(load("megatron")["releases"][release][part])

@@ -48,12 +48,14 @@ class LaunchSource(CodeSource):
         script: The script's own file: places in others are shown where the command stands.
         launches: All that the script starts.
         number: Which of its launches the command is.
+        carriage_return: Where the first line ends as in Windows; -1 if none does.
     """
 
     command: Command = field(repr=False, compare=False)
     script: File = field(repr=False, compare=False)
     launches: Launches = field(repr=False, compare=False)
     number: int = field(default=0, repr=False, compare=False)
+    carriage_return: int = -1
 
     def span_of(self, word: Argument) -> Span:
         """Where a word stands in the script; the command if it stands in another file."""
@@ -162,11 +164,23 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
         text: Its text.
         release: The release of MindSpeed-LLM whose parser reads the arguments.
     """
-    found = read_launches(path, text.removeprefix("\ufeff"))
+    text = text.removeprefix("\ufeff")
+    found = read_launches(path, _as_meant(text))
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
+    at = text.find("\r\n")
     return tuple(
-        arguments_of(path, found, number, command, LaunchSource) for number, command in commands if command is not None
+        arguments_of(path, found, number, command, LaunchSource, carriage_return=at)
+        for number, command in commands
+        if command is not None
     )
+
+
+def _as_meant(text: str) -> str:
+    """A script with line ends of Windows as its author meant it, every character at its place.
+
+    Bash takes the carriage return for a part of the word, and behind a backslash the line does not go on.
+    """
+    return text.replace("\\\r\n", " \\\n").replace("\r\n", " \n")
 
 
 def arguments_of(

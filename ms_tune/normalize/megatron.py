@@ -136,8 +136,16 @@ def _parser_problem(release: str, one: Refused) -> Problem:
     )
 
 
-def inputs_of(command: Command) -> MegatronInputs:
+# What changes how layers are built, or run, but not what is asked of the arguments before.
+_ONLY_BUILT = ("moe_fb_overlap", "spec")
+
+
+def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInputs:
     """What of a program's arguments decides about its layers.
+
+    Args:
+        command: The program.
+        arguments_only: Whether it is only asked how the arguments are validated; what builds layers of its own will do then.
 
     Raises:
         NotEvaluableError: A value is not known without running the script.
@@ -145,10 +153,10 @@ def inputs_of(command: Command) -> MegatronInputs:
     """
     reader = _Reader(command)
     for dest in NOT_SERVED:
-        if reader.is_set(dest):
+        if reader.is_set(dest) and not (arguments_only and dest in _ONLY_BUILT):
             raise ConfigError(msg("megatron_layers.not-served", argument=reader.written(dest)))
     spec = reader.value("spec")
-    if isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
+    if not arguments_only and isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
         raise ConfigError(msg("megatron_layers.not-served", argument=f"--spec {' '.join(map(str, spec))}"))
     layers = reader.integer("num_layers")
     if layers is None:

@@ -118,6 +118,8 @@ FAULTS = [
     ("--recompute-granularity full", "--recompute-granularity full --recompute-modules mlp", "MST171"),
     ("--bf16", "--bf16 --moe-layer-freq 2", "MST171"),
     ("--bf16", "--bf16 --swap-attention", "MST171"),
+    ("--bf16", "--bf16 --swap-optimizer", "MST175"),
+    ("\n", "\r\n", "MST176"),
     ("--bf16", "--fp16 --bf16", "MST167"),
     ("--bf16", "", "MST168"),
     ("CONNECTIONS=1", "CONNECTIONS=8", "MST169"),
@@ -215,6 +217,17 @@ def test_values_hold_as_argparse_takes_them() -> None:
 )
 def test_no_arguments_make_a_check_crash(words: list[str]) -> None:
     assert "MST001" not in ids(f"msrun --worker_num 8 pretrain_gpt.py {' '.join(words)}")
+
+
+def test_a_script_with_the_line_ends_of_windows_is_read_as_it_was_meant() -> None:
+    assert ids(SOUND.replace("\n", "\r\n")) == ["MST176"]
+    broken = SOUND.replace("--hidden-size", "--hiden-size").replace("\n", "\r\n")
+    assert sorted(ids(broken)) == ["MST150", "MST176"]
+    (source,) = commands_in(Path("pretrain.sh"), broken, RELEASE)
+    (finding,) = [
+        one for one in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE) if one.id == "MST150"
+    ]
+    assert broken[finding.span.start : finding.span.end] == "--hiden-size"
 
 
 def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.frameworks import data
+from tests.oracle.megatron_cases import ALWAYS
+from tests.oracle.megatron_layers import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 # MindSpeed-LLM's releases, each with the tags of what it is documented to run with.
 RELEASES = {
@@ -67,7 +69,77 @@ def made(sources: Path) -> dict[str, Any]:
         "programs": PROGRAMS,
         "releases": RELEASES,
         "arguments": {name: arguments[name] for name in sorted(arguments)},
+        "pairs": _pairs(sources, arguments),
     }
+
+
+# Releases whose features check pairs, and whose code is run by the oracle of layers.
+_WITH_PAIRS = ("2.2", "2.3", "26.0", "26.1")
+_CHECKS = {"incompatible_check": "excludes", "dependency_check": "needs"}
+_TEXTS = {"excludes": "{} and {} are incompatible.", "needs": "{} requires {}."}
+# What stands around a pair: nothing, and what many of them need to be looked at at all.
+_AROUND = (
+    "--num-layers 8",
+    "--num-layers 8 --num-experts 8 --moe-grouped-gemm --moe-token-dispatcher-type alltoall",
+    "--num-layers 8 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1",
+    "--num-layers 8 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel",
+)
+
+
+def _pairs(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Options that MindSpeed's features check against each other: parsed, and kept if the real code, run, refuses them."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for release in _WITH_PAIRS:
+        asked = [
+            pair for pair in _checked(sources / release) if all(_words(one, release, arguments) for one in pair[1:])
+        ]
+        cases, of = [], []
+        for rule, one, other in asked:
+            written = _words(one, release, arguments) + (
+                _words(other, release, arguments) if rule == "excludes" else []
+            )
+            for around in _AROUND:
+                cases.append([*ALWAYS, *around.split(), *written])
+                of.append((rule, one, other))
+        for pair, (answer, *_) in zip(of, answers(sources / release, cases), strict=True):
+            rows = found.setdefault(pair, [])
+            if answer == f"AssertionError: {_TEXTS[pair[0]].format(*pair[1:])}" and release not in rows:
+                rows.append(release)
+    refused = [
+        {"option": one, rule: other, "releases": releases} for (rule, one, other), releases in found.items() if releases
+    ]
+    return sorted(refused, key=json.dumps)
+
+
+def _checked(tree: Path) -> list[tuple[str, str, str]]:
+    """Rule, option and the other option of every check of the features' classes."""
+    found = []
+    for folder in ("MindSpeed/mindspeed/features_manager", "MindSpeed-LLM/mindspeed_llm/features_manager"):
+        for file in sorted((tree / folder).rglob("*.py")):
+            module = ast.parse(file.read_text("utf-8"))
+            for kind in (node for node in ast.walk(module) if isinstance(node, ast.ClassDef)):
+                calls = [node for node in ast.walk(kind) if isinstance(node, ast.Call)]
+                named = {getattr(call.func, "attr", ""): call for call in calls if call.args}
+                if "__init__" not in named:
+                    continue
+                option = str(_value(named["__init__"].args[0])).lower().strip().replace("-", "_")
+                for call in calls:
+                    rule = _CHECKS.get(getattr(call.func, "attr", ""))
+                    if rule and len(call.args) > 1 and _value(call.args[1]) is not _UNREAD:
+                        found.append((rule, option, str(_value(call.args[1]))))
+    return list(dict.fromkeys(found))
+
+
+def _words(dest: str, release: str, arguments: Mapping[str, list[dict[str, Any]]]) -> list[str]:
+    """An argument that sets a destination to something; nothing if the release has none."""
+    for name, rows in arguments.items():
+        for row in rows:
+            if row["dest"] != dest or release not in row["releases"] or row.get("action") == "store_false":
+                continue
+            if row.get("action"):
+                return [name]
+            return [name, str(row["choices"][0]) if row.get("choices") else "1"]
+    return []
 
 
 def text_of(part: str, version: str, file: str) -> str | None:
@@ -162,7 +234,9 @@ def written(content: dict[str, Any]) -> str:
         f"  {json.dumps(name)}: {json.dumps(rows, ensure_ascii=False)}" for name, rows in content["arguments"].items()
     )
     programs = json.dumps(content["programs"])
-    return f'{{\n "programs": {programs},\n "releases": {head},\n "arguments": {{\n{rows}\n }}\n}}\n'
+    pairs = ",\n".join(f"  {json.dumps(row)}" for row in content["pairs"])
+    arguments = f'"arguments": {{\n{rows}\n }},\n "pairs": [\n{pairs}\n ]'
+    return f'{{\n "programs": {programs},\n "releases": {head},\n {arguments}\n}}\n'
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.megatron import names, releases_of
+from ms_tune.frameworks.megatron import names, pairs, releases_of
+from ms_tune.launch.options import UNKNOWN
 from ms_tune.launch.refused import Fault, refused
 from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.lint.context import Asked, Violation
@@ -44,11 +45,17 @@ def _plan(asked: Asked) -> tuple[MegatronInputs, NormalizedPlan] | None:
     _, command = command_in(asked.context)
     if command.release not in SERVED or any(True for _ in refused(command)):
         return None
-    try:
-        inputs = inputs_of(command)
-    except (NotEvaluableError, ConfigError):
-        return None
-    return inputs, normalize_megatron(inputs)
+    for arguments_only in (False, True):
+        try:
+            inputs = inputs_of(command, arguments_only=arguments_only)
+        except NotEvaluableError:
+            return None
+        except ConfigError:
+            continue
+        plan = normalize_megatron(inputs)
+        told = not arguments_only or any(problem.id == "arguments-rejected" for problem in plan.problems)
+        return (inputs, plan) if told else None
+    return None
 
 
 def unknown(context: Context) -> Iterator[Violation]:
@@ -119,6 +126,36 @@ def truth(context: Context) -> Iterator[Violation]:
     for one, value in _known_values(command):
         if {definition.type for definition in one.definitions} == {"bool"} and (value.text or "").lower() in _NO:
             yield Violation((one.name,), "default", {"text": value.text or ""}, span=source.span_of(value))
+
+
+def carriage_returns(context: Context) -> Iterator[Violation]:
+    """Lines that end as in Windows."""
+    source, _ = command_in(context)
+    at = source.carriage_return
+    if at >= 0:
+        yield Violation((), span=source.script.span(max(at - 1, 0), at))
+
+
+def excluded(context: Context) -> Iterator[Violation]:
+    """Options that MindSpeed refuses together, or one without the other."""
+    source, command = command_in(context)
+    for pair in pairs(command.release):
+        if not _is_set(command, pair.option):
+            continue
+        one, other = command.last(pair.option), command.last(pair.other)
+        if one is None or (pair.excludes and not _is_set(command, pair.other)):
+            continue
+        if not pair.excludes and not command.surely_not(pair.other):
+            continue
+        name = other.name if other else f"--{pair.other.replace('_', '-')}"
+        related = ((source.span_of(other.word), "other"),) if other and pair.excludes else ()
+        message = "default" if pair.excludes else "needs"
+        yield Violation((one.name,), message, {"other": name}, span=source.span_of(one.word), related_spans=related)
+
+
+def _is_set(command: Command, dest: str) -> bool:
+    """Whether an argument is written for sure, with a value that counts as one."""
+    return command.last(dest) is not None and command.value(dest) not in (UNKNOWN, None, False, 0, "")
 
 
 _NO = ("false", "0", "no", "off", "none")
