@@ -45,7 +45,7 @@ def _page(rule: Rule, topic: Topic, *, before: str, after: str) -> str:
     lines += ["", *_section("rule.why", _both(rule.why))]
     for text_id, example in (("rule.bad", rule.bad), ("rule.good", rule.good)):
         if example:
-            lines += _section(text_id, _fenced(example, rule.language))
+            lines += _section(text_id, _fenced(example.replace("\r", "␍"), rule.language))  # or no page would show it
     lines += _section("rule.fix", [*_both(_escaped(rule.help)), *_both(lookup(f"rule.fix.{rule.fix}"))])
     if rule.evidence:
         lines += _section("rule.evidence", [*map(_evidence, rule.evidence), ""])

@@ -34,7 +34,9 @@ def write_rule(rule: Rule, console: Console) -> None:
     _section("rule.why", _say(rule.why, console), console)
     for text_id, example in (("rule.bad", rule.bad), ("rule.good", rule.good)):
         if example:
-            _section(text_id, "\n".join(f"  {line}" for line in example.rstrip().splitlines()), console)
+            _section(
+                text_id, "\n".join(f"  {line}" for line in example.rstrip().replace("\r", "␍").splitlines()), console
+            )
     _section("rule.fix", f"{_say(rule.help, console)}\n{console.text(f'rule.fix.{rule.fix}')}", console)
     if rule.evidence:
         lines = (
