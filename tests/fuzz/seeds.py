@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.performance.profiles import host_bound, pipeline
 from tests.trace.samples import SMALL_RUNS, folder, log_of
+from tests.trace.training_logs import dynamic_line, megatron_log, static_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +36,28 @@ _LISTED = ("weights", "optimizer_state", "gradients")
 @cache
 def runs() -> tuple[Mapping[str, bytes], ...]:
     """The files of every run at hand."""
-    return (*map(_files, _RUNS), {"memory_block.csv": _EMULATED})
+    return (*map(_files, _RUNS), {"memory_block.csv": _EMULATED}, *_training_logs(), *_profiles())
+
+
+def _training_logs() -> list[Files]:
+    """A log of each form, and one of several runs and ranks."""
+    static = "".join(static_line(step, 900 + step) for step in range(1, 40))
+    dynamic = "".join(f"[rank{rank}]: {dynamic_line(step, 500)}" for step in range(1, 30) for rank in range(3))
+    megatron = megatron_log([9000, *range(1000, 1060)], tflops=100.0)
+    told = "[Rank 0] (after 1 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3.0 | max reserved: 4.0\n"
+    baseline = json.dumps({"time info": [9000.5, 1000.1, 1000.2], "lm loss": [3, 2, 1], "throughput": [1.0, 9.0, 9.0]})
+    texts = (static, dynamic, megatron + told + "saving checkpoint at iteration 60\n" + megatron, baseline)
+    return [{"train.log": text.encode()} for text in texts]
+
+
+def _profiles() -> list[Files]:
+    """Exports of a rank, small."""
+    found: list[Files] = []
+    for make in (host_bound, pipeline):
+        with tempfile.TemporaryDirectory() as place:
+            output = make().write(Path(place))
+            found.append({file.name: file.read_bytes() for file in output.iterdir()})
+    return found
 
 
 def _files(run: str) -> Files:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune import api
 from ms_tune.errors import MsTuneError
 from ms_tune.memory.report import analyse
 from ms_tune.memory.request import MemoryRequest
+from ms_tune.performance.request import MetricsRequest
 from ms_tune.render.console import Console
 from ms_tune.render.memory import json as memory_json
 from ms_tune.render.memory import text as memory_text
@@ -24,6 +26,11 @@ from ms_tune.render.memory.csv import write_blocks
 from ms_tune.render.memory.html import report_html
 from ms_tune.render.memory.perfetto import write_perfetto
 from ms_tune.render.memory.snapshot import write_snapshot
+from ms_tune.render.metrics import json as metrics_json
+from ms_tune.render.metrics import text as metrics_text
+from ms_tune.render.profile import json as profile_json
+from ms_tune.render.profile import text as profile_text
+from ms_tune.render.profile.html import report_html as profile_html
 from ms_tune.texts import Language
 from ms_tune.trace.block_table import read_block_table
 from ms_tune.trace.comm_order import read_communication_order
@@ -116,6 +123,32 @@ def _export(report: MemoryReport) -> None:
         write_blocks(io.StringIO(), rank, rank.peak, header=True)
 
 
+def _metrics(folder: Path) -> None:
+    report = api.metrics(folder / "train.log", request=MetricsRequest(cards=8, tokens=64, chip="910B2"))
+    for run in report.runs:
+        assert run.steps > 0, "a run without a step"
+        assert run.times.median is None or 0 < run.times.median < 1e7, "a step of no time"
+        mfu = run.value("mfu")
+        assert mfu is None or 0 <= mfu <= 1, "more than the peak"
+    for language in Language:
+        console = Console(language)
+        json.dumps(metrics_json.report_json(report, console), allow_nan=False)
+        with redirect_stdout(io.StringIO()):
+            metrics_text.show_report(report, console)
+
+
+def _profile(folder: Path) -> None:
+    report = api.profile(folder)
+    whole = sum(report.shares.values())
+    assert not report.shares or abs(whole - 1) < 1e-6, "the shares do not add up"
+    for language in Language:
+        console = Console(language)
+        json.dumps(profile_json.report_json(report, 10, console), allow_nan=False)
+        profile_html(report, 10, language).encode()
+        with redirect_stdout(io.StringIO()):
+            profile_text.show_report(report, 10, console)
+
+
 _ALL = ("memory_block.csv", "task.csv", "tracker_graph.ir", "log", "tensors.json", "comm_execute_order.csv")
 
 TARGETS: Mapping[str, Target] = {
@@ -129,4 +162,6 @@ TARGETS: Mapping[str, Target] = {
     "tensor_list": Target(("tensors.json",), lambda folder: read_tensor_list(folder / "tensors.json")),
     "report": Target(_ALL, _report),
     "outputs": Target(_ALL, _outputs),
+    "training_log": Target(("train.log",), _metrics),
+    "profile": Target(("trace_view.json", "step_trace_time.csv", "kernel_details.csv", "communication.json"), _profile),
 }
