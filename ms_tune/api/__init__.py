@@ -52,7 +52,7 @@ from ms_tune.api._normalize import (
     normalize,
     normalize_script,
 )
-from ms_tune.api._performance import metrics, profile
+from ms_tune.api._performance import measured_step, metrics, profile
 
 __all__ = [
     "against",
@@ -73,6 +73,7 @@ __all__ = [
     "job_report",
     "layer_times",
     "lint",
+    "measured_step",
     "memory",
     "memory_diff",
     "memory_failure",

@@ -88,3 +88,22 @@ def profile(
 
     paths = [sources] if isinstance(sources, (str, Path)) else sources
     return profiled([Path(path) for path in paths], gaps, on_bytes)
+
+
+def measured_step(source: str | Path) -> float:
+    """The seconds of a step by a training log (median of its longest run) or by an Ascend profile (mean of its ranks).
+
+    Args:
+        source: A log, a folder of logs, or an export of a profiler.
+
+    Raises:
+        TraceError: It cannot be read.
+        UsageError: It has one step only, or its steps are not to be believed: runs are mixed, or a file is cut off.
+
+    Example::
+
+        seconds = api.measured_step("worker_7.log")
+    """
+    from ms_tune.performance.measured import step_of  # noqa: PLC0415 - start-up time
+
+    return step_of(Path(source))

@@ -26,7 +26,9 @@ _WRITTEN = ("html", "export_table", "export_sapp")
 
 def add_file_arguments(parser: Parser, language: Language) -> None:
     """What was measured, and files to write."""
-    parser.add_argument("--calibrate", type=_step(language), metavar="step=TIME", help=parser.tr("fit.help.calibrate"))
+    parser.add_argument(
+        "--calibrate", type=_step(language), metavar="step=TIME|LOG", help=parser.tr("fit.help.calibrate")
+    )
     parser.add_argument("--times", metavar="NAME=MS,..|FILE", help=parser.tr("fit.help.times"))
     parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("fit.help.html"))
     parser.add_argument("--export-table", type=Path, metavar="FILE", help=parser.tr("fit.help.export-table"))
@@ -34,10 +36,12 @@ def add_file_arguments(parser: Parser, language: Language) -> None:
     parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
 
 
-def _step(language: Language) -> Callable[[str], float]:
-    """An argparse type: ``step=11.5s`` to seconds."""
+def _step(language: Language) -> Callable[[str], float | Path]:
+    """An argparse type: ``step=11.5s`` to seconds, and what is a file or folder to its path."""
 
-    def convert(text: str) -> float:
+    def convert(text: str) -> float | Path:
+        if not text.startswith("step=") and Path(text).exists():
+            return Path(text)
         from ms_tune.planning.clock import parse_step  # noqa: PLC0415 - imported late: start-up time
 
         try:
@@ -52,12 +56,17 @@ def clock_of(arguments: Namespace) -> Clock:
     """What the user measured.
 
     Raises:
-        UsageError: ``--times`` is neither times nor a file.
+        UsageError: ``--times`` is neither times nor a file; or the log's step time is not to be believed.
         ConfigError: The file has no times.
+        TraceError: The log or the profile cannot be read.
     """
     from ms_tune.planning.clock import Clock  # noqa: PLC0415 - imported late: start-up time
 
-    return Clock(arguments.calibrate, api.layer_times(arguments.times) if arguments.times else {})
+    step = arguments.calibrate
+    return Clock(
+        api.measured_step(step) if isinstance(step, Path) else step,
+        api.layer_times(arguments.times) if arguments.times else {},
+    )
 
 
 def new_files(arguments: Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -145,7 +146,7 @@ def _run(source: Path, number: int, run: LoggedRun, given: _Given) -> RunMetrics
     convention = given.request.convention
     figures = [*throughput(inputs), *utilisation(inputs, convention, fastest_peak()), *_of_job(given.job)]
     rate = model_rate(inputs)
-    losses = [loss for loss in steps.loss if loss == loss]  # noqa: PLR0124 - NaN is what is not logged
+    losses = [loss for loss in steps.loss if math.isfinite(loss)]
     return RunMetrics(
         source=source,
         number=number,
@@ -208,7 +209,7 @@ def _curve(steps: RankSteps, kept: set[int]) -> Curve:
     return Curve(
         tuple(steps.number[place] for place in places),
         tuple(steps.seconds[place] for place in places),
-        tuple(None if steps.loss[place] != steps.loss[place] else steps.loss[place] for place in places),
+        tuple(steps.loss[place] if math.isfinite(steps.loss[place]) else None for place in places),
     )
 
 

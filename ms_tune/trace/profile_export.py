@@ -62,6 +62,13 @@ class RankProfile:
     broken: tuple[TraceError, ...]
 
 
+def holds_profile(path: Path) -> bool:
+    """Whether a path is an export, a cluster's table, or a folder above one."""
+    if path.is_file():
+        return path.name == CLUSTER
+    return path.is_dir() and next(_exports(path), None) is not None
+
+
 def find_profiles(path: Path) -> list[Path]:
     """The exports below a folder, or a cluster's table.
 

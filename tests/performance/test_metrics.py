@@ -139,6 +139,12 @@ class TestDoubts:
             lines.append(megatron_line(step, milliseconds, total=50, tflops=round(1000 / milliseconds, 1)))
         assert ids(run_of(tmp_path, "".join(lines))) == []
 
+    def test_a_loss_of_infinity_is_no_number(self, tmp_path: Path) -> None:
+        line = megatron_line(2, 100).replace("lm loss: 9.980000E+00", "lm loss: inf")
+        run = run_of(tmp_path, megatron_line(1, 100) + line)
+        assert run.curve.loss == (9.99, None)
+        assert run.losses == (9.99, 9.99)
+
     def test_few_steps(self, tmp_path: Path) -> None:
         assert ids(run_of(tmp_path, megatron_log([1000], total=1))) == ["too-few-steps"]
         assert ids(run_of(tmp_path, megatron_log([1000] * 6, total=6))) == ["few-steps"]
