@@ -7,7 +7,7 @@ recording that differs anywhere is not this allocator's, or not with these setti
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -27,14 +27,12 @@ from ms_tune.trace.torch_snapshot import Action
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from ms_tune.allocator.pool import Growth
     from ms_tune.trace.torch_snapshot import DeviceTrace, Event
 
-_PAGE = SMALL_SEGMENT  # the least that expandable segments map
 _ENDLESS = 1 << 41
-_MOST_PAGES = 4_000_000  # 8 TiB; more is no device
 _SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
 _TAKES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
@@ -355,65 +353,54 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
 def _expandable(
     device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
 ) -> list[Held]:
-    """The expandable segments with the pages that were mapped before the first event."""
-    kinds = _kinds(device, live, streams, rounded)
-    mapped = {
-        page for segment in device.segments if segment.expandable for page in _pages(segment.address, segment.size)
-    }
+    """The expandable segments with what was mapped before the first event."""
+    mapped = Ranges()
+    for segment in device.segments:
+        if segment.expandable:
+            mapped.add(segment.address, segment.address + segment.size)
     for event in reversed(device.events):
         if event.action is Action.SEGMENT_MAP:
-            mapped.difference_update(_pages(event.address, event.size))
+            mapped.remove(event.address, event.address + event.size)
         elif event.action is Action.SEGMENT_UNMAP:
-            mapped.update(_pages(event.address, event.size))
-    # A segment's pages lie side by side; where another's are between, there are two segments.
-    runs: list[tuple[tuple[bool, int], list[int]]] = []
-    for page in sorted(kinds):
-        if runs and runs[-1][0] == kinds[page]:
-            runs[-1][1].append(page)
-        else:
-            runs.append((kinds[page], [page]))
+            mapped.add(event.address, event.address + event.size)
+    # A segment's memory lies side by side; where another's is between, there are two segments.
+    runs: list[tuple[tuple[bool, int], int]] = []
+    for start, kind in sorted(_kinds(device, live, streams, rounded)):
+        if not runs or runs[-1][0] != kind:
+            runs.append((kind, start))
     found = []
-    for number, ((small, stream), pages) in enumerate(runs):
-        ranges = _ranges(page for page in pages if page in mapped)
+    for number, ((small, stream), base) in enumerate(runs):
+        end = runs[number + 1][1] if number + 1 < len(runs) else base + _ENDLESS
+        ranges = mapped.between(base, end)
         if ranges:  # others are taken in the course of the trace
-            end = runs[number + 1][1][0] if number + 1 < len(runs) else pages[0] + _ENDLESS
-            found.append(Held(pages[0], min(end - pages[0], _ENDLESS), small, stream, tuple(ranges)))
-    return found
-
-
-def _ranges(pages: Iterable[int]) -> list[tuple[int, int]]:
-    """Ascending pages as (start, end)."""
-    found: list[tuple[int, int]] = []
-    for page in pages:
-        if found and found[-1][1] == page:
-            found[-1] = (found[-1][0], page + _PAGE)
-        else:
-            found.append((page, page + _PAGE))
+            found.append(Held(base, min(end - base, _ENDLESS), small, stream, tuple(ranges)))
     return found
 
 
 def _kinds(
     device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
-) -> dict[int, tuple[bool, int]]:
-    """The pool of every page that is ever mapped: that of the block that it was mapped for."""
-    kinds: dict[int, tuple[bool, int]] = {}
-    count = 0
+) -> list[tuple[int, tuple[bool, int]]]:
+    """Where memory is ever mapped, and the pool: that of the block that it was mapped for."""
+    seen = Ranges()
+    kinds: list[tuple[int, tuple[bool, int]]] = []
+
+    def tell(address: int, size: int, kind: tuple[bool, int]) -> None:
+        kinds.extend((start, kind) for start, _ in seen.missing(address, address + size))
+        seen.add(address, address + size)
+
     for segment in device.segments:
         if segment.expandable:
-            count += segment.size // _PAGE
-            _check_pages(count)
-            kinds.update(dict.fromkeys(_pages(segment.address, segment.size), (segment.small, segment.stream)))
+            tell(segment.address, segment.size, (segment.small, segment.stream))
     waiting: list[Event] = []
     untold: list[Event] = []
     for event in device.events:
-        if event.action in (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP):
-            count += event.size // _PAGE
-            _check_pages(count)
-            (waiting if event.action is Action.SEGMENT_MAP else untold).append(event)
+        if event.action is Action.SEGMENT_MAP:
+            waiting.append(event)
+        elif event.action is Action.SEGMENT_UNMAP:
+            untold.append(event)
         elif event.action is Action.ALLOC and waiting:
             for taken in waiting:
-                for page in _pages(taken.address, taken.size):
-                    kinds.setdefault(page, (rounded(event.size) <= SMALL_REQUEST, event.stream))
+                tell(taken.address, taken.size, (rounded(event.size) <= SMALL_REQUEST, event.stream))
             waiting = []
     order = sorted(live)
     for event in untold:  # mapped before the first event: what lived there tells
@@ -421,15 +408,48 @@ def _kinds(
         inside = at < len(order) and order[at] < event.address + event.size
         guess = event.size < LARGE_SEGMENT or event.size % LARGE_SEGMENT != 0
         kind = (live[order[at]] <= SMALL_REQUEST, streams[order[at]]) if inside else (guess, event.stream)
-        for page in _pages(event.address, event.size):
-            kinds.setdefault(page, kind)
+        tell(event.address, event.size, kind)
     return kinds
 
 
-def _check_pages(count: int) -> None:
-    if count > _MOST_PAGES:
-        raise RecordingError(reason="segment", event=0)
+class Ranges:
+    """A set of addresses as ascending ranges that do not touch."""
 
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
 
-def _pages(address: int, size: int) -> range:
-    return range(address, address + size, _PAGE)
+    def add(self, start: int, end: int) -> None:
+        """Put a range in."""
+        if end <= start:
+            return
+        first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last], self._ends[first:last] = [start], [end]
+
+    def remove(self, start: int, end: int) -> None:
+        """Take a range out."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if first >= last or end <= start:
+            return
+        left = [(self._starts[first], start)] if self._starts[first] < start else []
+        right = [(end, self._ends[last - 1])] if self._ends[last - 1] > end else []
+        kept = left + right
+        self._starts[first:last] = [one for one, _ in kept]
+        self._ends[first:last] = [one for _, one in kept]
+
+    def between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What is in the set of a range."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        pairs = zip(self._starts[first:last], self._ends[first:last], strict=True)
+        return [(max(low, start), min(high, end)) for low, high in pairs]
+
+    def missing(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What is not in the set of a range."""
+        found = []
+        for low, high in self.between(start, end):
+            if low > start:
+                found.append((start, low))
+            start = high
+        return [*found, (start, end)] if start < end else found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.allocator.torch_replay import replay_recording
+from ms_tune.allocator.torch_replay import Ranges, replay_recording
 from ms_tune.allocator.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.trace.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
@@ -137,3 +138,21 @@ def test_a_made_up_recording_is_refused() -> None:
     found = replay_recording(read_torch_snapshot(REAL / "mosaic.pickle").devices[0], TorchSettings())
     assert found.first is not None
     assert found.differences >= found.allocations == 520
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_are_a_set(seed: int) -> None:
+    random, ranges, plain = Random(seed), Ranges(), set[int]()  # noqa: S311 - cases of a test
+    for _ in range(60):
+        start = random.randrange(60)
+        end = start + random.randrange(15)
+        if random.random() < 0.6:
+            ranges.add(start, end)
+            plain |= set(range(start, end))
+        else:
+            ranges.remove(start, end)
+            plain -= set(range(start, end))
+        inside = [at for low, high in ranges.between(start, end + 9) for at in range(low, high)]
+        assert inside == [at for at in range(start, end + 9) if at in plain]
+        outside = [at for low, high in ranges.missing(start, end + 9) for at in range(low, high)]
+        assert outside == [at for at in range(start, end + 9) if at not in plain]

@@ -1,0 +1,130 @@
+"""Damaged and hostile snapshots and logs: a clear error or an answer, never anything else, and soon.
+
+``MS_TUNE_FUZZ=10000`` tries as many of each kind as it says; without it a few are tried.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.errors import MsTuneError
+from ms_tune.memory.torch_report import analyse_snapshot
+from ms_tune.memory.torch_what_if import TorchWhatIfRequest, torch_what_if
+from ms_tune.trace.oom_log import read_memory_failure
+from ms_tune.units import MIB
+from tests.allocator.test_torch_replay import NPU, NPU_EXPANDABLE
+from tests.allocator.torch_recordings import Program
+from tests.memory.test_oom import CUDA, ENOUGH, STATISTICS, TRACEBACK
+from tests.memory.test_oom import NPU as NPU_TEXT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CASES = int(os.environ.get("MS_TUNE_FUZZ", "60"))
+_SECONDS = 10.0  # for one small file, on a busy machine
+VALUES: list[Any] = [
+    *(0, 1, -1, 511, 512, 2 * MIB, 20 * MIB, 1 << 40, 1 << 62, 1 << 63, 1 << 70, 1.5, None, True, "", "alloc", b"x"),
+    *("free_completed", "segment_map", "segment_unmap", "segment_free", "segment_alloc", "oom", [], {}, [{}], [[]]),
+]
+
+
+def small(seed: int) -> dict[str, Any]:
+    return Program(NPU_EXPANDABLE if seed % 2 else NPU, seed=seed).run(1, emptied=seed % 3 == 0).snapshot()
+
+
+def changed(random: Random, content: dict[str, Any]) -> dict[str, Any]:
+    """Some values other, some events gone, doubled or elsewhere."""
+    events = [dict(event) for event in content["device_traces"][0]]
+    segments = [{**segment, "blocks": [dict(b) for b in segment["blocks"]]} for segment in content["segments"]]
+    for _ in range(random.choice([1, 1, 2, 5])):
+        kind = random.randrange(6)
+        if kind == 0 and events:
+            del events[random.randrange(len(events))]
+        elif kind == 1 and events:
+            events.insert(random.randrange(len(events)), dict(random.choice(events)))
+        elif kind == 2 and events:
+            event = random.choice(events)
+            event[random.choice(list(event))] = random.choice(VALUES)
+        elif kind == 3 and segments:
+            segment = random.choice(segments)
+            segment[random.choice(list(segment))] = random.choice(VALUES)
+        elif kind == 4 and segments and segments[0]["blocks"]:
+            block = random.choice(segments[0]["blocks"])
+            block[random.choice(list(block))] = random.choice(VALUES)
+        elif events:
+            event, other = random.choice(events), random.choice(events)
+            key = random.choice(["addr", "size", "stream", "action"])
+            event[key] = other.get(key, 0)
+    return {"segments": segments, "device_traces": [events]}
+
+
+def damaged(random: Random, data: bytes) -> bytes:
+    """Some bytes other, gone or doubled."""
+    found = bytearray(data)
+    for _ in range(random.choice([1, 2, 8])):
+        place = random.randrange(len(found))
+        kind = random.randrange(4)
+        if kind == 0:
+            found[place] = random.randrange(256)
+        elif kind == 1:
+            del found[place : place + random.randrange(1, 40)]
+        elif kind == 2:
+            found[place:place] = found[random.randrange(len(found)) :][: random.randrange(1, 40)]
+        else:
+            found[place:place] = random.choice(
+                [b"R", b"c", b"\x93", b"r\xff\xff\xff\x7f", b"\x8e" + b"\xff" * 6, b"Q", b"2"]
+            )
+        if not found:
+            found = bytearray(b".")
+    return bytes(found)
+
+
+def look(path: Path) -> None:
+    began = time.monotonic()
+    with suppress(MsTuneError):
+        report = analyse_snapshot(path, None, None, lambda _what, _share: None)
+        assert report.requested_peak_bytes == sum(place.bytes for place in report.contents) or report.replay.exact
+        assert report.replay.exact == (report.peak_bytes is not None) == (report.replay.differences == 0)
+        torch_what_if(path, TorchWhatIfRequest(expandable=True, limit=64 * MIB), lambda _what, _share: None)
+    assert time.monotonic() - began < _SECONDS
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_snapshots(part: int, tmp_path: Path) -> None:
+    random = Random(part)  # noqa: S311 - cases of a test
+    path = tmp_path / "snapshot.pickle"
+    whole = small(part)
+    data = pickle.dumps(whole, protocol=4)
+    for case in range(max(1, CASES // 4)):
+        path.write_bytes(pickle.dumps(changed(random, whole)) if case % 2 else damaged(random, data))
+        look(path)
+
+
+def test_logs(tmp_path: Path) -> None:
+    random = Random(7)  # noqa: S311 - cases of a test
+    texts = [
+        TRACEBACK,
+        NPU_TEXT.format(used="58.1"),
+        CUDA,
+        STATISTICS.format(peak=5),
+        ENOUGH,
+        "halMemAlloc failed: size=5\n",
+    ]
+    lines = [line for text in texts for line in text.splitlines(keepends=True)]
+    path = tmp_path / "run.log"
+    for _ in range(CASES):
+        chosen = "".join(random.choice(lines) for _ in range(random.randrange(1, 12))).encode()
+        path.write_bytes(damaged(random, chosen) if random.random() < 0.7 else chosen)
+        began = time.monotonic()
+        with suppress(MsTuneError):
+            found = read_memory_failure(path)
+            assert found.cause in {"fragments", "need", "unknown"}
+            assert found.short is None or found.short >= 0
+        assert time.monotonic() - began < _SECONDS
