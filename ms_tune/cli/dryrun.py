@@ -9,11 +9,11 @@ from ms_tune import api
 from ms_tune.cli import dryrun_command
 from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.dryrun_html import check_page, write_page
-from ms_tune.cli.dryrun_inputs import keep_report, numbers, python_of, refuse
+from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.dryrun.environment import LEVELS
-from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting, StageChoice
+from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
@@ -126,11 +126,7 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
         result = api.dryrun(request=_request(arguments), observer=progress)
     for warning in result.warnings:
         console.warn(warning)
-    report = dryrun_json.to_json(result, console)
-    keep_report(result.folder, report)
-    if arguments.json:
-        console.write_json(report)
-    else:
+    if present(dryrun_json.to_json(result, console), result.folder, arguments, console):
         dryrun_text.show(result, console)
     if arguments.html:
         write_page(result, arguments.html, console)
@@ -161,11 +157,7 @@ def _sweep(arguments: Namespace, console: Console) -> ExitCode:
 
     with DryrunProgress(console) as progress:
         result = api.sweep(_request(arguments), arguments.sweep, observer=progress)
-    report = dryrun_variants.to_json(result, console)
-    keep_report(result.folder, report)
-    if arguments.json:
-        console.write_json(report)
-    else:
+    if present(dryrun_variants.to_json(result, console), result.folder, arguments, console):
         dryrun_variants.show(result, console)
     if any(variant.error is not None for variant in result.variants):
         return ExitCode.USAGE
@@ -180,23 +172,12 @@ def _code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
 def _request(arguments: Namespace) -> DryrunRequest:
     return DryrunRequest(
         config=arguments.config,
-        layers=arguments.layers if isinstance(arguments.layers, int) else None,
         fewest_layers=_fewest(arguments),
-        stages=_stages(arguments),
-        ranks=numbers("--ranks", arguments.ranks) if arguments.ranks else (),
-        devices=arguments.devices,
-        device_bytes=arguments.device_memory,
-        chip=arguments.chip,
-        reserve_bytes=arguments.reserve or 0,
-        run_folder=arguments.run_dir,
-        timeout=arguments.timeout,
-        level=arguments.level,
+        stages=stages(arguments),
         extrapolate=not arguments.no_extrapolate,
-        jobs=arguments.jobs,
-        engine=arguments.engine,
         settings=tuple(map(Setting.parse, arguments.set)),
-        real=arguments.real,
         reference=arguments.reference,
+        **shared(arguments),
     )
 
 
@@ -204,15 +185,6 @@ def _fewest(arguments: Namespace) -> bool:
     """Whether ms-tune chooses the layers: unless the user does, and where a figure of the whole model is asked for."""
     whole = arguments.no_extrapolate or arguments.real or not arguments.level or arguments.compare_real
     return bool(arguments.layers == "auto" or (arguments.layers is None and not whole))
-
-
-def _stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
-    if arguments.stage:
-        return tuple(arguments.stage)
-    text = arguments.stages or StageChoice.ALL.value
-    if text in {choice.value for choice in StageChoice}:
-        return StageChoice(text)
-    return numbers("--stages", text)
 
 
 def _check(arguments: Namespace, console: Console) -> ExitCode:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.device import exit_code
 from ms_tune.cli.dryrun_html import write_page
-from ms_tune.cli.dryrun_inputs import keep_report, numbers, python_of, refuse
+from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.request import CommandRequest, StageChoice
 from ms_tune.errors import ConfigError, ExitCode
@@ -53,11 +53,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         console.note(f"  {console.text('cli.hint')}: {console.say(where)}")
     for warning in result.warnings:
         console.warn(warning)
-    report = dryrun_command.to_json(result, console)
-    keep_report(result.folder, report)
-    if arguments.json:
-        console.write_json(report)
-    else:
+    if present(dryrun_command.to_json(result, console), result.folder, arguments, console):
         dryrun_command.show(result, console)
     if arguments.html:
         write_page(result, arguments.html, console)
@@ -73,11 +69,7 @@ def _sweep(arguments: Namespace, console: Console) -> ExitCode:
     refuse(arguments, {"html": None, "real": False}, "stages.command.options")
     with DryrunProgress(console) as progress:
         result = api.sweep_command(_request(arguments), arguments.sweep, observer=progress)
-    report = dryrun_variants.commands_to_json(result, console)
-    keep_report(result.folder, report)
-    if arguments.json:
-        console.write_json(report)
-    else:
+    if present(dryrun_variants.commands_to_json(result, console), result.folder, arguments, console):
         dryrun_variants.show_commands(result, console)
     if any(variant.result is None or variant.result.code for variant in result.variants):
         return ExitCode.USAGE
@@ -103,33 +95,12 @@ def _check_script(command: Sequence[str]) -> None:
 
 def _request(arguments: Namespace) -> CommandRequest:
     """The request."""
+    chosen = stages(arguments)
     return CommandRequest(
         command=arguments.command,
-        ranks=numbers("--ranks", arguments.ranks) if arguments.ranks else (),
-        devices=arguments.devices,
-        device_bytes=arguments.device_memory,
-        chip=arguments.chip,
-        reserve_bytes=arguments.reserve or 0,
-        run_folder=arguments.run_dir,
-        timeout=arguments.timeout,
-        level=arguments.level,
-        jobs=arguments.jobs,
-        engine=arguments.engine,
-        real=arguments.real,
-        stages=_stages(arguments),
-        layers=arguments.layers if isinstance(arguments.layers, int) else None,
+        stages=None if chosen is StageChoice.ALL else chosen,
         fewest_layers=arguments.layers == "auto",
         settings=tuple(map(CommandRequest.parse_setting, arguments.set)),
         python=python_of(arguments.python),
+        **shared(arguments),
     )
-
-
-def _stages(arguments: Namespace) -> StageChoice | tuple[int, ...] | None:
-    """The pipeline stages that are asked for of what the command launches; None for all."""
-    if arguments.stage:
-        return tuple(arguments.stage)
-    if arguments.stages == StageChoice.WORST.value:
-        return StageChoice.WORST
-    if arguments.stages in (None, StageChoice.ALL.value):
-        return None
-    return numbers("--stages", arguments.stages)

@@ -6,15 +6,18 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.write import write_atomically
+from ms_tune.dryrun.request import StageChoice
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping
+
+    from ms_tune.render.console import Console
 
 
 def numbers(option: str, text: str) -> tuple[int, ...]:
@@ -25,10 +28,39 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def keep_report(folder: Path, report: Mapping[str, object]) -> None:
-    """Keep what ``--json`` prints in the run folder."""
+def shared(arguments: Namespace) -> dict[str, Any]:
+    """The fields that requests for configs and for commands have in common, by their names."""
+    return {
+        "ranks": numbers("--ranks", arguments.ranks) if arguments.ranks else (),
+        "layers": arguments.layers if isinstance(arguments.layers, int) else None,
+        "devices": arguments.devices,
+        "device_bytes": arguments.device_memory,
+        "chip": arguments.chip,
+        "reserve_bytes": arguments.reserve or 0,
+        "run_folder": arguments.run_dir,
+        "timeout": arguments.timeout,
+        "level": arguments.level,
+        "jobs": arguments.jobs,
+        "engine": arguments.engine,
+        "real": arguments.real,
+    }
+
+
+def stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
+    """The pipeline stages that are asked for."""
+    if arguments.stage:
+        return tuple(arguments.stage)
+    text = arguments.stages or StageChoice.ALL.value
+    return StageChoice(text) if text in {choice.value for choice in StageChoice} else numbers("--stages", text)
+
+
+def present(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:
+    """Keep what ``--json`` prints in the run folder, and print it where it is asked for; whether words are wanted instead."""
     with contextlib.suppress(ConfigError):  # on a full disk the user has seen it all the same
         write_atomically(folder / "report.json", (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
+    if arguments.json:
+        console.write_json(report)
+    return not arguments.json
 
 
 def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:

@@ -84,7 +84,6 @@ def prepare(
         dialect=dialect,
         config_name=name,
         packaged=request.config is None,
-        config_text=source.text,
         files={},
         world_size=world_size,
         rank=rank,

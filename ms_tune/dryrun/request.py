@@ -250,7 +250,6 @@ class PreparedRun:
         dialect: The config's dialect.
         config_name: The config's name as shown to the user.
         packaged: It is the packaged default.
-        config_text: The config as its author wrote it.
         files: Further files that the child process needs, by name.
         world_size: Ranks of the simulated job.
         rank: The rank that is simulated.
@@ -277,7 +276,6 @@ class PreparedRun:
     dialect: Dialect
     config_name: str
     packaged: bool
-    config_text: str
     files: dict[str, str]
     world_size: int
     rank: int

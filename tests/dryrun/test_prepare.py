@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ms_tune.dryrun.job import MindFormersJob
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest, Setting, Split
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
@@ -74,7 +74,7 @@ def test_the_config_is_kept_to_the_letter() -> None:
     path = write(MINDSPEED)
     text = "# 注释\n" + path.read_text("utf-8")
     path.write_text(text, encoding="utf-8")
-    assert prepare(DryrunRequest(config=path)).config_text == text
+    assert load(DryrunRequest(config=path)).original.text == text
 
 
 def test_a_dynamic_graph_config_of_mindformers_is_run_by_the_reference_transformer() -> None:
@@ -108,7 +108,7 @@ def test_a_base_is_part_of_the_run_and_is_told(config: dict[str, Any]) -> None:
     assert [yaml.safe_load(text) for text in run.files.values()] == [
         yaml.safe_load(one) for one in whole.files.values()
     ]
-    assert yaml.safe_load(run.config_text) == config
+    assert yaml.safe_load(load(DryrunRequest(config=path)).original.text) == config
     assert (run.config_name, run.warnings[1:]) == ("split.yaml", whole.warnings)
     assert run.warnings[0].params["file"] == Path("base.yaml")
 

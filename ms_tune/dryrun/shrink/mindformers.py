@@ -72,7 +72,6 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         dialect=Dialect.MINDFORMERS,
         config_name=name,
         packaged=request.config is None,
-        config_text=source.text,
         files={_CONFIG_FILE: model.config.text()},
         world_size=world_size,
         rank=request.stage * (world_size // stages),
