@@ -77,6 +77,7 @@ class Launches:
         unknown: What keeps it from being followed as a whole: files that could not be read, ``eval``.
         problems: What of its text could not be read.
         read_from: The files that it sources.
+        others: The commands that it starts beside those, with words that a script of its own may make a program of.
     """
 
     file: File
@@ -84,6 +85,7 @@ class Launches:
     unknown: tuple[Unknown, ...]
     problems: tuple[Problem, ...]
     read_from: tuple[Path, ...]
+    others: tuple[Started, ...] = ()
 
 
 def read_launches(path: Path, text: str | None = None) -> Launches:
@@ -101,8 +103,10 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
     reader = _Sourced(path)
     follower = Follower(reader.read)
     follower.follow(script.body, file)
-    launches = tuple(launch for one in follower.started for launch in _launches(one))
-    return Launches(file, launches, tuple(follower.unknown), script.problems, tuple(reader.read_from))
+    found = [(one, tuple(_launches(one))) for one in follower.started]
+    launches = tuple(launch for _, several in found for launch in several)
+    others = tuple(one for one, several in found if not several)
+    return Launches(file, launches, tuple(follower.unknown), script.problems, tuple(reader.read_from), others)
 
 
 def content(path: Path) -> str:

@@ -7,7 +7,6 @@ there if it is in the script's folder or in one of those above. Nothing is run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import load_source
@@ -15,10 +14,12 @@ from ms_tune.errors import ConfigError
 from ms_tune.launch.assignments import assignments
 from ms_tune.launch.options import command_in
 from ms_tune.launch.read import MAX_BYTES, read_launches
+from ms_tune.lint.job import found_above, is_to_be_filled_in
 from ms_tune.lint.launched import LaunchSource, arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ms_tune.config.source import SourceFile
     from ms_tune.launch.options import Given
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _FILES = ("--mm-model", "--mm-data", "--mm-tool", "--fsdp2-config-path")
 _TRAINER = "fsdp/train/trainer.py"
-_PARENTS = 6
 _ARGUMENTS_OF = "26.1"  # of MindSpeed-LLM, whose Megatron has the options that take no value
 
 
@@ -72,8 +72,8 @@ class MultimodalSource(LaunchSource):
             named += [("config", one) for one in self.command.launch.arguments[:1]]
         for name, word in named:
             text = word.text
-            if text and text.endswith((".json", ".yaml", ".yml")) and not _is_to_be_filled_in(text):
-                yield name, word, _found(self.path, text)
+            if text and text.endswith((".json", ".yaml", ".yml")) and not is_to_be_filled_in(text):
+                yield name, word, found_above(self.path, text)
 
     def file(self, name: str) -> SourceFile | None:
         """The content of a file that an option names; None if there is none that can be read."""
@@ -102,16 +102,3 @@ def _is_multimodal(launch: Launch) -> bool:
     if program is not None and program.endswith(_TRAINER):
         return True
     return any((word.text or "").startswith("--mm-") for word in launch.arguments)
-
-
-def _is_to_be_filled_in(text: str) -> bool:
-    return any(mark in text.lower() for mark in ("your", "xxx", "<", "/path/to", "path to", " "))
-
-
-def _found(script: Path, name: str) -> Path | None:
-    folder = script.absolute().parent
-    for one in [folder, *folder.parents][:_PARENTS]:
-        path = Path(name) if name.startswith("/") else one / name
-        if path.is_file():
-            return path
-    return None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -39,9 +40,11 @@ def ids(text: str, profile: str | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_bad_example_is_found_and_good_example_is_clean(check: Check) -> None:
+def test_bad_example_is_found_and_good_example_is_clean(check: Check, tmp_path: Path) -> None:
     def found(text: str) -> list[str]:
-        findings = lint_environment(parse_shell(text, FILE), profile=profile_for(check))
+        for name, content in re.findall(r"^# (\S+\.yaml): (.*)$", text, re.MULTILINE):
+            (tmp_path / name).write_text(content, encoding="utf-8")  # what a script names, in its comments
+        findings = lint_environment(parse_shell(text, tmp_path / FILE.name), profile=profile_for(check))
         for finding in findings:
             for language in Language:
                 assert finding.message.say(language)

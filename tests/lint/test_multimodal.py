@@ -123,7 +123,7 @@ MODEL = {
         ({"options": "--sequence-parallel"}, ["sequence-parallel-switched-off"]),
         ({"options": "--seed 1 --seed 2"}, ["option-given-twice"]),
         ({"options": "--seed 1 --seed 1"}, []),
-        ({"options": "--mm-data nowhere/data.json"}, ["file-that-is-not-there"]),
+        ({"options": "--mm-data ./data.json"}, ["file-that-is-not-there"]),
         ({"options": "--mm-data $HERE/data.json"}, []),
         ({"options": "--mm-data your_data.json"}, []),
         ({"options": "--use-torch-fsdp2 --fp16", "pp": "1", "steps": "1"}, ["option-beside-fsdp2"]),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.mindspeed_mm import OWN_TOOLS
 from ms_tune.lint.context import Violation
+from ms_tune.lint.job import stands_somewhere
 from ms_tune.lint.multimodal import MultimodalSource
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def of_scripts(check: Callable[[MultimodalSource], Iterator[Violation]]) -> Call
 
 @of_scripts
 def absent(source: MultimodalSource) -> Iterator[Violation]:
-    """A file that the program is given and that is nowhere (``mindspeed_mm/configs/config.py``)."""
+    """A file that the program is given and that is nowhere, though its folder is there (``mindspeed_mm/configs/config.py``)."""
     for option, word, path in source.files():
-        if path is None:
+        if path is None and stands_somewhere(source.path, word.text or ""):
             yield _at(source, option, {"file": word.text, "option": option}, span=source.span_of(word))
 
 

@@ -1,0 +1,110 @@
+"""A script, its arguments and the config that it starts, together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.lint.environment import lint_environment, parse_shell
+from ms_tune.lint.job import jobs_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """
+use_parallel: False
+runner_config: {batch_size: 4}
+trainer: {type: A, model_name: a}
+parallel_config: {data_parallel: 2, model_parallel: 2, pipeline_stage: 2}
+"""
+JOBS = {
+    "job-not-evaluable",
+    "config-that-is-not-there",
+    "processes-unlike-parallel-sizes",
+    "setting-overruled-by-an-argument",
+    "swap-without-its-variable",
+}
+MSRUN = "msrun --worker_num {n} --local_worker_num {n} run_mindformer.py --config job.yaml {more}\n"
+WHOLE = 'bash scripts/msrun_launcher.sh "run_mindformer.py --config job.yaml {more}" {n}\n'
+
+
+def found(folder: Path, text: str, config: str = CONFIG) -> list[str]:
+    (folder / "configs").mkdir(exist_ok=True)
+    (folder / "configs" / "job.yaml").write_text(config, encoding="utf-8")
+    (folder / "configs" / "scripts").mkdir(exist_ok=True)
+    findings = lint_environment(parse_shell(text, folder / "configs" / "scripts" / "run.sh"))
+    return sorted(one.name for one in findings if one.name in JOBS)
+
+
+@pytest.mark.parametrize("start", [MSRUN, WHOLE])
+@pytest.mark.parametrize(
+    ("n", "more", "expected"),
+    [
+        ("4", "", []),  # without use_parallel the sizes do not count
+        ("8", "--use_parallel True", ["setting-overruled-by-an-argument"]),
+        ("4", "--use_parallel True", ["processes-unlike-parallel-sizes", "setting-overruled-by-an-argument"]),
+        ("4", "--use_parallel=True", ["processes-unlike-parallel-sizes", "setting-overruled-by-an-argument"]),
+        ("8", "--use_parallel False", []),
+        ("8", "--batch_size 4", []),
+        ("8", "--batch_size 2", ["setting-overruled-by-an-argument"]),
+        ("4", "--options use_parallel=True parallel_config.pipeline_stage=1", ["setting-overruled-by-an-argument"] * 2),
+        ("$1", "--use_parallel True", ["job-not-evaluable", "setting-overruled-by-an-argument"]),
+        ("$((2*2))", "--use_parallel True", ["processes-unlike-parallel-sizes", "setting-overruled-by-an-argument"]),
+    ],
+)
+def test_arguments_and_processes(tmp_path: Path, start: str, n: str, more: str, expected: list[str]) -> None:
+    assert found(tmp_path, start.format(n=n, more=more)) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("job.yaml", []),
+        ("./configs/job.yaml", []),
+        ("$(pwd)/configs/job.yaml", []),
+        ("$1", ["job-not-evaluable"]),
+        ("${ROOT}/job.yaml", ["job-not-evaluable"]),
+        ("configs/none.yaml", ["config-that-is-not-there"]),
+        ("none/job.yaml", ["job-not-evaluable"]),
+        ("path/to/your.yaml", []),
+        ("model.json", []),
+    ],
+)
+def test_paths(tmp_path: Path, path: str, expected: list[str]) -> None:
+    assert found(tmp_path, f"msrun --worker_num 8 --local_worker_num 8 run_mindformer.py --config {path}\n") == expected
+
+
+SWAP = "swap_config: {swap: True}\nrunner_config: {batch_size: 1}\ntrainer: {type: A, model_name: a}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "stages", "expected"),
+    [
+        ("", 1, ["swap-without-its-variable"]),
+        ("export ENABLE_LAZY_INLINE_NO_PIPELINE=1\n", 1, []),
+        ("", 2, []),
+    ],
+)
+def test_the_variable_of_swap(tmp_path: Path, before: str, stages: int, expected: list[str]) -> None:
+    config = f"{SWAP}parallel_config: {{pipeline_stage: {stages}}}\n"
+    assert found(tmp_path, before + MSRUN.format(n="1", more=""), config) == expected
+
+
+def test_configs_of_others_and_broken_ones(tmp_path: Path) -> None:
+    for config in ("a: [", "a: 1\n", "[1]\n", "base_config: x.yaml\n" + CONFIG):
+        assert found(tmp_path, MSRUN.format(n="4", more="--use_parallel True"), config) == []
+    assert jobs_in(tmp_path / "a.sh", "echo --config\n") == ()
+    text = MSRUN.format(n="10" * 40, more="--options parallel_config.data_parallel=" + "9" * 50)
+    assert found(tmp_path, text) == ["setting-overruled-by-an-argument"]
+
+
+def test_sizes_of_the_dynamic_graph(tmp_path: Path) -> None:
+    config = """
+parallelism: {data_parallel_shard: 2, tensor_parallel: 2}
+training: {local_batch_size: 1, global_batch_size: 8, steps: 1}
+lr_scheduler: {type: ConstantWarmUpLR, learning_rate: 1.e-5}
+"""
+    assert found(tmp_path, MSRUN.format(n="8", more=""), config) == ["processes-unlike-parallel-sizes"]
+    assert found(tmp_path, MSRUN.format(n="4", more=""), config) == []
+    assert found(tmp_path, MSRUN.format(n="8", more=""), config.replace("shard: 2", "shard: -1")) == []
