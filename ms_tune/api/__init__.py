@@ -24,7 +24,7 @@ from ms_tune.api._dryrun import (
     sweep,
     sweep_command,
 )
-from ms_tune.api._fit import explain_config, fit, fit_config, layer_times
+from ms_tune.api._fit import explain_config, fit, fit_config, layer_times, search_layouts
 from ms_tune.api._lint import course, lint, rules, write_baseline
 from ms_tune.api._memory import (
     memory,
@@ -94,6 +94,7 @@ __all__ = [
     "request_like",
     "rules",
     "run_command",
+    "search_layouts",
     "sweep",
     "sweep_command",
     "write_baseline",

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ms_tune.config.source import SourceFile
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.explain import Explained
     from ms_tune.fit.result import ConfigFit
     from ms_tune.fit.run import ConfigFitRequest
+    from ms_tune.fit.search import SearchFit, SearchRequest
     from ms_tune.planning.clock import Clock, LayerTimes
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.planning.search import Progress
+    from ms_tune.texts import Message
 
 _MOST_BYTES = 16_000_000  # of a file
 
@@ -102,6 +105,71 @@ def fit_config(
     if config is not None:
         request = replace(request, dryrun=replace(request.dryrun, config=Path(config)))
     return run.fit_config(request, observer or Observer(), on_progress)
+
+
+def search_layouts(
+    config: str | Path | None = None,
+    *,
+    request: SearchRequest | None = None,
+    observer: Observer | None = None,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_ranked: Callable[[int, int], None] = lambda _done, _all: None,
+) -> SearchFit:
+    """Other layouts of a config on the same devices: ranked by closed forms, the best few planned and simulated.
+
+    Args:
+        config: The config; None for that of the request.
+        request: Which layouts, the job, and how to plan.
+        observer: Told what is simulated.
+        on_progress: As for :func:`fit`.
+        on_ranked: Told how many layouts of how many are ranked.
+
+    Raises:
+        ConfigError: The config is wrong.
+        UnsupportedError: This machine, the model or its schedule is not served.
+        UsageError: There are too many layouts.
+        MissingExtraError: The extra ``fit`` or ``dryrun`` is not installed.
+
+    Example::
+
+        found = api.search_layouts("train.yaml", request=SearchRequest(free=("dp", "pp", "vpp"), top=0))
+        print([(str(one.layout), one.estimate.time) for one in found.ranking.candidates[:5]])
+    """
+    from dataclasses import replace  # noqa: PLC0415 - start-up time
+
+    from ms_tune.extras import need  # noqa: PLC0415 - as above
+
+    for module in ("numpy", "scipy"):
+        need("ms-tune fit", "fit", module)
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - start-up time
+    from ms_tune.fit.search import Hooks, SearchRequest, search_layouts  # noqa: PLC0415 - as above
+
+    request = request or SearchRequest()
+    if config is not None:
+        job = replace(request.fit.dryrun, config=Path(config))
+        request = replace(request, fit=replace(request.fit, dryrun=job))
+    known = _errors_in(request.fit.dryrun.config)
+    hooks = Hooks(observer or Observer(), on_progress, on_ranked, lambda source: _new_error(source, known))
+    return search_layouts(request, hooks)
+
+
+def _errors_in(config: Path | None) -> set[str]:
+    """Checks that a config violates as it is: nothing that another layout is to blame for."""
+    from ms_tune.api._lint import lint  # noqa: PLC0415 - start-up time
+
+    return set() if config is None else {one.id for one in lint(config).findings if one.severity.value == "error"}
+
+
+def _new_error(source: SourceFile, known: set[str]) -> Message | None:
+    """What the framework would stop at that it does not stop at now, by lint's checks."""
+    from ms_tune.api._lint import lint  # noqa: PLC0415 - start-up time
+    from ms_tune.lint.run import LintRequest  # noqa: PLC0415 - as above
+    from ms_tune.texts import msg  # noqa: PLC0415 - as above
+
+    for one in lint("-", request=LintRequest(stdin=source.text.encode())).findings:
+        if one.severity.value == "error" and one.id not in known:
+            return msg("layouts.refused.lint", id=one.id, name=one.name)
+    return None
 
 
 def explain_config(

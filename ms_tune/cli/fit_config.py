@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
+from ms_tune.cli import fit_search
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.fit_files import clock_of, write_tables
+from ms_tune.cli.fit_search import add_search_arguments
 from ms_tune.cli.memory_inputs import written
 from ms_tune.cli.native_output import without_native_output
 from ms_tune.cli.parser import Parser, integer_argument
@@ -32,6 +34,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 # Options for configs, with what they are when they are not given.
 ONLY_CONFIG: Mapping[str, object] = {
     **dict.fromkeys(("devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
+    **dict.fromkeys(("search", "keep", "top", "node_devices"), None),
     **dict.fromkeys(("allow_tight", "no_verify", "write", "diff", "explain"), False),
     "set": [],
     "engine": ENGINES[0],
@@ -48,6 +51,7 @@ def add_config_arguments(parser: Parser, language: Language) -> None:
     add_device_arguments(parser, language)
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
     parser.add_argument("--kinds", metavar="KIND,..", help=parser.tr("fitting.help.kinds", kinds=", ".join(_KINDS)))
+    add_search_arguments(parser, language)
     parser.add_argument("--explain", action="store_true", help=parser.tr("fitting.help.explain"))
     parser.add_argument("--no-verify", action="store_true", help=parser.tr("fitting.help.no-verify"))
     parser.add_argument("--write", action="store_true", help=parser.tr("fitting.help.write"))
@@ -63,8 +67,17 @@ def run(arguments: Namespace, console: Console) -> int:
         raise UsageError(msg("cli.usage.not-allowed", argument="--diff", other="--write"))
     if arguments.write and arguments.set:
         raise UsageError(msg("cli.usage.not-allowed", argument="--set", other="--write"))
+    if arguments.search is not None:
+        request = _request(arguments)
+        return fit_search.run(arguments, console, request, lambda progress: _Searching(progress).tell)
+    fit_search.refuse_without(arguments)
     if arguments.explain:
         return _explain(arguments, console)
+    return _plan(arguments, console)
+
+
+def _plan(arguments: Namespace, console: Console) -> int:
+    """The plan of one layout."""
     need("ms-tune fit", "dryrun", "mindspore")
     from ms_tune.render.fit import config, html  # noqa: PLC0415 - imported late: start-up time
 

@@ -75,14 +75,18 @@ class PlannedJob:
         return replace(self.loaded, source=parse_source(merged.text, self.loaded.source.path))
 
 
-def read_job(request: DryrunRequest) -> PlannedJob:
+def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PlannedJob:
     """The job of a config.
+
+    Args:
+        request: The job.
+        loaded: The config; None for the one that the request names.
 
     Raises:
         ConfigError: The config cannot be read, or its framework refuses it.
         UnsupportedError: Nothing is known about its layers one by one.
     """
-    loaded = load(request)
+    loaded = loaded or load(request)
     now = normalize_source(loaded.source)
     if now.failure is not None:
         hint = now.problems[0].hint if now.problems else None

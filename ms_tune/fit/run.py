@@ -30,6 +30,7 @@ from ms_tune.verdict.limit import device_of, limit_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
@@ -68,7 +69,10 @@ class ConfigFitRequest:
 
 
 def fit_config(
-    request: ConfigFitRequest, observer: Observer, on_progress: Callable[[Progress], None] = lambda _progress: None
+    request: ConfigFitRequest,
+    observer: Observer,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    loaded: LoadedConfig | None = None,
 ) -> ConfigFit:
     """The cheapest plan of a config that fits: where layers lie, and what they recompute.
 
@@ -76,15 +80,16 @@ def fit_config(
         request: What is asked for.
         observer: Told what is simulated.
         on_progress: Told how far a search is.
+        loaded: The config; None for the one that the request names.
 
     Raises:
         MsTuneError: The config, this machine or a run is at fault.
     """
-    job = read_job(request.dryrun)
+    job = read_job(request.dryrun, loaded)
     costs, source = costs_of(job), str(job.loaded.source.path)
     timed(table_without_sizes(job, costs), request.clock.times, source)  # before minutes of dryruns
     begin = time.monotonic()
-    limit, reserve = _limit(job)
+    limit, reserve = limit_in(job)
     measured, notes = _measured(job, request.kinds, observer)
     table = table_of(job, measured, costs, limit.bytes - reserve)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
@@ -117,7 +122,7 @@ def fit_config(
     )
 
 
-def _limit(job: PlannedJob) -> tuple[Limit, int]:
+def limit_in(job: PlannedJob) -> tuple[Limit, int]:
     """What a stage may take, and what is set aside of it."""
     run, request = job.first, job.request
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)

@@ -1,0 +1,167 @@
+"""A config's layout, and the config with another one: every size that follows from it, and no recompute to begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.config.source import MISSING, parse_source
+from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.settings import with_settings
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.layers.conversion.sapp import SappLists
+from ms_tune.normalize.sapp import merge
+from ms_tune.normalize.sapp import with_settings as with_values
+from ms_tune.planning.layouts import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.config.source import KeyPath, SourceFile
+    from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.dryrun.request import PreparedRun
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Where a dialect's configs say a layout.
+
+    Attributes:
+        sizes: By field of a layout; what is not there follows from the others.
+        sequence: Whether activations between layers are split over the tensor-parallel ranks.
+        needs_sequence: The framework refuses tensor parallelism without it.
+        places: What names layers of stages in other ways than by an offset, and with what it leaves that to the framework.
+    """
+
+    sizes: Mapping[str, KeyPath]
+    sequence: KeyPath
+    needs_sequence: bool = False
+    places: Mapping[KeyPath, object] | None = None
+
+
+_STATIC, _MIND, _DYNAMIC = "parallel_config", "parallel_config", "parallelism"
+_INTERLEAVE: KeyPath = ("parallel", "pipeline_config", "pipeline_interleave")
+_KEYS = {
+    Dialect.MINDFORMERS: _Keys(
+        {
+            "data": (_STATIC, "data_parallel"),
+            "tensor": (_STATIC, "model_parallel"),
+            "pipeline": (_STATIC, "pipeline_stage"),
+            "context": (_STATIC, "context_parallel"),
+            "expert": (_STATIC, "expert_parallel"),
+            "micro_batches": (_STATIC, "micro_batch_num"),
+            "size": ("runner_config", "batch_size"),
+            "chunks": ("model", "model_config", "pp_interleave_num"),
+        },
+        (_STATIC, "use_seq_parallel"),
+    ),
+    Dialect.MINDSPEED_MS: _Keys(
+        {
+            "tensor": (_MIND, "tensor_model_parallel_size"),
+            "pipeline": (_MIND, "pipeline_model_parallel_size"),
+            "context": (_MIND, "context_parallel_size"),
+            "expert": (_MIND, "expert_model_parallel_size"),
+            "chunks": (_MIND, "virtual_pipeline_model_parallel_size"),
+            "micro_batches": ("dataset_config", "micro_batch_num"),
+            "size": ("dataset_config", "batch_size"),
+        },
+        (_MIND, "sequence_parallel"),
+        places={(_MIND, "num_layer_list"): None},
+    ),
+    Dialect.MINDFORMERS_PYNATIVE: _Keys(
+        {
+            "data": (_DYNAMIC, "data_parallel_shard"),
+            "tensor": (_DYNAMIC, "tensor_parallel"),
+            "pipeline": (_DYNAMIC, "pipeline_parallel"),
+            "context": (_DYNAMIC, "context_parallel"),
+            "expert": (_DYNAMIC, "expert_parallel"),
+            "chunks": (_DYNAMIC, "pipeline_parallel_interleave_num"),
+            "size": ("training", "local_batch_size"),
+        },
+        (_DYNAMIC, "sequence_parallel"),
+        needs_sequence=True,
+        places={(_DYNAMIC, "pipeline_parallel_layers_per_stage"): "auto"},
+    ),
+}
+
+
+def layout_of(loaded: LoadedConfig, run: PreparedRun) -> Layout:
+    """The layout of a config, as a stage of it was prepared."""
+    split, keys = run.split, _KEYS[loaded.dialect]
+    size = loaded.source.get(keys.sizes["size"], 1)
+    micro_batches = run.pipeline.micro_batches
+    if loaded.dialect is Dialect.MINDFORMERS and split.pipeline == 1:
+        micro_batches = 1  # nothing is accumulated there without a pipeline
+    return Layout(
+        tensor=split.tensor,
+        pipeline=split.pipeline,
+        chunks=run.pipeline.chunks,
+        context=split.context,
+        expert=split.expert,
+        size=size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 1,
+        data=split.data,
+        micro_batches=micro_batches,
+    )
+
+
+def sequence_parallel(loaded: LoadedConfig) -> bool:
+    """Whether activations between layers are split over the tensor-parallel ranks."""
+    return loaded.source.get(_KEYS[loaded.dialect].sequence, False) is True
+
+
+def accumulates(dialect: Dialect, layout: Layout) -> bool:
+    """Whether the framework can run so many micro-batches: MindFormers' static graph adds up gradients in a pipeline only."""
+    return dialect is not Dialect.MINDFORMERS or layout.pipeline > 1 or layout.micro_batches == 1
+
+
+def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str) -> LoadedConfig:
+    """The config with another layout; its layers lie evenly and recompute nothing. Its file stays as it is.
+
+    Args:
+        loaded: The config.
+        layout: The layout.
+        layers: Of the model.
+        version: The framework's release.
+
+    Raises:
+        ConfigError: A value stands where it cannot be changed alone.
+        UsageError: The config has no place for one, or the framework does not get through the result.
+    """
+    keys, source = _KEYS[loaded.dialect], loaded.source
+    wanted: dict[KeyPath, object] = {}
+    for field, path in keys.sizes.items():
+        size, now = getattr(layout, field), source.get(path, MISSING)
+        if size != now and not (now in (MISSING, None) and size == 1) and not (field == "data" and now == -1):
+            wanted[path] = size
+    if loaded.dialect is Dialect.MINDFORMERS and layout.chunks > 1:
+        wanted[_INTERLEAVE] = True
+    if layout.tensor > 1 and keys.needs_sequence:
+        wanted[keys.sequence] = True
+    wanted.update({path: value for path, value in (keys.places or {}).items() if source.get(path) is not None})
+    source = _changed(loaded, wanted)
+    base = layers // (layout.pipeline * layout.chunks)
+    offset = [[count - base for count in row] for row in placed(layers, layout)]
+    nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
+    merged = merge(source, SappLists(offset, nothing, nothing, nothing), version)
+    return replace(loaded, source=parse_source(merged.text, source.path))
+
+
+def _changed(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> SourceFile:
+    """Values that are there, with those that follow them through an anchor; then those that are not there yet."""
+    source = loaded.source
+    there = {path: value for path, value in wanted.items() if source.get(path, MISSING) is not MISSING}
+    settings = [Setting(path, "null" if value is None else str(value)) for path, value in there.items()]
+    source = with_settings(source, settings, loaded.dialect)
+    text, _ = with_values(source, {path: value for path, value in wanted.items() if path not in there})
+    return parse_source(text, source.path)
+
+
+def placed(layers: int, layout: Layout) -> list[list[int]]:
+    """Layers of each cell, chunks x stages: evenly, and what is left over first where neither end of the model is."""
+    cells = layout.pipeline * layout.chunks
+    rest = layers % cells
+    inner = [cell for cell in range(cells) if 0 < cell % layout.pipeline < layout.pipeline - 1]
+    order = [*inner, *(cell for cell in range(cells) if cell not in inner)]
+    more = set(order[:rest])
+    flat = [layers // cells + (cell in more) for cell in range(cells)]
+    return [flat[start : start + layout.pipeline] for start in range(0, cells, layout.pipeline)]

@@ -1,0 +1,389 @@
+"""Ranks layouts by closed forms, each as its framework reads the config with it; nothing is run, and nothing is said to fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.config.follow import followed
+from ms_tune.dryrun.prepare import prepare
+from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.estimate.activations import (
+    Share,
+    handed_on,
+    layer_activations,
+    logits_bytes,
+    sent_by_layer,
+    sent_by_weights,
+)
+from ms_tune.estimate.widths import widths_of
+from ms_tune.fit.costs import costs_of
+from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
+from ms_tune.fit.probes import DENSE, model_in
+from ms_tune.frameworks.models import model_of
+from ms_tune.planning.schedule import Schedule, held, refusal
+from ms_tune.planning.simulate import graph_of
+from ms_tune.planning.table import MOST_ALL_PASSES, Table
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.estimate.activations import Activations
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.planning.layouts import Layout
+    from ms_tune.planning.simulate import Graph
+    from ms_tune.texts import Message
+
+PRUNED = 1.15  # of the limit, that the estimate with everything recomputed may be
+_ROUNDS = 4  # of as many micro-batches as stages, after which every round is as the one before
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What closed forms say of a layout.
+
+    Attributes:
+        time: Of the passes of a step: forward passes of a dense layer and one sample on one device.
+        least_bytes: The highest peak of its stages with everything recomputed.
+        peak_bytes: Each stage's peak with as many layers recomputed as the limit wants; even layers.
+        recomputed: Layers of each stage that are recomputed for that.
+        bubble: The part of the step in which stages wait.
+        sent_bytes: What a device sends in a step, on the stage that sends most.
+    """
+
+    time: float
+    least_bytes: int
+    peak_bytes: tuple[int, ...]
+    recomputed: tuple[int, ...]
+    bubble: float
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A layout that may be tried.
+
+    Attributes:
+        layout: The layout.
+        estimate: What closed forms say of it.
+        facts: What its stages hold, for the estimate of any plan.
+    """
+
+    layout: Layout
+    estimate: Estimate
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Layouts, the best first.
+
+    Attributes:
+        candidates: Those that no other one outdoes in both time and bytes sent, by time; then those that only these outdo;
+            and so on.
+        leading: How many of them no other one outdoes.
+        pruned: How many hold more than the limit allows, whatever they recompute.
+        refused: How many the framework refuses, by its word.
+    """
+
+    candidates: tuple[Candidate, ...]
+    leading: int
+    pruned: int
+    refused: tuple[tuple[Message, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """What the stages of a layout hold by closed forms.
+
+    Attributes:
+        lasting: Weights, gradients and optimizer state of each stage, bytes.
+        layers: Layers of each stage in the even split.
+        activations: Of a layer and a micro-batch, by what layers are made of.
+        makes: What the layers of each stage are made of, and how many there are of each.
+        held: Micro-batches in flight of a layer of each stage, the mean of its chunks.
+        logits: What the last stage holds beside.
+        sequence: Whether activations between layers are split over the tensor-parallel ranks.
+    """
+
+    lasting: tuple[int, ...]
+    layers: tuple[int, ...]
+    activations: Mapping[str, Activations]
+    makes: tuple[Mapping[str, int], ...]
+    held: tuple[float, ...]
+    logits: int
+    sequence: bool
+
+    def peak(self, stage: int, layers: int, full: int) -> int:
+        """The peak of a stage with so many layers, of which so many are recomputed.
+
+        Layers beyond the even split hold what the stage's layers do in the mean.
+        """
+        count = sum(self.makes[stage].values())
+        parts = [(self.activations[make], n / count) for make, n in self.makes[stage].items()]
+        none, recomputed = sum(one.none * part for one, part in parts), sum(one.full * part for one, part in parts)
+        kept = (recomputed * full + none * (layers - full)) * self.held[stage]
+        lasting = self.lasting[stage] * layers / max(self.layers[stage], 1)
+        logits = self.logits if stage == len(self.lasting) - 1 else 0
+        return round(lasting + kept + max(none if full else 0.0, float(logits)))
+
+
+def rank(
+    job: PlannedJob,
+    loaded: LoadedConfig,
+    layouts: Sequence[Layout],
+    limit_bytes: int,
+    on_ranked: Callable[[int, int], None],
+) -> Ranking:
+    """The layouts that the framework takes, the best first.
+
+    Args:
+        job: The job as it is now.
+        loaded: Its config, on as many devices as the layouts have.
+        layouts: What to rank.
+        limit_bytes: What a stage may hold.
+        on_ranked: Told how many of how many are done.
+
+    Raises:
+        UnsupportedError: The sizes of its model are not all known.
+    """
+    ranker = _Ranker(job, loaded, limit_bytes)
+    refused: Counter[str] = Counter()
+    words: dict[str, Message] = {}
+    found, pruned = [], 0
+    for number, layout in enumerate(layouts):
+        on_ranked(number, len(layouts))
+        try:
+            candidate = ranker.candidate(layout)
+        except MsTuneError as error:
+            refused[error.message.id] += 1
+            words.setdefault(error.message.id, error.message)
+            continue
+        if candidate.estimate.least_bytes > PRUNED * limit_bytes:
+            pruned += 1
+        else:
+            found.append(candidate)
+    fronts = _fronts(found)
+    told = tuple((words[name], count) for name, count in refused.most_common())
+    return Ranking(tuple(one for front in fronts for one in front), len(fronts[0]) if fronts else 0, pruned, told)
+
+
+def _fronts(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Those that no other one outdoes in both time and bytes sent; those that only these outdo; and so on, each by time."""
+    order = sorted(candidates, key=lambda one: (one.estimate.time, one.estimate.sent_bytes, one.layout))
+    fronts: list[list[Candidate]] = []
+    for one in order:
+        # Whoever came before takes no longer: a front outdoes this one if its last member sends no more.
+        place = next((front for front in fronts if front[-1].estimate.sent_bytes > one.estimate.sent_bytes), None)
+        if place is None:
+            fronts.append([one])
+        else:
+            place.append(one)
+    return fronts
+
+
+class _Ranker:
+    """Estimates of one job's layouts; what several of them share is read once.
+
+    Args:
+        job: The job as it is now.
+        loaded: Its config, on as many devices as the layouts have.
+        limit_bytes: What a stage may hold.
+    """
+
+    def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int) -> None:
+        source = followed(job.loaded.source)
+        widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
+        if widths is None:
+            raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
+        self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
+        costs = costs_of(job)
+        self._head = costs.head
+        counts = model_in(job).counts
+        self._forward = [
+            costs.dense if made == DENSE else costs.experts for made, count in counts.items() for _ in range(count)
+        ]
+        self._read: dict[tuple[int, ...], _Read | MsTuneError] = {}
+        self._schedules: dict[bool, Schedule] = {}
+        self._graphs: dict[tuple[Schedule, int, int, int], Graph] = {}
+
+    def candidate(self, layout: Layout) -> Candidate:
+        """A layout with its estimate.
+
+        Raises:
+            MsTuneError: The framework, or what is known about it, refuses the layout.
+        """
+        if not accumulates(self._job.loaded.dialect, layout):
+            raise UnsupportedError(msg("layouts.refused.accumulation"))
+        read = self._reading(layout)
+        schedule = self._schedule(layout)
+        refused = refusal(schedule, layout.pipeline, layout.chunks, layout.micro_batches)
+        if refused is not None:
+            raise UnsupportedError(refused)
+        placement = placed(self._job.layers, layout)
+        facts = self._facts(layout, read, schedule, placement)
+        full = tuple(_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
+        time, bubble = self._time(layout, schedule, placement, full)
+        peaks = tuple(facts.peak(stage, count, full[stage]) for stage, count in enumerate(facts.layers))
+        least = max(facts.peak(stage, count, count) for stage, count in enumerate(facts.layers))
+        sent = self._sent(layout, facts, full, read.weights)
+        return Candidate(layout, Estimate(time, least, peaks, full, bubble, sent), facts)
+
+    def _reading(self, layout: Layout) -> _Read:
+        """What the framework's own sizes say, whatever chunks and micro-batches there are."""
+        key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
+        if key not in self._read:
+            try:
+                self._read[key] = self._ask(replace(layout, chunks=1))
+            except MsTuneError as error:
+                self._read[key] = error
+        found = self._read[key]
+        if isinstance(found, MsTuneError):
+            raise found
+        return found
+
+    def _ask(self, layout: Layout) -> _Read:
+        loaded = with_layout(self._loaded, layout, self._job.layers, self._job.now.framework_version)
+        stages, request = layout.pipeline, replace(self._job.request, devices=layout.devices, layers=None, settings=())
+        asked = {stage: prepare(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}}
+        if not all(run.theory for run in asked.values()):
+            raise UnsupportedError(msg("layouts.refused.unknown"))
+        runs = [asked.get(stage, asked[min(1, stages - 1)]) for stage in range(stages)]
+        self._schedules.setdefault(False, runs[0].pipeline.schedule or Schedule.ONE_FORWARD_ONE_BACKWARD)
+        lasting = tuple(
+            sum(run.theory.values()) + (0 if "gradients" in run.theory else run.theory["weights"]) for run in runs
+        )
+        makes = tuple(_makes(run.kinds, run.layers) for run in runs)
+        return _Read(
+            lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], sequence_parallel(loaded)
+        )
+
+    def _schedule(self, layout: Layout) -> Schedule:
+        """In which order the framework runs passes, with and without chunks."""
+        several = layout.chunks > 1
+        if several not in self._schedules:
+            loaded = with_layout(self._loaded, layout, self._job.layers, self._job.now.framework_version)
+            run = prepare(replace(self._job.request, devices=layout.devices, stage=0, layers=None, settings=()), loaded)
+            if run.pipeline.schedule is None:
+                raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
+            self._schedules[several] = run.pipeline.schedule
+        return self._schedules[several]
+
+    def _share(self, layout: Layout, *, sequence: bool) -> Share:
+        tokens = self._widths.tokens * layout.size // layout.context
+        return Share(tokens, layout.tensor, sequence, layout.context, layout.expert)
+
+    def _facts(self, layout: Layout, read: _Read, schedule: Schedule, placement: list[list[int]]) -> Facts:
+        share = self._share(layout, sequence=read.sequence)
+        stages, layers, held_by = layout.pipeline, [], []
+        for stage in range(stages):
+            counts = [row[stage] for row in placement]
+            micro_batches = _few(layout)
+            flight = held(schedule, stage, stages, layout.chunks, micro_batches) or (1,) * layout.chunks
+            layers.append(sum(counts))
+            held_by.append(sum(one * count for one, count in zip(flight, counts, strict=True)) / max(sum(counts), 1))
+        lasting = tuple(size * own // there for size, own, there in zip(read.lasting, layers, read.layers, strict=True))
+        names = {make for one in read.makes for make in one}
+        activations = {
+            make: layer_activations(self._widths, share, experts=make != DENSE and bool(self._widths.experts))
+            for make in names
+        }
+        return Facts(
+            lasting,
+            tuple(layers),
+            activations,
+            read.makes,
+            tuple(held_by),
+            logits_bytes(self._widths, share),
+            read.sequence,
+        )
+
+    def _graph(self, layout: Layout, schedule: Schedule) -> Graph:
+        micro_batches = _few(layout)
+        key = (schedule, layout.pipeline, layout.chunks, micro_batches)
+        if 2 * layout.pipeline * layout.chunks * micro_batches > MOST_ALL_PASSES:
+            raise UnsupportedError(msg("layouts.refused.passes"))
+        if key not in self._graphs:
+            sizes = Table(layout.pipeline, layout.chunks, micro_batches, 0, schedule, ())
+            self._graphs[key] = graph_of(sizes)
+        return self._graphs[key]
+
+    def _time(
+        self, layout: Layout, schedule: Schedule, placement: list[list[int]], full: Sequence[int]
+    ) -> tuple[float, float]:
+        """The step of a layout, in dense forward passes of a sample on a device; and the part in which stages wait."""
+        graph, stages, first = self._graph(layout, schedule), layout.pipeline, 0
+        cells = stages * layout.chunks
+        durations = np.zeros(2 * cells)
+        for cell in range(cells):
+            chunk, stage = divmod(cell, stages)
+            count = placement[chunk][stage]
+            work = sum(self._forward[first : first + count])
+            again = work * full[stage] / max(sum(row[stage] for row in placement), 1)
+            tail = self._head if cell == cells - 1 else 0.0
+            durations[cell], durations[cells + cell] = work + tail, 2 * (work + tail) + again
+            first += count
+        of_stage = (durations[:cells] + durations[cells:]).reshape(layout.chunks, stages).sum(axis=0)
+        # Once the pipeline is full, every further micro-batch takes as long as it does on the slowest stage.
+        step = float(graph.step(durations[:, None])[0]) + float(of_stage.max()) * (layout.micro_batches - _few(layout))
+        busy = float(of_stage.sum()) * layout.micro_batches
+        return step * layout.size / (layout.tensor * layout.context), max(
+            1 - busy / (stages * step), 0.0
+        ) if step else 0.0
+
+    def _sent(self, layout: Layout, facts: Facts, full: Sequence[int], weights: int) -> int:
+        """What a device of the busiest stage sends in a step."""
+        share, widths, most = self._share(layout, sequence=facts.sequence), self._widths, 0
+        for stage, makes in enumerate(facts.makes):
+            count, of_layers = facts.layers[stage], 0.0
+            for make, part in makes.items():
+                experts = make != DENSE and bool(widths.experts)
+                plain, again = (sent_by_layer(widths, share, experts=experts, again=both) for both in (False, True))
+                of_layers += (plain * (count - full[stage]) + again * full[stage]) * part / sum(makes.values())
+            handed = handed_on(widths, share) * layout.chunks if layout.pipeline > 1 else 0
+            most = max(most, round((of_layers + handed) * layout.micro_batches))
+        return most + sent_by_weights(weights, layout.data * layout.context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a framework's own sizes say of each stage of a layout without chunks.
+
+    Attributes:
+        lasting: Weights, gradients and optimizer state, bytes.
+        layers: Its layers.
+        makes: What they are made of.
+        weights: Bytes of the first stage's weights.
+        sequence: Whether activations between layers are split over the tensor-parallel ranks.
+    """
+
+    lasting: tuple[int, ...]
+    layers: tuple[int, ...]
+    makes: tuple[Mapping[str, int], ...]
+    weights: int
+    sequence: bool
+
+
+def _few(layout: Layout) -> int:
+    """So many micro-batches that the pipeline is full, and the first round is as long as it would be with all of them."""
+    full = _ROUNDS * layout.pipeline + layout.micro_batches % layout.pipeline
+    return min(layout.micro_batches, full)
+
+
+def _makes(kinds: Mapping[str, int], layers: int) -> Mapping[str, int]:
+    """What layers are made of."""
+    found: Counter[str] = Counter()
+    for kind, count in kinds.items():
+        found[DENSE if DENSE in kind else "experts"] += count
+    return dict(found) or {DENSE: max(layers, 1)}
+
+
+def _recomputed(facts: Facts, stage: int, limit_bytes: int) -> int:
+    """The fewest layers of a stage to recompute so that the estimate keeps within the limit; all where none does."""
+    count = facts.layers[stage]
+    return next((full for full in range(count) if facts.peak(stage, count, full) <= limit_bytes), count)

@@ -1,0 +1,247 @@
+"""From a config to the fastest of other layouts: rank by closed forms, then table, plan and dryrun of the best few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.config.follow import followed
+from ms_tune.dryrun.prepare import load
+from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
+from ms_tune.estimate.widths import widths_of
+from ms_tune.fit.job import read_job
+from ms_tune.fit.layouts import layout_of, with_layout
+from ms_tune.fit.rank import rank
+from ms_tune.fit.run import ConfigFitRequest, fit_config, limit_in
+from ms_tune.frameworks.models import model_of
+from ms_tune.planning.layouts import MOST_DEVICES, Layout, Space, layouts
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.rank import Candidate, Ranking
+    from ms_tune.fit.result import ConfigFit
+    from ms_tune.planning.search import Progress
+    from ms_tune.texts import Message
+    from ms_tune.verdict.limit import Limit
+
+_UNIT = 1000  # of a table of dryruns: the forward pass of a dense layer
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """Which layouts to look at.
+
+    Attributes:
+        fit: How to plan each, and the job.
+        free: Dimensions that may be otherwise, by their short names (:data:`ms_tune.planning.layouts.DIMENSIONS`).
+        keep: What dimensions are to be.
+        top: How many of the best are dry-run; 0 for none: the ranking alone.
+        node: Devices of a machine, in which tensor parallelism stays.
+    """
+
+    fit: ConfigFitRequest = field(default_factory=ConfigFitRequest)
+    free: tuple[str, ...] = ()
+    keep: Mapping[str, int] = field(default_factory=dict)
+    top: int = 3
+    node: int = 8
+
+
+class Hooks(NamedTuple):
+    """Who is told how far a search is, and who knows more of configs.
+
+    Args:
+        observer: Told what is simulated.
+        on_progress: Told how far the search for a plan is.
+        on_ranked: Told how many layouts of how many are ranked.
+        refusal: Why the framework would refuse a config with a layout, if it would.
+    """
+
+    observer: Observer
+    on_progress: Callable[[Progress], None] = lambda _progress: None
+    on_ranked: Callable[[int, int], None] = lambda _done, _all: None
+    refusal: Callable[[SourceFile], Message | None] = lambda _source: None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """A layout that was dry-run.
+
+    Attributes:
+        candidate: The layout and its estimate.
+        fit: Its plan; None where there is none.
+        error: Why there is none.
+        estimated_bytes: The closed form's peak of each stage of that plan.
+        time: Of the plan's passes of a step, in forward passes of a dense layer and a sample on a device; None without one.
+    """
+
+    candidate: Candidate
+    fit: ConfigFit | None
+    error: Message | None = None
+    estimated_bytes: tuple[int, ...] = ()
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchFit:
+    """What came of a search.
+
+    Attributes:
+        source: The config as it is.
+        now: Its layout.
+        devices: Ranks that every layout has.
+        samples: Of a step.
+        limit: What a stage may take of its device.
+        ranking: All layouts.
+        refused: How many layouts arithmetic refused, by the reason's text id.
+        tried: Those that were dry-run, in order.
+        chosen: The fastest that fits; None where none does.
+        reference: The present layout's estimate of time, in the same unit; None where the present layout is not one of them.
+        stopped: Whether the user stopped it.
+    """
+
+    source: SourceFile
+    now: Layout
+    devices: int
+    samples: int
+    limit: Limit
+    ranking: Ranking
+    refused: Mapping[str, int]
+    tried: tuple[Tried, ...]
+    chosen: Tried | None
+    reference: float | None
+    stopped: bool = False
+
+    @property
+    def best(self) -> ConfigFit | None:
+        """The chosen layout with its plan, as a change of the config as it is."""
+        fit = None if self.chosen is None else self.chosen.fit
+        return None if fit is None else replace(fit, source=self.source)
+
+    def relative(self, time: float) -> float:
+        """A time where 100 is the present layout by its estimate; the best estimate where that is not known."""
+        best = self.ranking.candidates[0].estimate.time if self.ranking.candidates else time
+        return 100 * time / (self.reference or best)
+
+
+def search_layouts(request: SearchRequest, hooks: Hooks) -> SearchFit:
+    """The fastest layout of a config on as many devices that fits, with its plan.
+
+    Args:
+        request: Which layouts, and how to plan.
+        hooks: Who is told how far it is, and who knows more of configs.
+
+    Raises:
+        MsTuneError: The config or this machine is at fault, or there are too many layouts.
+    """
+    asked = request.fit.dryrun
+    if (asked.devices or 0) > MOST_DEVICES:
+        raise UsageError(msg("layouts.too-many-devices", devices=asked.devices, most=MOST_DEVICES))
+    loaded = load(asked)
+    job = read_job(replace(asked, devices=None), _with_own_devices(loaded))
+    now = layout_of(loaded, job.first)
+    devices = asked.devices or now.devices
+    space = _space(job, now, devices, request)
+    possible = layouts(space)
+    limit, _ = limit_in(job)
+    # With other devices the sizes that follow from the config's own number are read anew.
+    there = replace(job, loaded=replace(loaded, devices=replace(loaded.devices, count=devices)))
+    ranking = rank(job, there.loaded, possible.found, limit.bytes, hooks.on_ranked)
+    tried, stopped = _tried(request, ranking, there, hooks)
+    good = [one for one in tried if one.time is not None]
+    reference = next((one.estimate.time for one in ranking.candidates if one.layout == now), None)
+    return SearchFit(
+        source=loaded.source,
+        now=now,
+        devices=devices,
+        samples=now.samples,
+        limit=limit,
+        ranking=ranking,
+        refused=possible.refused,
+        tried=tuple(tried),
+        chosen=min(good, key=lambda one: one.time or 0.0, default=None),
+        reference=reference,
+        stopped=stopped,
+    )
+
+
+def _with_own_devices(loaded: LoadedConfig) -> LoadedConfig:
+    """The config on as many devices as its keys say, where they do."""
+    own = loaded.source.get(("parallel_config", "data_parallel")) is not None
+    return replace(loaded, devices=replace(loaded.devices, count=None)) if own else loaded
+
+
+def _space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> Space:
+    source = followed(job.loaded.source)
+    widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
+    if widths is None:
+        raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
+    one = widths.attention
+    return Space(
+        now=now,
+        devices=devices,
+        layers=job.layers,
+        heads=one.heads,
+        groups=None if one.key_rank else one.groups,
+        experts=max(widths.experts, 1),
+        node=request.node,
+        free=request.free,
+        keep=request.keep,
+    )
+
+
+def _tried(request: SearchRequest, ranking: Ranking, job: PlannedJob, hooks: Hooks) -> tuple[list[Tried], bool]:
+    """The best layouts with their plans, and whether the user stopped."""
+    found: list[Tried] = []
+    runs = 0
+    for candidate in ranking.candidates:
+        if runs >= request.top:
+            break
+        layout = candidate.layout
+        asked = replace(request.fit, dryrun=replace(request.fit.dryrun, devices=layout.devices, settings=()))
+        try:
+            loaded = with_layout(job.loaded, layout, job.layers, job.now.framework_version)
+            refused = hooks.refusal(loaded.source)
+        except MsTuneError as error:
+            refused = error.message
+        if refused is not None:
+            found.append(Tried(candidate, None, refused))
+            continue
+        runs += 1
+        hooks.observer.say(msg("layouts.trying", number=runs, count=request.top, layout=str(layout)))
+        try:
+            fit = fit_config(asked, hooks.observer, hooks.on_progress, loaded)
+        except MsTuneError as failed:
+            found.append(Tried(candidate, None, failed.message))
+            continue
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            return found, True
+        found.append(_judged(candidate, fit))
+        if fit.last.report.stopped:
+            return found, True
+    return found, False
+
+
+def _judged(candidate: Candidate, fit: ConfigFit) -> Tried:
+    plan = fit.last.report.planned
+    if plan is None:
+        return Tried(candidate, fit)
+    layout = candidate.layout
+    stages = [plan.cells[stage :: layout.pipeline] for stage in range(layout.pipeline)]
+    estimated = tuple(
+        candidate.facts.peak(
+            stage,
+            sum(sum(cell.values()) for cell in cells),
+            sum(count for cell in cells for kind, count in cell.items() if kind.value == "full"),
+        )
+        for stage, cells in enumerate(stages)
+    )
+    time = plan.time * layout.size / (layout.tensor * layout.context) / _UNIT
+    return Tried(candidate, fit, None, estimated, time if fit.chosen is not None else None)

@@ -1,0 +1,64 @@
+"""What layers keep by closed forms, beside what dryruns of MindSpore 2.9.0 showed, and what is sent by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ms_tune.estimate.activations import (
+    Share,
+    handed_on,
+    layer_activations,
+    logits_bytes,
+    sent_by_layer,
+    sent_by_weights,
+)
+from ms_tune.estimate.flops import Attention, Widths
+
+MIB = 2**20
+LLAMA = Widths(4096, 4096, 32000, Attention(32, 32, 128, 128), 11008, gated=True)
+MIXTURE = Widths(1024, 2048, 32000, Attention(8, 2, 128, 128), 4096, gated=True, experts=8, chosen=2, expert=512)
+
+
+def test_llama_2_7b_beside_its_dryrun() -> None:
+    """Two tensor-parallel ranks, sequence parallel, one sample: 329.03 MiB were seen, and 32.0 of a layer that is recomputed.
+
+    MindSpeed-Core-MS keeps the whole row of such a layer on each of the two: the closed form is below, and leaves out less.
+    """
+    found = layer_activations(LLAMA, Share(4096, 2, sequence=True), experts=False)
+    assert found.none / MIB == pytest.approx(329.03, rel=0.1)
+    assert found.full == 16 * MIB
+
+
+def test_more_ranks_and_fewer_tokens_keep_less() -> None:
+    whole = layer_activations(LLAMA, Share(4096, 1, sequence=False), experts=False)
+    split = layer_activations(LLAMA, Share(4096, 4, sequence=False), experts=False)
+    shared = layer_activations(LLAMA, Share(4096, 4, sequence=True), experts=False)
+    assert whole.none > split.none > shared.none
+    assert (whole.full, split.full, shared.full) == (32 * MIB, 32 * MIB, 8 * MIB)
+    half = layer_activations(LLAMA, Share(2048, 4, sequence=True), experts=False)
+    assert (half.none * 2, half.full * 2) == (shared.none, shared.full)
+    assert whole.none > whole.full
+
+
+def test_experts_keep_what_a_token_is_sent_to() -> None:
+    share = Share(2048, 1, sequence=False)
+    dense, experts = (layer_activations(MIXTURE, share, experts=both) for both in (False, True))
+    # Two experts of 512 in place of 4096, and each token's row sent and received twice.
+    assert dense.none - experts.none == 2 * 2048 * (4096 - 1024) * 4 - 2 * 2 * 2048 * 1024 * 2
+
+
+def test_what_is_sent() -> None:
+    alone = Share(4096, 1, sequence=False)
+    assert sent_by_layer(LLAMA, alone, experts=False, again=False) == 0
+    row = 2 * 4096 * 4096
+    two = Share(4096, 2, sequence=True)
+    assert sent_by_layer(LLAMA, two, experts=False, again=False) == 4 * row
+    assert sent_by_layer(LLAMA, two, experts=False, again=True) == 6 * row
+    ring = Share(2048, 1, sequence=False, context=2)
+    assert sent_by_layer(LLAMA, ring, experts=False, again=False) == 2 * (2 * 2048 * 32 * 256)
+    shared = Share(2048, 1, sequence=False, expert=4)
+    assert sent_by_layer(MIXTURE, shared, experts=True, again=False) == 4 * (2 * 2048 * 1024 * 2) * 3 // 4
+    assert sent_by_weights(1000, 1) == 0
+    assert sent_by_weights(1000, 4) == 1500
+    assert handed_on(LLAMA, two) == row
+    assert logits_bytes(LLAMA, two) == 12 * 4096 * 16000

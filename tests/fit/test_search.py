@@ -1,0 +1,273 @@
+"""Other layouts of a config: as its framework reads them, ranked, and tried with a made-up job in place of dryruns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.config.source import parse_source
+from ms_tune.dryrun.prepare import load, prepare
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.task import Observer
+from ms_tune.errors import ExitCode, RunError
+from ms_tune.fit import run as engine
+from ms_tune.fit import search as searching
+from ms_tune.fit.job import read_job
+from ms_tune.fit.layouts import layout_of, placed, with_layout
+from ms_tune.fit.rank import _few, _Ranker
+from ms_tune.fit.run import ConfigFitRequest
+from ms_tune.fit.search import Hooks, SearchFit, SearchRequest, search_layouts
+from ms_tune.normalize.source import normalize_source
+from ms_tune.planning import explain, search
+from ms_tune.planning.layouts import Layout
+from ms_tune.planning.schedule import Schedule
+from ms_tune.planning.search import Effort
+from ms_tune.planning.simulate import graph_of
+from ms_tune.planning.table import Recompute, Table
+from ms_tune.texts import msg
+from ms_tune.units import GIB
+from ms_tune.verdict.judge import Need, Outside, judge
+from ms_tune.verdict.limit import device_of, limit_of
+from tests.fit.test_table import job_of
+from tests.fit.world import MIB, World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.errors import MsTuneError
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.measure import Figures, Probe
+    from ms_tune.planning.table import Plan
+
+TEMPLATES = Path(__file__).parents[2] / "yaml_templates"
+OTHERS = {
+    "mindspeed_ms/llama2_7b.yaml": [Layout(2, 2, 2, 1, 1, 2, 4, 4), Layout(1, 8, 1, 1, 1, 1, 2, 16), Layout(8, 1, 1, 2, 1, 1, 1, 8)],
+    "mindspeed_ms/llama2_13b_vpp.yaml": [Layout(4, 2, 1, 1, 1, 1, 2, 16), Layout(1, 8, 1, 1, 1, 1, 2, 16), Layout(2, 4, 5, 1, 1, 1, 2, 16)],
+    "mindformers/qwen3_32b.yaml": [Layout(8, 8, 1, 1, 1, 1, 1, 32), Layout(2, 2, 4, 1, 1, 1, 8, 4), Layout(4, 3, 1, 1, 1, 1, 2, 16)],
+    "mindformers_pynative/deepseek3_1b_moe.yaml": [Layout(2, 2, 1, 1, 2, 1, 4, 16), Layout(1, 4, 2, 1, 8, 2, 8, 4)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "layout"), [(name, one) for name, all_of_it in OTHERS.items() for one in all_of_it])
+def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout) -> None:
+    request = DryrunRequest(config=TEMPLATES / name)
+    job = read_job(request)
+    before = job.loaded.source.text
+    there = replace(job.loaded, devices=replace(job.loaded.devices, count=layout.devices))
+    loaded = with_layout(there, layout, job.layers, job.now.framework_version)
+    run = prepare(replace(request, devices=layout.devices), loaded)
+    assert layout_of(loaded, run) == layout
+    plan = normalize_source(loaded.source)
+    assert plan.failure is None
+    assert plan.placement == tuple(map(tuple, placed(job.layers, layout)))
+    assert {layer.recompute.value for layer in plan.layers[: job.layers]} == {"none"}
+    assert job.loaded.source.text == before
+    assert loaded.source.text.partition("\n")[0] == before.partition("\n")[0]  # its comments stay
+
+
+def test_what_is_left_over_of_an_even_split_avoids_the_ends() -> None:
+    assert placed(10, Layout(pipeline=4)) == [[2, 3, 3, 2]]
+    assert placed(11, Layout(pipeline=4)) == [[3, 3, 3, 2]]
+    assert placed(9, Layout(pipeline=2, chunks=2)) == [[3, 2], [2, 2]]
+
+
+def ranked(
+    folder: Path | None,
+    gib: float = 24,
+    **asked: Any,  # noqa: ANN401 - of the request
+) -> SearchFit:
+    """The ranking of a job of 4 stages of 8 layers on 4 devices; without a folder, that of a real model on 16."""
+    path = TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml"
+    if folder is not None:
+        path = job_of(folder, 4, 1, 32, 8).loaded.source.path
+    request = DryrunRequest(config=path, device_bytes=int(gib * GIB), devices=None if folder is not None else 16)
+    told = {"free": ("dp", "tp", "pp", "vpp", "mbs"), "top": 0, **asked}
+    return search_layouts(SearchRequest(ConfigFitRequest(request, effort=Effort.QUICK), **told), Hooks(Observer()))
+
+
+class TestRanking:
+    def test_no_other_one_outdoes_the_leading_ones(self, tmp_path: Path) -> None:
+        found = ranked(tmp_path)
+        every = found.ranking.candidates
+        assert len(every) > 10
+        for number, one in enumerate(every):
+            outdone = any(
+                other.estimate.time < one.estimate.time and other.estimate.sent_bytes < one.estimate.sent_bytes
+                for other in every
+            )
+            assert outdone <= (number >= found.ranking.leading)
+        times = [one.estimate.time for one in every[: found.ranking.leading]]
+        assert times == sorted(times)
+
+    def test_the_present_layout_is_what_100_is(self, tmp_path: Path) -> None:
+        found = ranked(tmp_path)
+        assert found.now == Layout(pipeline=4, micro_batches=8)
+        (own,) = (one for one in found.ranking.candidates if one.layout == found.now)
+        assert found.relative(own.estimate.time) == 100
+        # 4 equal stages (the head aside) and 8 micro-batches: 3 of 11 turns are waiting.
+        assert own.estimate.bubble == pytest.approx(3 / 11, abs=0.04)
+
+    def test_less_memory_recomputes_more_and_leaves_out_more(self) -> None:
+        free = ("dp", "tp", "pp")
+        roomy, tight = (ranked(None, gib, free=free) for gib in (64, 24))
+        by_layout = {one.layout: one.estimate for one in roomy.ranking.candidates}
+        for one in tight.ranking.candidates:
+            before = by_layout[one.layout]
+            assert sum(one.estimate.recomputed) >= sum(before.recomputed)
+            assert one.estimate.time >= before.time
+            assert one.estimate.least_bytes <= 1.15 * tight.limit.bytes
+        assert tight.ranking.pruned > roomy.ranking.pruned
+
+    def test_what_nothing_is_run_for_is_not_chosen(self, tmp_path: Path) -> None:
+        found = ranked(tmp_path)
+        assert (found.tried, found.chosen, found.best) == ((), None, None)
+
+    @pytest.mark.parametrize("chunks", [1, 2])
+    def test_long_steps_are_told_from_short_ones(self, tmp_path: Path, chunks: int) -> None:
+        """Beside the schedule of all micro-batches, with stages of other work."""
+        job = job_of(tmp_path, 4, 1, 32, 8)
+        ranker = _Ranker(job, job.loaded, GIB)
+        schedule = Schedule.INTERLEAVED if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
+        for micro_batches in (32, 40, 44):
+            layout = Layout(pipeline=4, chunks=chunks, micro_batches=micro_batches)
+            assert _few(layout) < micro_batches
+            placement = placed(32, layout)
+            time, _ = ranker._time(layout, schedule, placement, (7, 3, 1, 0))
+            graph = graph_of(Table(4, chunks, micro_batches, 0, schedule, ()))
+            cells = 4 * chunks
+            work = np.array([placement[cell // 4][cell % 4] for cell in range(cells)], float)
+            again = work * np.array([(7, 3, 1, 0)[cell % 4] / 8 for cell in range(cells)])
+            tail = np.eye(cells)[-1] * ranker._head
+            durations = np.concatenate((work + tail, 2 * (work + tail) + again))
+            assert time == pytest.approx(float(graph.step(durations[:, None])[0]))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
+    """A made-up job in place of dryruns; layouts of eight stages cannot be run. What was planned is noted."""
+    monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
+    monkeypatch.setattr(explain, "_WORK", 10_000)
+    made, noted = World(), []
+    kinds = {kind.value: kind for kind in Recompute}
+
+    def measure(
+        request: DryrunRequest, probes: Sequence[Probe], _observer: Observer
+    ) -> tuple[Figures | MsTuneError, ...]:
+        job = read_job(request, probes[0].loaded)
+        noted.append(layout_of(job.loaded, job.first))
+        if job.stages == 4:
+            return (RunError(msg("dryrun.run.failed", code=1, reason="made up")),) * len(probes)
+        return tuple(
+            made.figures(job, SimpleNamespace(probe=probe, kind=kinds[probe.name]))  # type: ignore[arg-type]
+            for probe in probes
+        )
+
+    def simulated(job: PlannedJob, plan: Plan, _observer: Observer) -> DryrunResult:
+        limit = limit_of(device_of(None, job.request.device_bytes))
+        results = []
+        for index in range(job.stages):
+            peak = made.peak(job, plan, index)
+            verdict = judge(Need.simulated(peak, peak + made.fragments * MIB), limit, Outside(communicators=2))
+            results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
+        return SimpleNamespace(stages=results)  # type: ignore[return-value]
+
+    monkeypatch.setattr(engine, "measure", measure)
+    monkeypatch.setattr(engine, "simulated", simulated)
+    return noted
+
+
+@pytest.mark.slow
+class TestTried:
+    def test_the_fastest_that_fits_is_chosen_and_written(self, tmp_path: Path, world: list[Layout]) -> None:
+        found = ranked(tmp_path, 64, free=("dp", "pp"), top=3)
+        tried = [one.candidate.layout for one in found.tried]
+        assert tried == [one.layout for one in found.ranking.candidates[:3]]
+        assert set(world) <= set(tried)
+        good = [one for one in found.tried if one.time is not None]
+        assert good
+        assert found.chosen is min(good, key=lambda one: one.time or 0)
+        failed = [one for one in found.tried if one.candidate.layout.pipeline == 4]
+        assert all(one.error is not None and one.time is None for one in failed)
+        assert found.best is not None
+        text = found.best.text
+        assert found.best.source.text == found.source.text != text
+        loaded = replace(load(DryrunRequest(config=found.source.path)), source=parse_source(text, found.source.path))
+        there = replace(loaded, devices=replace(loaded.devices, count=4))
+        job = read_job(DryrunRequest(config=found.source.path, devices=4), there)
+        assert layout_of(there, job.first) == found.chosen.candidate.layout
+
+    def test_each_estimate_is_told_for_the_plan_of_its_dryrun(self, tmp_path: Path, world: list[Layout]) -> None:
+        found = ranked(tmp_path, 64, free=("dp", "pp"), top=2)
+        for one in found.tried:
+            if one.fit is not None and one.fit.chosen is not None:
+                assert len(one.estimated_bytes) == one.candidate.layout.pipeline
+                assert {stage.stage for stage in one.fit.last.verified} <= set(range(len(one.estimated_bytes)))
+        assert world
+
+    def test_what_lint_refuses_is_told_and_not_run(
+        self, tmp_path: Path, world: list[Layout], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = job_of(tmp_path, 4, 1, 32, 8)
+        request = DryrunRequest(config=job.loaded.source.path, device_bytes=64 * GIB)
+        hooks = Hooks(Observer(), refusal=lambda _source: msg("layouts.refused.lint", id="MST1", name="made-up"))
+        asked = SearchRequest(ConfigFitRequest(request, effort=Effort.QUICK), ("dp", "pp"), top=2)
+        found = search_layouts(asked, hooks)
+        assert (world, found.chosen) == ([], None)
+        assert {one.error.id for one in found.tried if one.error is not None} == {"layouts.refused.lint"}
+        monkeypatch.setattr(searching, "fit_config", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ranked(tmp_path, 64, free=("dp", "pp"), top=2)
+
+
+def _interrupted(*_arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
+class TestCommand:
+    @pytest.mark.parametrize("language", ["en", "zh"])
+    def test_the_ranking_alone(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], language: str) -> None:
+        path = job_of(tmp_path, 4, 1, 32, 8).loaded.source.path
+        arguments = ["fit", str(path), "--search", "dp,pp,vpp", "--top", "0", "--device-memory", "32GB"]
+        assert main([*arguments, "--lang", language]) == ExitCode.OK
+        shown = capsys.readouterr().out
+        assert "pp4" in shown
+        assert ("nothing was simulated" in shown) is (language == "en")
+        assert "fits:" not in shown
+        assert main([*arguments, "--json"]) == ExitCode.OK
+        found = json.loads(capsys.readouterr().out)
+        assert (found["devices"], found["samples"], found["chosen"], found["tried"]) == (4, 8, None, [])
+        layouts = [Layout(**one["layout"]) for one in found["ranking"]]
+        assert len(layouts) == len(set(layouts)) > 3
+        assert found["now"] in [one["layout"] for one in found["ranking"]]
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--search", "xp"], "xp"),
+            (["--search", ""], "--search"),
+            (["--search", "pp", "--keep", "tp=x"], "tp=x"),
+            (["--search", "pp", "--keep", "tp=0"], "tp=0"),
+            (["--search", "pp", "--keep", "tp=99999999999999999999"], "tp=9999"),
+            (["--search", "pp", "--calibrate", "step=1s"], "--calibrate"),
+            (["--search", "pp", "--explain"], "--explain"),
+            (["--top", "2"], "--top"),
+            (["--keep", "tp=2"], "--keep"),
+            (["--search", "dp,pp", "--devices", "1000000000000000000", "--top", "0"], "1000000000000000000"),
+        ],
+    )
+    def test_mistakes_are_explained(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+    ) -> None:
+        path = job_of(tmp_path, 4, 1, 32, 8).loaded.source.path
+        assert main(["fit", str(path), *arguments]) == ExitCode.USAGE
+        told = capsys.readouterr()
+        assert words in told.err
+        assert "Traceback" not in told.err

@@ -1,0 +1,84 @@
+"""Layouts of as many devices and samples: all of them, and none that no framework takes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from ms_tune.errors import UsageError
+from ms_tune.planning.layouts import DIMENSIONS, Layout, Space, layouts
+
+NOW = Layout(tensor=2, pipeline=4, chunks=2, context=1, expert=1, size=1, data=2, micro_batches=16)
+SPACE = Space(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {})
+
+
+def test_all_of_them_against_every_combination() -> None:
+    """Brute force over all numbers, with the rules written another way."""
+    space = replace(SPACE, layers=6, heads=4, groups=2, experts=4, now=replace(NOW, micro_batches=4, chunks=1), node=4)
+    samples, expected = space.now.samples, set()
+    one_to = range(1, 17)
+    for tensor, pipeline, context, data in itertools.product(one_to, repeat=4):
+        if (
+            tensor * pipeline * context * data != space.devices
+            or tensor > 4
+            or 4 % tensor
+            or 2 % tensor
+            or pipeline > 6
+        ):
+            continue
+        for size, micro_batches, chunks, expert in itertools.product((1, 2, 4, 8), one_to, range(1, 7), (1, 2, 4)):
+            even = chunks == 1 or (pipeline > 1 and 6 % (pipeline * chunks) == 0)
+            full = pipeline == 1 or micro_batches >= pipeline
+            if data * size * micro_batches == samples and even and full and expert <= data * context * tensor:
+                expected.add(Layout(tensor, pipeline, chunks, context, expert, size, data, micro_batches))
+    found = layouts(space)
+    assert set(found.found) == expected | ({space.now} & set(found.found))
+    assert len(found.found) == len(set(found.found)) > 20
+    assert all(one.devices == space.devices and one.samples == samples for one in found.found)
+    assert sum(found.refused.values()) > 0
+
+
+def test_what_is_not_searched_stays() -> None:
+    found = layouts(replace(SPACE, free=("pp", "dp"))).found
+    assert {(one.tensor, one.chunks, one.size, one.context) for one in found} == {(2, 2, 1, 1)}
+    assert {one.pipeline for one in found} == {2, 4}  # 40 layers fill two chunks of these evenly
+    assert all(one.data * one.pipeline == 8 for one in found)
+
+
+def test_data_parallelism_stays_unless_it_is_searched() -> None:
+    found = layouts(replace(SPACE, free=("tp", "pp"))).found
+    assert {one.data for one in found} == {2}
+    assert NOW in found
+
+
+def test_what_is_kept_is_kept() -> None:
+    found = layouts(replace(SPACE, keep={"tp": 4, "dp": 4})).found
+    assert {(one.tensor, one.data) for one in found} == {(4, 4)}
+    assert layouts(replace(SPACE, keep={"tp": 3})).found == ()
+
+
+def test_other_devices_have_the_same_samples() -> None:
+    found = layouts(replace(SPACE, devices=64, free=("dp", "pp", "vpp"))).found
+    assert found
+    assert {one.devices for one in found} == {64}
+    assert {one.samples for one in found} == {32}
+
+
+@pytest.mark.parametrize("devices", [131_072, 65_536])
+def test_too_many_are_refused_at_once(devices: int) -> None:
+    huge = replace(NOW, data=devices // 8, micro_batches=2**20)
+    space = replace(SPACE, now=huge, devices=devices, layers=10_000, heads=1024, groups=None, experts=1024, node=1024)
+    with pytest.raises(UsageError, match="more than 2000"):
+        layouts(space)
+
+
+def test_more_devices_than_there_are() -> None:
+    with pytest.raises(UsageError, match="more than the 131072"):
+        layouts(replace(SPACE, devices=10**18))
+
+
+def test_a_layout_names_what_is_split() -> None:
+    assert str(NOW) == "dp2 tp2 pp4 vpp2"
+    assert str(Layout()) == "dp1"
