@@ -151,8 +151,10 @@ def some_recomputed(job: PlannedJob) -> list[Probe]:
         return []
     found = []
     for some in (1, 2):
-        # A small run has its share of the layers that are recomputed.
-        counts: Rows = [[(some * count + size // 2) // size for count in row] for row in job.placement]
+        # A small run has one of each kind that a stage has, and of the others their share (ms_tune.layers.stage.resized).
+        counts: Rows = [
+            [1 if some == 1 else (some * count + size // 2) // size for count in row] for row in job.placement
+        ]
         loaded = job.with_lists(SappLists(None, counts, counts, counts))
         found += [Probe(f"some {some}", loaded, stage, size * job.chunks) for stage in _ends(job.stages)]
     return found

@@ -6,7 +6,7 @@ A table may come from dryruns, from a JSON file (:mod:`ms_tune.planning.table_fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -227,14 +227,14 @@ def check(table: Table, source: str) -> Table:
 
 def _check_stages(table: Table, source: str) -> None:
     """A list of sizes has one for each stage."""
-    lists = [table.stage_bytes] if table.stage_bytes else []
+    lists = {"stage_bytes": table.stage_bytes} if table.stage_bytes else {}
     if table.update is not None:
-        lists += [table.update.layer_bytes, table.update.stage_bytes]
+        lists |= {f"update.{key}": sizes for key, sizes in asdict(table.update).items()}
     if table.again is not None:
-        lists += [table.again.first_bytes, table.again.layer_bytes, table.again.transient_bytes]
-    for sizes in lists:
+        lists |= {f"again.{key}": sizes for key, sizes in asdict(table.again).items()}
+    for key, sizes in lists.items():
         if len(sizes) != table.stages:
-            where = {"found": len(sizes), "stages": table.stages}
+            where = {"key": key, "found": len(sizes), "stages": table.stages}
             raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
 
 

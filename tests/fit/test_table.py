@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import yaml
 
+from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import Costs, costs_of
@@ -162,6 +164,22 @@ class TestProbes:
         probes, _ = asked(job, model_in(job), KINDS)
         assert len(probes) == 7 + 6 + 2 * 2  # the last but one is asked what it holds anyhow, no more
         assert {one.probe.layers for one in probes} == {2, 3}
+
+    @pytest.mark.parametrize(
+        ("stages", "chunks", "each"), [(4, 1, 8), (2, 1, 5), (2, 1, 13), (2, 2, 3), (2, 2, 6), (3, 1, 4)]
+    )
+    def test_of_small_runs_one_and_two_layers_of_a_cell_are_recomputed(
+        self, tmp_path: Path, stages: int, chunks: int, each: int
+    ) -> None:
+        job = job_of(tmp_path, stages, chunks, stages * chunks * each, 2 * stages)
+        seen: dict[int, list[int]] = {}
+        for probe in some_recomputed(job):
+            run = prepare(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
+            full = {cell_of(kind)[0]: count for kind, count in run.kinds.items() if "full recompute" in kind}
+            assert len(set(full.values())) == 1
+            assert sum(run.kinds.values()) == min(5, each) * chunks
+            seen.setdefault(probe.stage, []).append(full[0])
+        assert set(map(tuple, seen.values())) == {(1, 2)}
 
     @pytest.mark.parametrize(
         ("kind", "cell"),

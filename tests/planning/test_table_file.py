@@ -95,6 +95,8 @@ def test_a_result_is_a_table_with_a_plan() -> None:
         (changed("layers/0/recompute/full/activation_bytes", 10), "keeps more with 'full'"),
         (changed("layers/0/recompute/none/backward_extra", 0.6), "takes less time with 'full'"),
         (changed("stage_bytes", [1, 2]), "stage_bytes has 2 entries"),
+        (changed("again", {"first_bytes": [1], "layer_bytes": [0], "transient_bytes": [0]}), "again.first_bytes has 1 entries"),
+        (changed("update", {"layer_bytes": [1], "stage_bytes": [0]}), "update.layer_bytes has 1 entries"),
         (changed("layers", GOOD["layers"] * 2), "two runs of layers have one name"),
         (changed("layers", [*GOOD["layers"], {**GOOD["layers"][0], "name": "b", "recompute": {"none": {"activation_bytes": 9}}}]), "other kinds"),
         (changed("plan", {"offset": [[0] * 4]}), "plan: offset is not 2 x 4"),
