@@ -17,7 +17,7 @@ from ms_tune.layers.megatron.remedies import remedy_changes
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.finding import Fix
 from ms_tune.normalize.megatron import inputs_of
-from ms_tune.texts import msg
+from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
 
+_MOST_ARGUMENTS = 400  # a training script has a hundred
+_LONGEST = 200_000  # characters
 # What only stands in scripts around MindSpore, and what only stands in those around PyTorch.
 _MINDSPORE = re.compile(r"mindspore|msadapter|mindformer|\bmsrun\b|\bMS_[A-Z]", re.IGNORECASE)
 _PYTORCH = re.compile(
@@ -49,6 +51,7 @@ class LaunchSource(CodeSource):
         launches: All that the script starts.
         number: Which of its launches the command is.
         carriage_return: Where the first line ends as in Windows; -1 if none does.
+        fixed: What came of changes that were asked for: several findings may ask for the same.
     """
 
     command: Command = field(repr=False, compare=False)
@@ -56,6 +59,7 @@ class LaunchSource(CodeSource):
     launches: Launches = field(repr=False, compare=False)
     number: int = field(default=0, repr=False, compare=False)
     carriage_return: int = -1
+    fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = field(default_factory=dict, repr=False, compare=False)
 
     def span_of(self, word: Argument) -> Span:
         """Where a word stands in the script; the command if it stands in another file."""
@@ -70,15 +74,29 @@ class LaunchSource(CodeSource):
         """An argument left out, given another value, or what it takes for the frameworks to go through."""
         if rule.rewrite not in _REWRITES:
             return self._refuse(rule)
+        if len(self.command.given) > _MOST_ARGUMENTS or len(self.text) > _LONGEST:
+            raise EditRefusedError(msg("edits.unclear"))  # the script is read anew for each
         changes = _REWRITES[rule.rewrite](self, violation)
+        if changes not in self.fixed:
+            self.fixed[changes] = self._with(changes, safe=rule.safe)
+        fix = self.fixed[changes]
+        if isinstance(fix, Message):
+            raise EditRefusedError(fix)
+        return fix
+
+    def _with(self, changes: tuple[ArgumentChange, ...], *, safe: bool) -> Fix | Message:
+        """The fix that makes some changes one after the other, or why there is none."""
         script, words = self.launches, []
-        for change in changes:
-            script = with_change(script, self.command.release, self.number, change)
-            words.append(f"- {change.name}" if change.values is None else change.words)
+        try:
+            for change in changes:
+                script = with_change(script, self.command.release, self.number, change)
+                words.append(f"- {change.name}" if change.values is None else change.words)
+        except EditRefusedError as refusal:
+            return refusal.message
         if not changes or script.file.text == self.text:
-            return self._refuse(rule)
+            return msg("edits.not-here")
         title = msg("edits.script.title", words="; ".join(words))
-        return Fix(rule.safe, title, (), (_difference(self.text, script.file.text),), arguments=changes)
+        return Fix(safe, title, (), (_difference(self.text, script.file.text),), arguments=changes)
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
         """Every fix was proved by itself when it was made; what several do together is not."""

@@ -192,3 +192,9 @@ def test_what_the_parser_refuses_has_no_plan(tmp_path: Path, capsys: pytest.Capt
     assert [problem["id"] for problem in plan["problems"]] == ["parser-rejected"] * 2
     assert run("--diff", path) == 2
     assert "takes full, selective, not 'ful'" in capsys.readouterr().err
+
+
+def test_absurd_scripts_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "torchrun pretrain_gpt.py" + " --num-layers 8" * 2_000 + "\n")
+    assert run("--write", path) == 2
+    assert "2000 arguments" in capsys.readouterr().err

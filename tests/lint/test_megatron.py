@@ -292,3 +292,11 @@ def test_the_fix_of_a_check_mends_its_bad_example(check: Check, tmp_path: Path) 
     after, left = fixed(path, "unsafe")
     assert after != check.bad
     assert check.id not in left
+
+
+def test_what_stands_thousands_of_times_has_no_fix() -> None:
+    words = "--lr 1 --lr 2 " * 500
+    (source,) = commands_in(Path("x.sh"), f"torchrun pretrain_gpt.py --num-layers 8 {words}\n", RELEASE)
+    found = [one for one in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE) if one.id == "MST154"]
+    assert found
+    assert all(one.fix is None and one.unfixable is not None for one in found)

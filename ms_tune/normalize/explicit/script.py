@@ -99,6 +99,9 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
         command = command_of(script.launches[number], release)
         if command is None or plan is None:
             continue
+        if len(command.given) > _MOST_ARGUMENTS:
+            many = msg("megatron_layers.too-many", count=len(command.given), most=_MOST_ARGUMENTS)
+            raise ConfigError(many, path=path, line=command.launch.place.span.line)
         wanted = _wanted(command)
         for dest, value in chain(_twice(command), wanted.items()):
             change = _change(script, release, number, dest, value)
@@ -162,6 +165,8 @@ def _wanted(command: Command) -> Mapping[str, object]:
 
 
 _EARLIER = object()
+_MOST_TWICE = 8  # the script is read anew for each
+_MOST_ARGUMENTS = 1_000
 
 
 def _twice(command: Command) -> Iterator[tuple[str, object]]:
@@ -169,7 +174,7 @@ def _twice(command: Command) -> Iterator[tuple[str, object]]:
     known = names_by_dest(command.release)
     for dest in DESTINATIONS.values():
         written = sum(one.name in known.get(dest, ()) for one in command.given)
-        yield from ((dest, _EARLIER) for _ in range(written - 1))
+        yield from ((dest, _EARLIER) for _ in range(min(written - 1, _MOST_TWICE)))
 
 
 def _change(script: Launches, release: str, number: int, dest: str, value: object) -> ArgumentChange | None:
