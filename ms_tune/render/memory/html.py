@@ -23,6 +23,7 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from ms_tune.memory.comparison import Comparison, RankComparison
     from ms_tune.memory.groups import Group
+    from ms_tune.memory.remedies import Remedy
     from ms_tune.memory.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.verdict.judge import Verdict
 
@@ -141,6 +142,8 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "layers": [_group(group) for group in rank.peak.layers[:_TOP]],
         "parameters": [_group(group) for group in rank.peak.parameters[:_TOP]],
         "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
+        "held": [[phase_name(held.phase), held.content.value, held.bytes] for held in rank.held],
+        "remedies": [_remedy(remedy) for remedy in rank.remedies],
         "recomputeSaving": rank.recompute.saving,
         "recomputePeak": rank.recompute.peak,
         "promptPeak": lives.peak_if_prompt,
@@ -160,6 +163,16 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "blocks": packed,
         "blockCount": count,
         "counted": len(rank.curve.rows),
+    }
+
+
+def _remedy(remedy: Remedy) -> dict[str, object]:
+    return {
+        "freed": remedy.bytes_freed,
+        "after": remedy.peak_after,
+        "title": {language.value: remedy.title(language) for language in Language},
+        "price": {language.value: remedy.price(language) for language in Language},
+        "how": remedy.how,
     }
 
 

@@ -31,6 +31,7 @@ function drawAll() {
   drawFacts();
   drawMakeUp();
   if (rank().bands.tick.length) drawTimeline();
+  drawRemedies();
   drawFindings();
   drawComparison();
   drawRanks();
@@ -67,6 +68,7 @@ $("go-peak").addEventListener("click", () => {
   look(peakTick - width, peakTick + width);
   freeze(peakTick);
 });
+$("timeline").addEventListener("wheel", () => { $("tip").hidden = true; }, { passive: true });
 $("go-all").addEventListener("click", () => look(-Infinity, Infinity));
 $("search").addEventListener("input", (event) => { State.search = event.target.value; drawLive(); });
 $("flame-layer").addEventListener("click", () => { State.flame = "layer"; State.zoomed = null; drawFlame(); });

@@ -46,6 +46,20 @@ const contentCell = (name) =>
   make("td", { className: "o" }, make("i", { className: "key", style: { background: colour(name) } }), say(`content.${name}`));
 const placeCell = (path) => make("td", { className: "w", title: path }, near(path));
 
+function drawRemedies() {
+  const { remedies, held, peak } = rank(), section = $("remedies");
+  section.hidden = !held.length;
+  const parts = held.slice(0, 4).map(([phase, content, size]) =>
+    `${say(`content.${content}`)}${phase === "unknown" ? "" : ` (${say(`phase.${phase}`)})`} ${bytes(size)}`);
+  const lines = remedies.map((remedy) => make("tr", {}, cell(bytes(remedy.freed), "n"), cell(bytes(remedy.after), "n"),
+    cell(remedy.title[State.language], "w"), cell(remedy.price[State.language], "w"), cell(remedy.how, "w"),
+    make("td", {}, stripe({ temporaries: remedy.freed }, peak))));
+  const heads = [["frees", "n"], ["leaves", "n"], ["remedy", ""], ["price", ""], ["how", ""]].map(([key, kind]) => [say(`column.${key}`), kind]);
+  section.replaceChildren(make("h2", {}, say("remedies")), make("p", {}, `${say("held")}: ${parts.join(", ")}`),
+    lines.length ? table([...heads, ["", ""]], lines) : make("p", { className: "hint" }, say("no-remedies")),
+    make("p", { className: "hint" }, say("remedies-hint")));
+}
+
 function drawFindings() {
   const mine = Page.findings.filter((finding) => finding.rank === null || Page.ranks.length === 1 || finding.rank === rank().rank);
   const cards = mine.map((finding) => make("article", { className: `card ${finding.severity}` },
@@ -106,7 +120,7 @@ function drawGroups() {
 
 function drawActivations() {
   const { activations, recomputeSaving, recomputePeak } = rank(), section = $("activations");
-  section.hidden = !activations.length;
+  section.hidden = !activations.some(([layer]) => layer);
   const most = Math.max(1, ...activations.map(([, size]) => size));
   const lines = activations.map(([layer, size, count]) => make("tr", {},
     cell(layer || say("outside"), "w"), cell(bytes(size), "n"), cell(whole(count), "n"), make("td", {}, stripe({ activations: size }, most))));
