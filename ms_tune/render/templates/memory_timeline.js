@@ -94,7 +94,7 @@ function drawLegend(names) {
   }, make("i", { className: "key", style: { background: colour(name) } }), `${say(`content.${name}`)} ${bytes(rank().contents[name])}`));
   $("legend").replaceChildren(...keys);
   const dash = (style, text) => make("span", {}, make("i", { className: "dash", style }), text);
-  const phases = [...new Set(rank().spans.map(([phase]) => phase))].map((phase) =>
+  const phases = [...new Set(rank().spans.map(([phase]) => phase))].filter((phase) => phase !== "unknown").map((phase) =>
     make("span", {}, make("i", { className: "key", style: { background: PHASES[phase] ?? "#888" } }), say(`phase.${phase}`)));
   const { limit, footprint } = rank();
   $("lines").replaceChildren(...[dash({ borderColor: "currentColor" }, say("footprint")),
