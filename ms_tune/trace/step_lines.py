@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +41,7 @@ _BATCH = re.compile(r"global_batch_size:\s{0,20}(\d{1,15})")
 _OLD = re.compile(
     rf"Epoch: (\d{{1,12}}), Step: (\d{{1,15}}), Loss: (\S{{1,60}}), .{{0,400}}\bTime: ({_N}) ms", re.IGNORECASE
 )
-_ITERATION = re.compile(r"\biteration\s{1,20}(\d{1,15})\s{0,20}/\s{0,20}(\d{1,15})\s{0,4}\|")
+_ITERATION = re.compile(r"iteration\s{1,20}(\d{1,15})\s{0,20}/\s{0,20}(\d{1,15})\s{0,4}\|")
 _SAMPLES = re.compile(rf"({_N}) samples/s/p")
 # Key in a line of Megatron's form to what it is; the first that is there counts.
 _KEYS = {
@@ -75,10 +74,10 @@ class Form(str, Enum):
 
 
 NOT_LOGGED = math.nan
+_FLOATS = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
 
 
-@dataclass(frozen=True, slots=True)
-class StepLine:
+class StepLine(NamedTuple):
     """A step as a line tells it; what it does not tell is NaN, or 0 for counts.
 
     Attributes:
@@ -183,7 +182,7 @@ def _step(form: Form, counters: tuple[int, int, int], time: str, values: dict[st
     seconds = _positive(time) / 1000
     if not 0 < seconds < _MOST_SECONDS or max(number, total, epoch * max(total, 1)) > _MOST_STEPS:
         return None
-    names = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
+    told = {name: _positive(values[name]) for name in _FLOATS if name in values}
     return StepLine(
         form,
         number,
@@ -191,13 +190,15 @@ def _step(form: Form, counters: tuple[int, int, int], time: str, values: dict[st
         epoch,
         seconds,
         loss=_number(values.get("loss", "")),
-        **{name: _positive(values.get(name, "")) for name in names},
         batch=_count(values.get("batch", ""), _MOST_BATCH),
         tokens=_count(values.get("tokens", ""), _MOST_TOKENS),
+        **told,
     )
 
 
 def _number(text: str) -> float:
+    if not text:
+        return NOT_LOGGED
     try:
         return float(text)
     except ValueError:
