@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import LONG, ProgressLine
+from ms_tune.cli.memory_inputs import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode
 from ms_tune.performance.request import MetricsRequest
@@ -50,12 +50,15 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--baseline", type=Path, metavar="LOG", help=parser.tr("metrics.help.baseline"))
     parser.add_argument("--baseline-cards", type=count, metavar="N", help=parser.tr("metrics.help.baseline-cards"))
     parser.add_argument("--baseline-gbs", type=count, metavar="N", help=parser.tr("metrics.help.baseline-gbs"))
+    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("metrics.help.html"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
     parser.add_common_arguments()
     return parser
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, work out, show."""
+    new_file(arguments.html, force=arguments.force)
     request = MetricsRequest(
         cards=arguments.cards,
         batch=arguments.gbs,
@@ -77,6 +80,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
                 msg("metrics.progress", done=done // MIB, total=total // MIB), done / max(total, 1)
             ),
         )
+    if arguments.html:
+        from ms_tune.render.metrics.html import report_html  # noqa: PLC0415 - imported late: start-up time
+
+        with written(arguments.html, console) as path:
+            path.write_text(report_html(report, console.language), encoding="utf-8")
     if arguments.json:
         from ms_tune.render.metrics.json import report_json  # noqa: PLC0415 - imported late: start-up time
 

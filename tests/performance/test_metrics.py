@@ -250,6 +250,20 @@ class TestCommand:
         for text in ("1.0000 s", "9.0000 s", "--chip", "8.0 x" if language == "en" else "9.0 倍"):
             assert text.replace("8.0 x", "9.0 x") in shown
 
+    @pytest.mark.parametrize("language", ["en", "zh"])
+    def test_page(self, tmp_path: Path, language: str) -> None:
+        log, page = tmp_path / "<b>.log", tmp_path / "x.html"
+        log.write_text(megatron_log([9000, *[1000 + one for one in range(9)]], total=10, tflops=900), "utf-8")
+        arguments = ["metrics", str(log), "--baseline", str(log), "--html", str(page), "--lang", language, "--json"]
+        assert main(arguments) == 1
+        text = page.read_text("utf-8")
+        assert text.count("<polyline") == 4
+        assert "default-src &#x27;none&#x27;" in text
+        assert "<script" not in text
+        assert "<b>" not in text
+        assert "[impossible-mfu]" in text
+        assert main(arguments) == 2
+
     def test_no_log(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         file = tmp_path / "x.log"
         file.write_text("nothing\n", "utf-8")

@@ -28,21 +28,29 @@ def show_report(report: MetricsReport, console: Console) -> None:
     _show_problems(report.problems, console)
 
 
-def _show_run(run: RunMetrics, console: Console) -> None:
-    console.write(
-        console.text(
-            "metrics.show.run",
-            source=run.source,
-            number=run.number,
-            form=run.form.value,
-            steps=run.steps,
-            first=run.first_step,
-            last=run.last_step,
-            ranks=run.ranks.count,
-        )
+def title_of(run: RunMetrics, console: Console) -> str:
+    """A run in one line."""
+    return console.text(
+        "metrics.show.run",
+        source=run.source,
+        number=run.number,
+        form=run.form.value,
+        steps=run.steps,
+        first=run.first_step,
+        last=run.last_step,
+        ranks=run.ranks.count,
     )
-    rows = [*_times(run, console), *_rest(run, console)]
-    _write(rows, console)
+
+
+def rows_of(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
+    """Its figures: name, value, and what it is made of."""
+    yield from _times(run, console)
+    yield from _rest(run, console)
+
+
+def _show_run(run: RunMetrics, console: Console) -> None:
+    console.write(title_of(run, console))
+    _write(rows_of(run, console), console)
     _show_problems(run.problems, console)
     console.write("")
 
@@ -133,36 +141,44 @@ def _row(figure: Figure, console: Console) -> tuple[str, str, str]:
 
 def _show_problems(problems: Iterable[Problem], console: Console) -> None:
     for problem in problems:
-        if problem.serious:
-            label = console.paint(console.text("metrics.show.serious"), "red")
-        else:
-            label = console.paint(console.text("metrics.show.problem"), "dim")
-        hint = f" ({console.say(problem.hint)})" if problem.hint else ""
-        console.write(f"  {label}: {console.say(problem.message)}{hint} [{problem.id}]")
+        label, _, rest = problem_line(problem, console).partition(": ")
+        console.write(f"  {console.paint(label, 'red' if problem.serious else 'dim')}: {rest}")
+
+
+def problem_line(problem: Problem, console: Console) -> str:
+    """A doubt in one line."""
+    label = console.text("metrics.show.serious" if problem.serious else "metrics.show.problem")
+    hint = f" ({console.say(problem.hint)})" if problem.hint else ""
+    return f"{label}: {console.say(problem.message)}{hint} [{problem.id}]"
 
 
 def _show_comparison(comparison: RunComparison, console: Console) -> None:
+    title, *lines = comparison_lines(comparison, console)
+    console.write(title)
+    for line in lines:
+        console.write(f"  {line}")
+    _write([_row(one, console) for one in (comparison.linearity, comparison.guide) if one], console)
+
+
+def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[str]:
+    """Which runs, the ratio of their medians, and whether that tells them apart."""
     run, baseline = comparison.run, comparison.baseline
-    console.write(console.text("metrics.show.comparison", run=run.source, baseline=baseline.source))
-    ratio = console.text(
+    yield console.text("metrics.show.comparison", run=run.source, baseline=baseline.source)
+    yield console.text(
         "metrics.show.ratio",
         ratio=f"{comparison.ratio:.3f}",
         seconds=_seconds(run.times.median),
         before=_seconds(baseline.times.median),
     )
-    console.write(f"  {ratio}")
     if comparison.low is None or comparison.high is None:
-        console.write(f"  {console.text('metrics.show.ratio.few')}")
+        yield console.text("metrics.show.ratio.few")
+        return
+    interval = console.text("metrics.show.ratio.interval", low=f"{comparison.low:.3f}", high=f"{comparison.high:.3f}")
+    if not comparison.told:
+        word = console.text("metrics.show.ratio.same")
     else:
-        interval = console.text(
-            "metrics.show.ratio.interval", low=f"{comparison.low:.3f}", high=f"{comparison.high:.3f}"
-        )
-        if not comparison.told:
-            word = console.text("metrics.show.ratio.same")
-        else:
-            word = console.text("metrics.show.ratio.slower" if comparison.ratio > 1 else "metrics.show.ratio.faster")
-        console.write(f"  {interval}: {word}")
-    _write([_row(one, console) for one in (comparison.linearity, comparison.guide) if one], console)
+        word = console.text("metrics.show.ratio.slower" if comparison.ratio > 1 else "metrics.show.ratio.faster")
+    yield f"{interval}: {word}"
 
 
 def _seconds(value: float | None) -> str:
