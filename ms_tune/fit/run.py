@@ -15,6 +15,7 @@ from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import present_plan, read_job
 from ms_tune.fit.measure import measure
 from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_recomputed
+from ms_tune.fit.remedies import with_remedies
 from ms_tune.fit.result import ConfigFit, Round
 from ms_tune.fit.table import Measured, Seen, table_of
 from ms_tune.fit.verify import NEAR, beside, corrected, lists_of, simulated
@@ -99,6 +100,8 @@ def fit_config(
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
     made = time.monotonic()
     rounds, chosen, stands_for = _Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
+    if chosen is None:
+        rounds = (*rounds[:-1], replace(rounds[-1], report=with_remedies(rounds[-1].report, job)))
     text, changed = job.loaded.source.text, 0
     if chosen is not None and chosen.report.planned is not None:
         merged = merge(job.loaded.source, lists_of(job, chosen.report.planned.plan), job.now.framework_version)

@@ -45,7 +45,8 @@ class Remedy:
     """What would help where nothing fits.
 
     Args:
-        name: ``less-memory``, ``micro-batch``, ``one-chunk``, ``stages`` or ``tensor``.
+        name: ``less-memory``, ``micro-batch``, ``one-chunk``, ``stages`` or ``tensor``; of a config also ``sequence``,
+            ``optimizer`` or ``swap``.
         freed_bytes: How much lower the smallest limit is that a plan could keep.
         fits: Whether it would be enough.
     """
@@ -123,13 +124,25 @@ def _changed(table: Table) -> Iterator[tuple[str, Table]]:
     halved = replace(table, micro_batches=2 * table.micro_batches, layers=_scaled(table, activations=2), again=None)
     if 2 * halved.cells * halved.micro_batches <= MOST_ALL_PASSES:
         yield "micro-batch", halved
-    if table.layer_count >= 2 * table.cells and not table.stage_bytes and table.update is None and table.again is None:
-        more = replace(table, stages=2 * table.stages)
+    if table.layer_count >= 2 * table.cells:
+        more = _more_stages(table)
         if refusal(more.order, more.stages, more.chunks, more.micro_batches) is None:
             yield "stages", more
     ends = {name: replace(getattr(table, name), bytes=getattr(table, name).bytes // 2) for name in ("head", "tail")}
     update = table.update and replace(table.update, layer_bytes=tuple(size // 2 for size in table.update.layer_bytes))
     yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), update=update, again=None, **ends)
+
+
+def _more_stages(table: Table) -> Table:
+    """Twice as many stages: the ends hold what they do, those between them what the least of these does."""
+
+    def spread(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return (sizes[0], *[min(sizes[1:-1] or sizes)] * (2 * table.stages - 2), sizes[-1]) if sizes else ()
+
+    update = table.update
+    if update is not None:
+        update = replace(update, layer_bytes=spread(update.layer_bytes), stage_bytes=spread(update.stage_bytes))
+    return replace(table, stages=2 * table.stages, stage_bytes=spread(table.stage_bytes), update=update, again=None)
 
 
 def _scaled(table: Table, *, activations: int, weights: int = 1) -> tuple[LayerKind, ...]:

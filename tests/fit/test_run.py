@@ -170,6 +170,12 @@ class TestPlans:
         shortage = found.last.report.shortage
         assert shortage is not None
         assert shortage.over_bytes >= shortage.at_least_bytes > 0
+        # Twice as many stages of half the layers hold about half of what does not fit.
+        names = [remedy.name for remedy in found.last.report.remedies]
+        assert names == ["micro-batch", "stages", "tensor"]
+        assert {"stages", "tensor"} <= {
+            remedy.name for remedy in found.last.report.remedies if remedy.freed_bytes > GIB
+        }
 
     def test_without_proof_nothing_is_run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stage = Stage(World(), World())

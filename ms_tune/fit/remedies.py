@@ -1,0 +1,90 @@
+"""What would help where nothing fits, and what a table does not tell: it knows no optimizer, no sequence parallelism, no swap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ms_tune.config.follow import followed
+from ms_tune.dryrun.prepare import prepare
+from ms_tune.estimate.activations import Share, layer_activations
+from ms_tune.estimate.widths import widths_of
+from ms_tune.fit.layouts import layout_of, sequence_parallel
+from ms_tune.fit.table import in_flight_of
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import model_of
+from ms_tune.planning.explain import Remedy
+from ms_tune.planning.table import Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.planning.fit import FitReport
+
+# Where a dialect's configs share optimizer state out; MindFormers' dynamic graph always does.
+_SHARDED: dict[Dialect, KeyPath] = {
+    Dialect.MINDFORMERS: ("parallel", "enable_parallel_optimizer"),
+    Dialect.MINDSPEED_MS: ("training_config", "use_distributed_optimizer"),
+}
+_SWAPS = (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE)
+
+
+def with_remedies(report: FitReport, job: PlannedJob) -> FitReport:
+    """A report of nothing that fits, with what the job's config could do beside: what costs no computation comes first."""
+    if report.shortage is None or report.nearest is None:
+        return report
+    over = report.shortage.over_bytes
+    found = [Remedy(name, size, size >= over) for name, size in _freed(report, job) if size > 0]
+    free = [one for one in found if one.name != "swap"]
+    rest = [one for one in found if one.name == "swap"]
+    return replace(report, remedies=(*free, *report.remedies, *rest))
+
+
+def _freed(report: FitReport, job: PlannedJob) -> Iterator[tuple[str, int]]:
+    """By name what each would free on the stage that is over the limit most, at most."""
+    assert report.shortage is not None  # noqa: S101 - the caller has looked
+    assert report.nearest is not None  # noqa: S101 - as above
+    stage = report.shortage.stage
+    run = prepare(replace(job.request, stage=stage, layers=None), job.loaded)
+    dialect, ranks = job.loaded.dialect, run.split.data * run.split.context
+    key = _SHARDED.get(dialect)
+    if key is not None and ranks > 1 and job.loaded.source.get(key) is not True:
+        yield "optimizer", run.theory.get("optimizer_state", 0) * (ranks - 1) // ranks
+    cells = report.nearest.cells[stage :: job.stages]
+    held = [in_flight_of(job, stage, chunk) for chunk in range(job.chunks)]
+    kinds = {
+        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in Recompute
+    }
+    if run.split.tensor > 1 and not sequence_parallel(job.loaded):
+        yield (
+            "sequence",
+            _by_sequence(job, float(kinds[Recompute.FULL]), float(sum(kinds.values()) - kinds[Recompute.FULL])),
+        )
+    if dialect in _SWAPS:
+        # What is kept of micro-batches that are not at their backward pass can wait on the host.
+        more = {
+            kind: sum(cell.get(kind, 0) * (count - 1) for cell, count in zip(cells, held, strict=True))
+            for kind in kinds
+        }
+        layer = max(report.table.layers, key=lambda one: one.count)
+        yield (
+            "swap",
+            round(sum(count * layer.recompute[kind].activation_bytes for kind, count in more.items() if count)),
+        )
+
+
+def _by_sequence(job: PlannedJob, full: float, others: float) -> int:
+    """What splitting activations between layers over the tensor-parallel ranks frees, by closed forms."""
+    source = followed(job.loaded.source)
+    widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
+    if widths is None:
+        return 0
+    layout = layout_of(job.loaded, job.first)
+    tokens = widths.tokens * layout.size // layout.context
+    before, after = (
+        layer_activations(widths, Share(tokens, layout.tensor, sequence, layout.context), experts=False)
+        for sequence in (False, True)
+    )
+    return round(full * (before.full - after.full) + others * (before.none - after.none))

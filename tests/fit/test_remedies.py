@@ -1,0 +1,83 @@
+"""What would help where nothing fits: what a config could do that a table does not tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.fit.costs import Costs
+from ms_tune.fit.job import read_job
+from ms_tune.fit.remedies import with_remedies
+from ms_tune.fit.table import table_of
+from ms_tune.planning import explain, search
+from ms_tune.planning.fit import fit
+from ms_tune.planning.search import Effort
+from ms_tune.planning.table import Recompute
+from ms_tune.units import GIB
+from tests.dryrun import configs
+from tests.fit.test_table import measured_in
+from tests.fit.world import MIB, World
+
+if TYPE_CHECKING:
+    from ms_tune.planning.explain import Remedy
+
+
+@pytest.fixture(autouse=True)
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is searched is the concern of other tests."""
+    monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
+    monkeypatch.setattr(explain, "_NODES", 50)
+
+
+def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[str, Any]) -> dict[str, Remedy]:
+    """What is told of a job of two stages of four layers on far too small devices."""
+    data = yaml.safe_load(yaml.safe_dump(configs.MINDSPEED))
+    data["model_config"]["num_layers"] = 8
+    data["parallel_config"] = {"pipeline_model_parallel_size": 2, **parallel}
+    data["training_config"] = {**data.get("training_config", {}), **training}
+    data["dataset_config"]["micro_batch_num"] = 4
+    file = folder / "train.yaml"
+    file.write_text(yaml.safe_dump(data), encoding="utf-8")
+    job = read_job(DryrunRequest(config=file, devices=devices))
+    table = table_of(job, measured_in(World(), job), Costs(), 2 * GIB)
+    report = with_remedies(fit(table, effort=Effort.QUICK), job)
+    assert report.planned is None
+    return {remedy.name: remedy for remedy in report.remedies}
+
+
+def test_what_the_config_has_already_is_not_told(tmp_path: Path) -> None:
+    found = told(tmp_path, 2, {}, {})
+    assert set(found) == {"micro-batch", "stages", "tensor"}
+
+
+def test_state_that_every_rank_holds_whole_can_be_shared_out(tmp_path: Path) -> None:
+    found = told(tmp_path, 8, {}, {"use_distributed_optimizer": False})
+    assert next(iter(found)) == "optimizer"
+    (two, four) = (told(tmp_path, ranks, {}, {"use_distributed_optimizer": False})["optimizer"] for ranks in (4, 8))
+    # Of two ranks each gives up a half, of four three quarters.
+    assert four.freed_bytes == pytest.approx(two.freed_bytes * 1.5, rel=1e-6)
+
+
+def test_tensor_parallel_ranks_can_split_the_sequence(tmp_path: Path) -> None:
+    split = {"tensor_model_parallel_size": 2}
+    assert "sequence" not in told(tmp_path, 4, {**split, "sequence_parallel": True}, {})
+    found = told(tmp_path, 4, {**split, "sequence_parallel": False}, {})
+    assert found["sequence"].freed_bytes > 0
+    assert found["sequence"].freed_bytes < 2048 * MIB
+
+
+@pytest.mark.slow
+def test_a_dialect_with_swap_can_keep_activations_on_the_host() -> None:
+    config = Path(__file__).parents[2] / "yaml_templates" / "mindformers" / "qwen3_32b.yaml"
+    job = read_job(DryrunRequest(config=config))
+    table = table_of(job, measured_in(World(), job, (Recompute.NONE, Recompute.FULL)), Costs(), 2 * GIB)
+    report = with_remedies(fit(table, effort=Effort.QUICK), job)
+    remedies = {remedy.name: remedy for remedy in report.remedies}
+    assert list(remedies)[-1] == "swap"
+    # At most what its layers keep of all micro-batches in flight but one, with none of them recomputed.
+    assert 0 < remedies["swap"].freed_bytes < 32 * 300 * 16 * MIB
+    assert not {"optimizer", "sequence"} & set(remedies)  # the template has both
