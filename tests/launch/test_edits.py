@@ -148,6 +148,7 @@ def random_script(random: Random) -> tuple[str, int]:
     return "\n".join(lines) + "\n", len(names)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None, reason="bash is not installed")
 def test_bash_gives_what_was_asked_for(tmp_path: Path) -> None:
     random = Random(20261122)  # noqa: S311 - cases, no secrets

@@ -237,7 +237,7 @@ def test_the_recorded_answers_are_where_the_script_writes_them() -> None:
 def test_the_canonical_form_keeps_every_layer_and_is_its_own() -> None:
     random = Random(20261122)  # noqa: S311 - cases, no secrets
     changed = 0
-    for _ in range(120):
+    for _ in range(80):
         inputs = inputs_of(command(random_arguments(random), "2.3"))
         found = canonical(inputs)
         plan = normalize_megatron(inputs)
@@ -248,7 +248,7 @@ def test_the_canonical_form_keeps_every_layer_and_is_its_own() -> None:
         assert not canonical(step), (inputs, found)
         changed += bool(found)
         assert not (found and plan.failure)
-    assert changed > 20
+    assert changed > 12
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:
     """An error of layers in the one is one in the other, with the same words of the framework."""
     random = Random(20261123)  # noqa: S311 - cases, no secrets
     refused = 0
-    for _ in range(60):
+    for _ in range(30):
         arguments = random_arguments(random)
         words = " ".join(f"'{word}'" for word in arguments)
         script = f"torchrun --nproc_per_node {world_size(arguments)} pretrain_gpt.py {words}\n"
@@ -252,7 +252,7 @@ def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:
             refused += 1
         else:
             assert not of_layers - {"MST164"}, (arguments, found)
-    assert refused > 15
+    assert refused > 7
 
 
 def fixed(path: Path, fix: str) -> tuple[str, list[str]]:

@@ -52,6 +52,7 @@ def errors(found: Converted) -> list[str]:
     return [problem.id for problem in found.problems if problem.severity is Severity.ERROR]
 
 
+@pytest.mark.slow
 def test_random_arguments_are_the_same_layers_elsewhere() -> None:
     random = Random(20261122)  # noqa: S311 - cases, no secrets
     same = 0
@@ -75,6 +76,7 @@ def test_random_arguments_are_the_same_layers_elsewhere() -> None:
     assert same > 30
 
 
+@pytest.mark.slow
 def test_random_configs_are_the_same_layers_as_arguments() -> None:
     random = Random(7)  # noqa: S311 - cases, no secrets
     same = 0
