@@ -81,6 +81,36 @@ class Run:
     assert not has(text.format(forward="pass", loop="pass"), "waiting-in-step")
 
 
+def test_objects_that_take_a_step_and_steps_as_in_torch() -> None:
+    cell = """
+class TrainStep(nn.Cell):
+    def __init__(self, net, opt):
+        self.fn = ms.value_and_grad(net, None, opt.parameters)
+    def construct(self, x):
+        return self.fn(x)
+stepper = {made}
+history = []
+for x in data:
+    loss = stepper(x)
+    history.append(loss)
+"""
+    assert has(cell.format(made="TrainStep(net, opt)"), "growing-list-of-tensors")
+    assert not has(cell.format(made="other(net, opt)"), "growing-list-of-tensors")
+    torch = """
+def go(x):
+    out = net(x)
+    {back}
+    return out
+for x in data:
+    out = go(x)
+    print(out.item())
+"""
+    for back in ("out.backward()", "opt.step()", "optimizer.step()"):
+        assert has(torch.format(back=back), "waiting-in-step"), back
+    for back in ("pass", "scheduler.step()", "self.backward()"):
+        assert not has(torch.format(back=back), "waiting-in-step"), back
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import closest
 from ms_tune.frameworks.models import UNKNOWN
 from ms_tune.frameworks.registries import mindspore_values
-from ms_tune.lint.checks import startup
+from ms_tune.lint.checks import legacy_llama, startup
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -48,3 +48,14 @@ def widths(context: Context) -> Iterator[Violation]:
             if field.path and isinstance(width, int) and not isinstance(width, bool) and width > 0 and width % ways:
                 related = ((("parallel_config", "model_parallel"), "ways"),)
                 yield Violation(field.path, params={"width": width, "ways": ways}, related=related)
+
+
+def unsplit_vocabulary(context: Context) -> Iterator[Violation]:
+    """A vocabulary of a legacy model that is no multiple: ``LlamaForCausalLM`` splits neither the loss nor the output layer."""
+    ways = context.integer("parallel_config.model_parallel", 1) or 1
+    if ways <= 1 or not startup.splits(context) or not legacy_llama.is_llama(context):
+        return
+    size = context.model.number("vocab_size")
+    path = ("model", "model_config", "vocab_size")
+    if size and size % ways and context.source.get(path) is not None:
+        yield Violation(path, params={"size": size, "ways": ways})

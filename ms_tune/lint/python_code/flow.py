@@ -26,6 +26,7 @@ _OPTIMIZERS = re.compile(
 )
 _JIT = re.compile(r"mindspore(?:\.\w+)*\.(?:jit|ms_function|jit_class|compile)$")
 _DYNAMIC = ("mindformers.pynative", "mindformers.experimental")  # the parts of MindFormers that are no static graph
+_CALLED = ("construct", "__call__", "forward")  # what a call of an object runs
 _ROUNDS = 5  # functions that call functions
 
 
@@ -35,7 +36,7 @@ def stepping(module: Module) -> frozenset[Function]:
     makers = gradient_makers(module)
     functions = [node for node in module.nodes if isinstance(node, FUNCTIONS) and not _is_method_of_framework(node)]
     calls = {one: {_last_two(node.func) for node in ast.walk(one) if isinstance(node, ast.Call)} for one in functions}
-    found = {one for one in functions if calls[one] & makers}
+    found = {one for one in functions if calls[one] & makers or any(map(_goes_back, ast.walk(one)))}
     for _ in range(_ROUNDS):
         names = {name for one in found for name in _names_of(module, one)}
         further = {one for one in functions if one not in found and calls[one] & names}
@@ -71,7 +72,27 @@ def calls_step(module: Module, call: ast.Call) -> bool:
 
 @lru_cache(maxsize=2)
 def _step_names(module: Module) -> frozenset[str]:
-    return frozenset(name for one in stepping(module) for name in _names_of(module, one))
+    """What takes a step when it is called: functions, methods, and objects of a class with such a method to be called by."""
+    names = {name for one in stepping(module) for name in _names_of(module, one)}
+    called = {one for one in stepping(module) if one.name in _CALLED}
+    owners = {owner.name for owner in map(module.parents.get, called) if isinstance(owner, ast.ClassDef)}
+    for call, full in module.calls:
+        around = module.parents.get(call)
+        if full.removeprefix("?") in owners and isinstance(around, ast.Assign):
+            names |= {_last_two(target) for target in around.targets}
+    return frozenset(names - {""})
+
+
+def _goes_back(node: ast.AST) -> bool:
+    """Whether something is ``loss.backward()`` or ``optimizer.step()``."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    owner = _last_two(node.func.value).rpartition(".")[2]
+    if node.func.attr == "step":
+        return owner.lower().startswith("opt")
+    return (
+        node.func.attr == "backward" and owner not in ("self", "ctx", "") and not node.keywords and len(node.args) <= 1
+    )
 
 
 def _names_of(module: Module, function: Function) -> set[str]:
