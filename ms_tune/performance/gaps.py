@@ -21,6 +21,7 @@ _NEAR = 1000  # nanoseconds between an idle time's end and the start of what end
 _TOUCH = 0.01  # microseconds between intervals that belong together
 # Tasks of a stream that compute nothing.
 _NO_KERNEL = re.compile(r"[A-Z][A-Z_]+|\w+(?: \w+)+|Notify_\w+|Memcpy|Reduce_Inline|RDMASend")
+_POINT_TO_POINT = ("send", "receive", "recv")
 _MOST_OF = 0.9  # of a gap, that a host event covers which explains it
 _OWN = ("ProfilerStep", "PROFILING")
 
@@ -53,6 +54,17 @@ def idle_times(events: ProfileEvents) -> Idle:
         host += late
         dependency += length - late
     return Idle(host, dependency, unlinked)
+
+
+def in_point_to_point(events: ProfileEvents) -> float | None:
+    """Microseconds of exposed communication in sends and receives and in no collective; None where the trace has none."""
+    kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for start, length, name in events.collectives:
+        kinds[any(word in name.lower() for word in _POINT_TO_POINT)].append((start, start + length))
+    if not kinds[True]:
+        return None
+    alone = _common(_joined(events.overlap["exposed"]), _union(kinds[True]))
+    return _length(alone) - _length(_common(alone, _union(kinds[False])))
 
 
 def longest_gaps(events: ProfileEvents, rank: int | None, count: int) -> list[Gap]:
@@ -132,10 +144,32 @@ def _host(events: ProfileEvents, start: float, end: float) -> str:
 
 def _joined(intervals: Intervals) -> list[tuple[float, float]]:
     """Intervals that touch or overlap as one."""
+    pairs = zip(intervals.start, intervals.length, strict=True)
+    return _union([(start, start + length) for start, length in pairs])
+
+
+def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     found: list[tuple[float, float]] = []
-    for start, length in zip(intervals.start, intervals.length, strict=True):
+    for start, end in spans:
         if found and start <= found[-1][1] + _TOUCH:
-            found[-1] = (found[-1][0], max(found[-1][1], start + length))
+            found[-1] = (found[-1][0], max(found[-1][1], end))
         else:
-            found.append((start, start + length))
+            found.append((start, end))
     return found
+
+
+def _common(some: list[tuple[float, float]], others: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """What two lists of spans, each in order and apart, have in common."""
+    found, place = [], 0
+    for start, end in some:
+        while place < len(others) and others[place][1] <= start:
+            place += 1
+        at = place
+        while at < len(others) and others[at][0] < end:
+            found.append((max(start, others[at][0]), min(end, others[at][1])))
+            at += 1
+    return found
+
+
+def _length(spans: list[tuple[float, float]]) -> float:
+    return sum(end - start for start, end in spans)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.performance.gaps import Idle, idle_times, longest_gaps
+from ms_tune.performance.gaps import Idle, idle_times, in_point_to_point, longest_gaps
 from ms_tune.performance.profile_result import Cause, CollectiveTime, Gap, ProfileReport, RankTimes
 from ms_tune.performance.result import Problem
 from ms_tune.performance.verdict import judged
@@ -144,12 +144,26 @@ def _communication(profile: RankProfile, exposed: float) -> dict[Cause, float]:
     if not elapsed:
         bubble = min(sum(row.bubble for row in profile.steps), exposed)
         return {Cause.BUBBLE: bubble, Cause.COMMUNICATION: exposed - bubble}
-    transit = sum(min(one.transit, one.elapsed) for one in profile.collectives)
-    bubble = sum(one.waiting for one in profile.collectives if one.point_to_point)
+    told = in_point_to_point(profile.events) if profile.events is not None else None
+    both = {kind: [one for one in profile.collectives if one.point_to_point is kind] for kind in (True, False)}
+    if not both[True]:
+        told = 0.0
+    elif not both[False]:
+        told = exposed
+    elif told is None:
+        told = exposed * sum(one.elapsed for one in both[True]) / elapsed
+    stages, ranks = min(told, exposed), max(exposed - told, 0.0)
+    moving = stages * _transit(both[True])
     # The exporter's own bubble counts where it found more than the sends and receives tell.
-    bubble = max(exposed * bubble / elapsed, min(sum(row.bubble for row in profile.steps), exposed))
-    transfer = min(exposed * transit / elapsed, exposed - bubble)
+    bubble = max(stages - moving, min(sum(row.bubble for row in profile.steps), exposed))
+    transfer = min(moving + ranks * _transit(both[False]), exposed - bubble)
     return {Cause.TRANSFER: transfer, Cause.BUBBLE: bubble, Cause.WAITING: max(exposed - transfer - bubble, 0.0)}
+
+
+def _transit(collectives: Sequence[Collective]) -> float:
+    """The share of their time in which data moves."""
+    elapsed = sum(one.elapsed for one in collectives)
+    return sum(min(one.transit, one.elapsed) for one in collectives) / elapsed if elapsed else 0.0
 
 
 def _mean(ranks: Sequence[RankTimes]) -> dict[Cause, float]:

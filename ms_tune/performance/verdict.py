@@ -66,6 +66,9 @@ def judged(
         return Verdict(
             Bound.UNKNOWN, (msg("profile.verdict.cut" if cut else "profile.verdict.empty"),), (msg("profile.capture"),)
         )
+    idle = next((gap for gap in gaps if gap.cause in _IDLE), None)
+    if idle is not None and not idle.host and any(problem.id == "idle-window" for problem in problems):
+        return Verdict(Bound.UNKNOWN, (msg("profile.verdict.window"), *_shares(shares)), (msg("profile.capture"),))
     causes = _blamed(shares, imbalance)
     order = sorted(causes, key=lambda cause: -causes[cause])
     first, second = order[0], order[1] if len(order) > 1 else None

@@ -101,6 +101,17 @@ class TestParts:
             ("hcom_allReduce", 1000.0, 250.0),
         ]
 
+    def test_hidden_sends_are_no_bubble(self, tmp_path: Path) -> None:
+        """A receive beside kernels takes no part of the step; the collective alone does."""
+        step = Step().kernel(4000.0).collective(1000.0, 100.0)
+        step.event(11, "hcom_receive__9_9_9", 0.0, 3000.0, data_type="FP32")
+        times = {"Elapse Time(ms)": 3.0, "Transit Time(ms)": 0.1}
+        step.communication["p2p"]["hcom_receive__9_9_9@1"] = {"Communication Time Info": times}
+        step.write(tmp_path)
+        (rank,) = api.profile(tmp_path).ranks
+        assert Cause.BUBBLE not in rank.times
+        assert rank.times[Cause.WAITING] == pytest.approx(900)
+
     def test_the_longest_gap_has_its_place_neighbours_and_host_event(self, tmp_path: Path) -> None:
         step = Step().kernel(100.0, "Conv_7").idle(300.25, late=290.0, doing="train.py(3): forward")
         step.event(13, "ProfilerStep#50", -100.0, 5000.0)
@@ -165,8 +176,12 @@ class TestDoubts:
         assert ids(api.profile([tmp_path / "a", tmp_path / "b"])) == ["stacks", "levels", "several-captures"]
 
     def test_an_idle_window(self, tmp_path: Path) -> None:
-        Step().kernel(10.0).idle(5000.0, late=4990.0).write(tmp_path)
-        assert ids(api.profile(tmp_path)) == ["idle-window"]
+        Step().kernel(10.0).idle(5000.0, late=4990.0).write(tmp_path / "nothing")
+        report = api.profile(tmp_path / "nothing")
+        assert (ids(report), report.verdict.bound) == (["idle-window"], Bound.UNKNOWN)
+        Step().kernel(10.0).idle(5000.0, late=4990.0, doing="enumerate(DataLoader)#next").write(tmp_path / "data")
+        report = api.profile(tmp_path / "data")
+        assert (ids(report), report.verdict.bound) == (["idle-window"], Bound.HOST)
 
     @pytest.mark.parametrize(
         "name", ["trace_view.json", "step_trace_time.csv", "kernel_details.csv", "communication.json"]
