@@ -141,6 +141,7 @@ class Builder:
         self._aliases = aliases
         self._loader = loader
         self._done: dict[int, Node | None] = {}
+        self._aliased = False
 
     def build(self, source: Parsed, key: Span | None) -> Node:
         """The node of the whole document."""
@@ -152,12 +153,16 @@ class Builder:
             node = self._done[id(source)]
             if node is None:
                 self._lines.fail(msg("config.recursive"), alias.start)
+            self._aliased = True
             return Entry(key, node, alias)
         self._done[id(source)] = None
         node = self._node(source)
         self._done[id(source)] = node
         if node.values > MAX_VALUES:
-            self._lines.fail(msg("config.too-many", limit=MAX_VALUES), node.span.start)
+            self._lines.fail(
+                msg("config.too-many" if self._aliased else "config.too-many-written", limit=MAX_VALUES),
+                node.span.start,
+            )
         if node.depth > MAX_DEPTH:
             self._lines.fail(msg("config.too-deep", limit=MAX_DEPTH), node.span.start)
         return Entry(key, node, None)

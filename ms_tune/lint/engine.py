@@ -20,6 +20,7 @@ from ms_tune.lint.conditions import applies, violations
 from ms_tune.lint.context import Asked, Context
 from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording, dotted, last_key
 from ms_tune.lint.fix import propose, proved
+from ms_tune.lint.own import TOO_MANY
 from ms_tune.texts import Language, lookup, msg
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from ms_tune.lint.context import Violation
 
 _SHOWN = 60  # characters of a value in a message
+_TOLD = 2000  # findings of one check in one file
+_LOOKED_AT = 4000  # of what of it may be blanks
 _REFUSALS = {"plan.refused", "net.refused"}
 _OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 _TERM = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
@@ -102,7 +105,10 @@ def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> It
         answers = with_remedy(check, context, function(context))
     else:
         answers = violations(source, check.test)
-    for violation in answers:
+    for number, violation in enumerate(answers):
+        if number == _TOLD:
+            yield _too_many(check, source)
+            return
         yield _finding(check, source, violation)
 
 
@@ -202,8 +208,22 @@ def _broken(check: Check, source: SourceFile, error: Exception) -> Finding:
     )
 
 
+def _too_many(check: Check, source: SourceFile) -> Finding:
+    """What is said in place of the findings beyond those that are told."""
+    return Finding(
+        id=TOO_MANY.id,
+        name=TOO_MANY.name,
+        severity=TOO_MANY.severity,
+        category=TOO_MANY.category,
+        path=(),
+        span=source.nearest(()).value,
+        message=Wording(lookup("lint.too-many-findings"), {"id": check.id, "name": check.name, "limit": str(_TOLD)}),
+    )
+
+
 def _shown(source: SourceFile, span: Span) -> str:
-    text = " ".join(source.text[span.start : span.end].split())
+    # Of a text that is long, such as a whole file, the beginning: there is one for each finding.
+    text = " ".join(source.text[span.start : min(span.end, span.start + _LOOKED_AT)].split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 

@@ -46,4 +46,6 @@ MALFORMED_IGNORE = OwnRule(
     good="profile: True  # ms-tune: ignore[profiling-on] measuring this week\n",
 )
 
-OWN_RULES = (INTERNAL_ERROR, UNUSED_IGNORE, MALFORMED_IGNORE)
+TOO_MANY = OwnRule("MST004", "too-many-findings", Severity.INFO, Category.STYLE)
+
+OWN_RULES = (INTERNAL_ERROR, UNUSED_IGNORE, MALFORMED_IGNORE, TOO_MANY)

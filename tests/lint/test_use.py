@@ -104,3 +104,13 @@ def test_every_finding_says_where_to_read_more(
     main(["lint", "--format", "sarif", "a.yaml"])
     (rule,) = json.loads(capsys.readouterr().out)["runs"][0]["tool"]["driver"]["rules"]
     assert rule.get("helpUri") == page
+
+
+def test_of_very_many_findings_the_first_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("from mindspore import ops\nx = 1\n" + "x = ops.add(x, 1)\n" * 2100)
+    assert main(["lint", "--no-config", "--lang", "en", "--json", str(file)]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert len(findings) == 2001
+    (more,) = (one for one in findings if one["id"] == "MST004")
+    assert "finds more here; only the first 2000 are told" in more["message"]

@@ -135,6 +135,11 @@ class Module:
         return found
 
     @cached_property
+    def imports(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
+        """The imports at the top level."""
+        return tuple(one for one in self.tree.body if isinstance(one, (ast.Import, ast.ImportFrom)))
+
+    @cached_property
     def read(self) -> frozenset[str]:
         """Every name that the code reads or binds by assignment."""
         return frozenset(node.id for node in self.nodes if isinstance(node, ast.Name))

@@ -294,7 +294,7 @@ def mint_name(module: Module, node: ast.AST) -> MintName | None:
     Only imports at the top level and above the place count, and only names that nothing else in the file binds.
     """
     line = getattr(node, "lineno", 0)
-    imports = [one for one in module.tree.body if isinstance(one, (ast.Import, ast.ImportFrom)) and one.lineno < line]
+    imports = [one for one in module.imports if one.lineno < line]
     names = {name for one in imports for alias in one.names for name in (alias.asname or alias.name.partition(".")[0],)}
     for name in sorted(names):
         if module.bound.get(name) == {_MINT}:

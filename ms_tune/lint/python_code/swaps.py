@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,7 +68,13 @@ class _Swapper(ast.NodeTransformer):
             return self.generic_visit(node)
         if isinstance(node, ast.stmt):
             return _statements(words)
-        return ast.parse(f"({words})", mode="eval").body
+        return _expression(words)
+
+
+@lru_cache(maxsize=256)
+def _expression(words: str) -> ast.expr:
+    """What words mean; many calls of one function are replaced by the same ones."""
+    return ast.parse(f"({words})", mode="eval").body
 
 
 def _statements(words: str) -> Sequence[ast.stmt]:
