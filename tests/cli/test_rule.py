@@ -88,7 +88,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
     assert words in err
 
 
-@pytest.mark.parametrize("rule", OWN_RULES[1:], ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", [one for one in OWN_RULES if one.bad], ids=lambda rule: rule.id)
 def test_examples_of_the_linters_own_rules(rule: Rule) -> None:
     for example, count in ((rule.bad, 1), (rule.good, 0)):
         job = Job(LintRequest(stdin=f"trainer: {{}}\n{example}".encode()), Settings(None, Path("/")))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
 
-_ALIKE = 0.8
+_ALIKE, _MUCH_ALIKE = 0.8, 0.9
 _GUESSES, _REPORTED = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all
 # What stands between a key and a value with an anchor: the colon, blanks, perhaps a tag or a comment.
 _ANCHOR = re.compile(r"[\"']?\s*:\s*(?:#[^\n]*\s+)*(?:!\S*\s+)?&")
@@ -229,7 +229,9 @@ def _of_other_content(context: Context, path: KeyPath, known: frozenset[str]) ->
     if not isinstance(value, dict) or not value:
         return frozenset()
     tables = {name: names(context.dialect, (*map(str, path[:-1]), name)) for name in known}
-    return frozenset(name for name, inner in tables.items() if inner and not inner & value.keys())
+    others = [name for name, inner in tables.items() if inner and not inner & value.keys()]
+    surely = _similar(str(path[-1]), others, _MUCH_ALIKE)  # a letter or two are a slip, whatever the section holds
+    return frozenset(others) - {surely}
 
 
 def _siblings(context: Context, path: KeyPath) -> frozenset[str]:
@@ -237,7 +239,7 @@ def _siblings(context: Context, path: KeyPath) -> frozenset[str]:
     return frozenset(map(str, values)) if isinstance(values, dict) else frozenset()
 
 
-def _similar(key: str, known: Iterable[str]) -> str:
+def _similar(key: str, known: Iterable[str], least: float = _ALIKE) -> str:
     import difflib  # noqa: PLC0415 - most configs have no unknown key
 
-    return next(iter(difflib.get_close_matches(key, sorted(known), 1, _ALIKE)), "")
+    return next(iter(difflib.get_close_matches(key, sorted(known), 1, least)), "")
