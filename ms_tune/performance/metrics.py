@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import UsageError
+from ms_tune.errors import TraceError, UsageError
 from ms_tune.frameworks.devices import Peak, fastest_peak, peak_named, peaks
 from ms_tune.performance.doubts import impossible, of_file, of_run
 from ms_tune.performance.figures import inputs_of, model_rate, throughput, utilisation
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.performance.request import MetricsRequest
     from ms_tune.performance.result import Problem
     from ms_tune.texts import Message
-    from ms_tune.trace.logged_steps import RankSteps
+    from ms_tune.trace.logged_steps import RankSteps, TrainingLog
 
 _POINTS = 500
 
@@ -117,9 +117,28 @@ def _read(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_
 
     found = []
     for path in paths:
-        logs = [read_training_log(file, count) for file in files[path]]
+        logs = _with_steps(files[path], count)
         problems = tuple(problem for log in logs for problem in of_file(log))
         found.append(_Source(path, _together([log.runs for log in logs], [log.rank for log in logs]), problems))
+    return found
+
+
+def _with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
+    """The logs of some ranks that tell about steps: of Megatron's ranks only the last one does.
+
+    Raises:
+        TraceError: None does, or one cannot be read.
+    """
+    found, without = [], None
+    for file in files:
+        try:
+            found.append(read_training_log(file, count))
+        except TraceError as error:
+            if error.message.id != "trace.steps.none":
+                raise
+            without = without or error
+    if without is not None and not found:
+        raise without
     return found
 
 

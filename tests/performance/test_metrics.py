@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune import api
 from ms_tune.cli.main import main
-from ms_tune.errors import UsageError
+from ms_tune.errors import TraceError, UsageError
 from ms_tune.performance.request import MetricsRequest
 from ms_tune.performance.steps import median_interval
 from tests.trace.training_logs import PUBLIC, megatron_line, megatron_log, static_line
@@ -96,6 +96,15 @@ class TestFigures:
             (tmp_path / f"worker_{rank}.log").write_text(text, "utf-8")
         (run,) = api.metrics(tmp_path).runs
         assert (run.ranks.count, run.ranks.fastest, run.ranks.slowest, run.ranks.slowest_rank) == (3, 0.1, 0.12, 2)
+
+    def test_only_the_last_rank_of_megatron_writes_steps(self, tmp_path: Path) -> None:
+        for rank in range(3):
+            (tmp_path / f"worker_{rank}.log").write_text("building the model\n", "utf-8")
+        with pytest.raises(TraceError, match=r"worker_0\.log: no line of this log"):
+            api.metrics(tmp_path)
+        (tmp_path / "worker_3.log").write_text(megatron_log([900, 100, 100]), "utf-8")
+        (run,) = api.metrics(tmp_path).runs
+        assert (run.ranks.count, run.times.median) == (1, 0.1)
 
 
 class TestDoubts:
