@@ -33,6 +33,7 @@ _NO_HURRY = 1e9
 _STALE = 40  # improvements that did not improve before one begins again at the best order
 # The shares of the peak from which on a block counts as being there at the peak; measured on traces of MindSpore, where
 # a little less than the whole is best, and on SOMAS problems, where size alone is.
+_WORK = 600_000  # placements of a block that planning many of them takes if nobody names a time
 _NEAR_PEAK = (0.999, 0.99, 0.97, 0.95, 0.9, 0.8)
 _LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.999, 1.0)
 
@@ -66,9 +67,17 @@ class _Best:
     method: str = "order"
     name: str = ""
     order: NDArray[np.int32] | None = None
+    work: int | None = None
 
     def left(self) -> float:
+        if self.work is not None:
+            return _NO_HURRY if self.work > 0 else 0.0
         return self.limit - (time.monotonic() - self.begin)
+
+    def spend(self, blocks: int) -> None:
+        """Count the work of one placement of all blocks, where work and not time is what there is."""
+        if self.work is not None:
+            self.work -= blocks
 
     def tell(self, height: int | None) -> float:
         """Tell how far it is; how many seconds are left."""
@@ -100,14 +109,16 @@ def plan(
     Args:
         problem: The blocks.
         engine: What runs the inner loops.
-        seconds: Time limit; None: see :func:`default_seconds`.
+        seconds: Time limit; None: see :func:`default_seconds`, or, for many blocks, a fixed amount of work.
         on_progress: Told now and then how far it is.
     """
     begin = time.monotonic()
     folded = fold(problem)
     smaller = folded.problem if folded else problem
     limit = default_seconds(len(problem), engine) if seconds is None else seconds
-    result = _plan(smaller, engine, limit, on_progress, begin)
+    # So that many blocks get the same plan on a busy machine as on an idle one, if nobody names a time.
+    by_work = seconds is None and engine.searches and len(smaller) > MOST_BLOCKS
+    result = _plan(smaller, engine, (limit, _WORK if by_work else None), on_progress, begin)
     if folded:
         address = result.address[folded.block]
         bound = lower_bound(problem)  # the folded one's may be a little higher
@@ -119,11 +130,16 @@ def plan(
 
 
 def _plan(
-    problem: Problem, engine: Engine, limit: float, on_progress: Callable[[Progress], None], begin: float
+    problem: Problem,
+    engine: Engine,
+    limits: tuple[float, int | None],
+    on_progress: Callable[[Progress], None],
+    begin: float,
 ) -> Plan:
+    limit, work = limits
     lives = lives_of(problem)
     bound = int(lives.live.max(initial=0))
-    best = _Best(limit, bound, on_progress, begin)
+    best = _Best(limit, bound, on_progress, begin, work=work)
     floor = bound
     if len(problem):
         _try_orders(problem, lives, engine, best)
@@ -156,6 +172,7 @@ def _try_orders(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> 
             return
         limit, seconds = (_NO_LIMIT, _NO_HURRY) if best.height is None else (best.height - 1, best.left())
         fit = engine.first_fit(items, order, limit, seconds)
+        best.spend(len(problem))
         if best.height is None or fit.height < best.height:
             best.address, best.height, best.name, best.order = fit.address, fit.height, name, order
         best.tell(best.height)
@@ -172,6 +189,7 @@ def _improve(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> Non
     while not best.done():
         order = np.argsort(turns, kind="stable").astype(np.int32)
         fit = engine.first_fit(items, order, best.height - 1, best.left())
+        best.spend(len(problem))
         if fit.height < best.height:
             best.address, best.height, best.order, best.method = fit.address, fit.height, order, "improved"
             turns, stale = _turns(order), 0
@@ -192,19 +210,24 @@ def _turns(order: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def portfolio(problem: Problem, lives: Lives) -> Iterator[tuple[str, NDArray[np.int32]]]:
-    """Names and orders of block numbers, the most promising first: blocks of the peak, large ones and long ones lead."""
+    """Names and orders of block numbers: blocks of the peak, large ones and long ones lead.
+
+    The most promising come first, and cheap ones before dear ones: on a real trace of 97,143 blocks the first four take 0.7 s
+    together, and ``size`` alone takes as long.
+    """
     size, span = problem.size, (lives.upper - lives.lower).astype(np.int64)
     most = most_live(lives)
     peak = lives.live.max(initial=0)
     area = size.astype(np.float64) * span
     yield "peak-first-by-size", by(most >= peak, size)
+    yield f"near-peak-{_NEAR_PEAK[0]:.1%}-by-size", by(most >= _NEAR_PEAK[0] * peak, size)
     yield "near-peak-99.9%-by-start", by(most >= 0.999 * peak, -lives.lower, size)
-    yield "size", by(size, span)
-    for share in _NEAR_PEAK:
+    yield "live-by-size", by(most, size)
+    for share in _NEAR_PEAK[1:]:
         yield f"near-peak-{share:.1%}-by-size", by(most >= share * peak, size)
+    yield "size", by(size, span)
     yield "peak-first-by-span", by(most, span, size)
     yield "area", by(area, size)
-    yield "live-by-size", by(most, size)
     yield "weighed-size", by(size * (most / max(peak, 1)) ** 4, span)
     yield "span", by(span, size)
     yield "levels-by-start", by(np.searchsorted(_LEVELS, most / max(peak, 1), side="right"), -lives.lower, size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -30,6 +31,11 @@ from tests.packing.problems import (
     training,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.packing.engine import Fit, Items
+
 ALLOCATION = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation"
 
 
@@ -52,6 +58,20 @@ def shared(name: str) -> list[Row]:
         pytest.skip("data of another project, not on this machine; the test beside it has a problem of our own")
     with (ALLOCATION / name).open(encoding="utf-8", newline="") as file:
         return [(int(row["lower"]), int(row["upper"]), int(row["size"]), 1) for row in csv.DictReader(file)]
+
+
+class _Slow:
+    """An engine on a busy machine: as good, and late."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.name, self.searches = engine.name, engine.searches
+        self.search = engine.search
+
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
+        """See :class:`Engine`."""
+        time.sleep(0.001)
+        return self._engine.first_fit(items, order, limit, seconds)
 
 
 class TestOptimal:
@@ -104,6 +124,13 @@ class TestValid:
     def test_nothing_to_plan(self, engine: Engine) -> None:
         result = plan(problem([]), engine)
         assert (result.height, result.lower_bound, result.gap, result.utilisation) == (0, 0, 0.0, 1.0)
+
+    @pytest.mark.slow
+    def test_a_busy_machine_gets_the_same_plan_of_many_blocks(self) -> None:
+        rows = cut(1500, 400, 1_000_000, 5)
+        first, slow = (plan(problem(rows), engine) for engine in (compiled(), _Slow(compiled())))
+        assert first.height == slow.height
+        assert (first.address == slow.address).all()
 
     def test_the_first_plan_is_finished_even_without_time(self, engine: Engine) -> None:
         result = plan(problem(cut(300, 100, 10_000, 5)), engine, seconds=1e-9)
