@@ -137,7 +137,7 @@ def convert_named(
     naming = Naming(choices, there, legacy=False, ahead=there.ahead)
     converted = convert(plan, target.dialect.value, version=target.release, naming=naming)
     key, usual = _prediction_key(there, target)
-    if key and (usual or there.ahead):
+    if key and converted.values and (usual or there.ahead):
         converted = replace(converted, values={**converted.values, key: there.ahead})
     return _with(problems, proved(plan, converted, target, choices, there), target)
 

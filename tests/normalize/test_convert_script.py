@@ -60,7 +60,7 @@ def test_random_arguments_are_the_same_layers_elsewhere() -> None:
         arguments = random_arguments(random)
         plan = normalize_megatron(inputs_of(command_with(arguments, "2.3")))
         found = converted(" ".join(f"'{word}'" for word in arguments), to := random.choice(OTHERS))
-        if plan.failure is not None:
+        if plan.failure is not None or "convert-no-plan" in errors(found):  # the frameworks refuse, or their parser
             assert found.values == {}
             continue
         if {*errors(found)} & {"convert-order", "convert-empty", "convert-refused", "layers-built", "convert-holes"}:
@@ -146,6 +146,13 @@ recompute_config:
     told = [render(problem.message, Language.EN) for problem in found.problems]
     assert any("mlp.linear_fc2" in one or "feed_forward.w2" in one for one in told), told
     assert any(re.search(r"Layer .* would not do the same", one) for one in told)
+
+
+@pytest.mark.parametrize("to", [*OTHERS, "megatron"])
+def test_layers_that_all_do_nothing_have_no_settings(to: str) -> None:
+    found = converted("--num-layers 2 --noop-layers 0,1 --mtp-num-layers 1", to)
+    assert found.values == {}
+    assert "convert-no-plan" in errors(found)
 
 
 def test_refused_arguments_have_no_settings() -> None:

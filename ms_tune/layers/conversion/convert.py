@@ -126,7 +126,7 @@ def convert(
         raise ValueError(to)
     naming = naming or Naming(as_written(plan.switched_on or plan.layers))
     draft = _Draft(cut(plan, naming.ahead), naming.choices, naming.target)
-    if plan.failure is not None or not plan.layers or plan.placement is None:
+    if plan.failure is not None or not draft.cells.layers or plan.placement is None:
         draft.say("no-plan", Severity.ERROR)
         return Converted({}, tuple(draft.problems))
     if not draft.cells.straight:
