@@ -29,17 +29,20 @@ class _Keys:
     Attributes:
         sizes: By field of a layout; what is not there follows from the others.
         sequence: Whether activations between layers are split over the tensor-parallel ranks.
+        selects: Where selective recompute stands: of operators, of communication.
         needs_sequence: The framework refuses tensor parallelism without it.
         places: What names layers of stages in other ways than by an offset, and with what it leaves that to the framework.
     """
 
     sizes: Mapping[str, KeyPath]
     sequence: KeyPath
+    selects: tuple[tuple[KeyPath, ...], tuple[KeyPath, ...]]
     needs_sequence: bool = False
     places: Mapping[KeyPath, object] | None = None
 
 
 _STATIC, _MIND, _DYNAMIC = "parallel_config", "parallel_config", "parallelism"
+_SELECT, _COMM = "select_recompute", "select_comm_recompute"
 _INTERLEAVE: KeyPath = ("parallel", "pipeline_config", "pipeline_interleave")
 _KEYS = {
     Dialect.MINDFORMERS: _Keys(
@@ -54,6 +57,7 @@ _KEYS = {
             "chunks": ("model", "model_config", "pp_interleave_num"),
         },
         (_STATIC, "use_seq_parallel"),
+        ((("recompute_config", _SELECT),), (("recompute_config", _COMM),)),
     ),
     Dialect.MINDSPEED_MS: _Keys(
         {
@@ -66,6 +70,10 @@ _KEYS = {
             "size": ("dataset_config", "batch_size"),
         },
         (_MIND, "sequence_parallel"),
+        (
+            ((_MIND, "recompute_config", _SELECT), (_MIND, _SELECT)),
+            ((_MIND, "recompute_config", _COMM), (_MIND, _COMM)),
+        ),
         places={(_MIND, "num_layer_list"): None},
     ),
     Dialect.MINDFORMERS_PYNATIVE: _Keys(
@@ -79,6 +87,7 @@ _KEYS = {
             "size": ("training", "local_batch_size"),
         },
         (_DYNAMIC, "sequence_parallel"),
+        ((("recompute", "select_module"),), (("recompute_comm", "select_module"),)),
         needs_sequence=True,
         places={(_DYNAMIC, "pipeline_parallel_layers_per_stage"): "auto"},
     ),
@@ -142,7 +151,8 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str)
     base = layers // (layout.pipeline * layout.chunks)
     offset = [[count - base for count in row] for row in placed(layers, layout)]
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
-    merged = merge(source, SappLists(offset, nothing, nothing, nothing), version)
+    select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
+    merged = merge(source, SappLists(offset, nothing, select, comm), version)
     return replace(loaded, source=parse_source(merged.text, source.path))
 
 

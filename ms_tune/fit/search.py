@@ -121,7 +121,9 @@ class SearchFit:
     def best(self) -> ConfigFit | None:
         """The chosen layout with its plan, as a change of the config as it is."""
         fit = None if self.chosen is None else self.chosen.fit
-        return None if fit is None else replace(fit, source=self.source)
+        if fit is None:
+            return None
+        return replace(fit, source=self.source, changed=max(fit.changed, int(fit.text != self.source.text)))
 
     def relative(self, time: float) -> float:
         """A time where 100 is the present layout by its estimate; the best estimate where that is not known."""

@@ -201,6 +201,8 @@ class TestTried:
         assert found.best is not None
         text = found.best.text
         assert found.best.source.text == found.source.text != text
+        assert found.best.changed > 0
+        assert "select" not in text
         loaded = replace(load(DryrunRequest(config=found.source.path)), source=parse_source(text, found.source.path))
         there = replace(loaded, devices=replace(loaded.devices, count=4))
         job = read_job(DryrunRequest(config=found.source.path, devices=4), there)

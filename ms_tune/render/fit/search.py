@@ -42,6 +42,8 @@ def show(found: SearchFit, console: Console) -> None:
         console.write(console.say(line))
     if found.best is not None:
         console.write("")
+        console.write(console.text("layouts.plan"))
+        console.write("")
         config.show(found.best, console)
     console.write("")
     console.write(console.text("layouts.title.notes"))
