@@ -258,7 +258,7 @@ def test_a_schedule_that_is_not_simulated_is_refused(monkeypatch: pytest.MonkeyP
     other = dataclasses.replace(
         job, first=dataclasses.replace(job.first, pipeline=dataclasses.replace(job.first.pipeline, schedule=None))
     )
-    monkeypatch.setattr(engine, "read_job", lambda _request: other)
+    monkeypatch.setattr(engine, "read_job", lambda _request, _loaded: other)
     with pytest.raises(UnsupportedError) as caught:
         fit_config(ConfigFitRequest(job.request), Observer())
     assert "docs/fit.md" in str(caught.value.hint)
