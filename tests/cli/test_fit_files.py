@@ -19,6 +19,7 @@ from ms_tune.planning.table import Recompute
 from ms_tune.planning.table_file import read_table, table_json
 from tests.planning.tables import CASE_E, mb
 from tests.planning.test_sapp_export import again
+from tests.trace.training_logs import megatron_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +55,13 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 class TestSeconds:
+    def test_by_a_log(self, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        log = tmp_path / "train.log"
+        log.write_text(megatron_log([30_000, *[8000] * 9], total=10), encoding="utf-8")
+        arguments = ["fit", "--table", str(table), "--effort", "quick", "--calibrate", str(log), "--json"]
+        assert main(arguments) == ExitCode.OK
+        assert json.loads(capsys.readouterr().out)["seconds_of_step"]["measured"] == pytest.approx(8)
+
     def test_by_a_measured_step(self, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["fit", "--table", str(table), "--effort", "quick", "--calibrate", "step=8s"]
         assert main([*arguments, "--json"]) == ExitCode.OK
