@@ -55,8 +55,12 @@ def changed(random: Random, content: dict[str, Any]) -> dict[str, Any]:
         elif kind == 3 and segments:
             segment = random.choice(segments)
             segment[random.choice(list(segment))] = random.choice(VALUES)
-        elif kind == 4 and segments and segments[0]["blocks"]:
-            block = random.choice(segments[0]["blocks"])
+        elif kind == 4 and (
+            blocks := [each for each in segments if isinstance(each.get("blocks"), list) and each["blocks"]]
+        ):
+            block = random.choice(random.choice(blocks)["blocks"])
+            if not isinstance(block, dict) or not block:
+                continue
             block[random.choice(list(block))] = random.choice(VALUES)
         elif events:
             event, other = random.choice(events), random.choice(events)
