@@ -52,20 +52,20 @@ class Peak:
         name: What ms-tune calls it.
         names: What else it is called.
         tflops: 10^12 floating-point operations of 16 bits a second, on matrices without zeros left out.
-        published: Whether its maker published that; otherwise it follows from its cores and their clock.
+        basis: ``published`` by its maker, ``derived`` from its cores and their clock, or ``reported`` without a data sheet.
     """
 
     name: str
     names: tuple[str, ...]
     tflops: float
-    published: bool
+    basis: str
 
 
 @cache
 def peaks() -> tuple[Peak, ...]:
     """All that are known."""
     return tuple(
-        Peak(name, tuple(one["names"]), float(one["tflops"]), one["published"])
+        Peak(name, tuple(one["names"]), float(one["tflops"]), one["basis"])
         for name, one in load("devices")["peaks"].items()
     )
 

@@ -102,7 +102,7 @@ def _peak(request: MetricsRequest) -> tuple[float, Message] | None:
 
 
 def _source_of(peak: Peak) -> Message:
-    return msg("metrics.source.chip" if peak.published else "metrics.source.chip-derived", chip=peak.name)
+    return msg(f"metrics.source.chip.{peak.basis}", chip=peak.name)
 
 
 def _read(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_Source]:
