@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ms_tune.allocator.torch_replay import Start
     from ms_tune.allocator.torch_settings import TorchSettings
+    from ms_tune.allocator.torch_start import Start
     from ms_tune.memory.torch_report import TorchReport
     from ms_tune.texts import Message
     from ms_tune.trace.torch_snapshot import DeviceTrace

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.allocator.torch_replay import Ranges, replay_recording
+from ms_tune.allocator.ranges import Ranges
+from ms_tune.allocator.torch_replay import replay_recording
 from ms_tune.allocator.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.trace.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
