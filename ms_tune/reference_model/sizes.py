@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ms_tune.config.model import TrainingConfig
     from ms_tune.reference_model.read import DynamicJob, Names
 
+MOST_DEVICES = 1 << 20  # far more than any cluster has
+
 
 def fewest_devices(config: TrainingConfig) -> int:
     """The smallest number of devices that can hold the model as it is split."""
@@ -31,8 +33,10 @@ def check_devices(job: DynamicJob, path: Path) -> None:
     """The devices can be split as the config says.
 
     Raises:
-        ConfigError: They cannot.
+        ConfigError: They cannot, or they are more than any job has: every rank of a group is written down.
     """
+    if job.devices > MOST_DEVICES:
+        raise ConfigError(msg("reference.too-many-devices", devices=job.devices, most=MOST_DEVICES), path=path)
     parallel, experts = job.config.parallelism, job.config.shape.experts
     if job.devices % parallel.model_size:
         raise ConfigError(msg("reference.devices", devices=job.devices, size=parallel.model_size), path=path)

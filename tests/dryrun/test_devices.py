@@ -11,6 +11,8 @@ import yaml
 
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun, Split
+from ms_tune.errors import ConfigError
+from ms_tune.reference_model.sizes import MOST_DEVICES
 from ms_tune.resources import data_folder
 from tests.dryrun.configs import MINDFORMERS, MINDSPEED, edited
 
@@ -35,6 +37,12 @@ def test_the_packaged_model_is_the_same_job_named_and_unnamed() -> None:
     assert (named.world_size, named.split, named.devices_source) == (8, Split(data=8), unnamed.devices_source)
     assert named.theory == unnamed.theory
     assert named.warnings == unnamed.warnings == ()
+
+
+@pytest.mark.parametrize("devices", [MOST_DEVICES + 8, 10**18])
+def test_more_devices_than_any_job_has_are_refused(devices: int) -> None:
+    with pytest.raises(ConfigError, match=f"{devices} devices are more than any job has"):
+        run(MINDSPEED, devices=devices)
 
 
 def test_the_command_line_wins() -> None:
