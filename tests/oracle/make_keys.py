@@ -33,6 +33,7 @@ COLUMNS = [
     "since",
     "until",
     "state",
+    "read_by",
     "strict",
     "above",
     "least",

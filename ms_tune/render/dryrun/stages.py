@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.columns import text_width
 from ms_tune.render.memory.words import size
 from ms_tune.render.verdict import word
 from ms_tune.units import GIB
@@ -78,19 +79,18 @@ def _layers(stage: StageResult) -> str:
 
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table whose columns are named in the user's language; numbers stand to the right."""
+    """A table whose columns are named in the user's language; numbers stand to the right and are never cut."""
     from rich import box  # noqa: PLC0415 - imported late: start-up time
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for name in columns:
-        left, wraps = name in {"verdict", "settings", "content"}, name == "settings"
-        table.add_column(
-            console.text(f"stages.column.{name}"),
-            justify="left" if left else "right",
-            overflow="fold",
-            no_wrap=not wraps,
-        )
+    for index, name in enumerate(columns):
+        title = console.text(f"stages.column.{name}")
+        if name in {"verdict", "settings", "content"}:
+            table.add_column(title, overflow="fold", no_wrap=name != "settings")
+        else:
+            whole = max(text_width(text) for text in (title, *(row[index] for row in rows)))
+            table.add_column(title, justify="right", no_wrap=True, min_width=whole)
     for row in rows:
         table.add_row(*row)
     console.rich.print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.columns import text_width
 from ms_tune.units import GIB, KIB, MIB, gib, mib
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ _PARTS, _PLACE = 3, 44  # of a place: its last parts, its last characters
 
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; numbers are on the right."""
+    """A table; numbers are on the right and never cut, however narrow the terminal is."""
     from rich import box  # noqa: PLC0415 - imported late: start-up time
     from rich.table import Table  # noqa: PLC0415
 
@@ -38,11 +39,14 @@ def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence
         "start",
         "end",
     }
-    folding = {"layer", "parameter", "content", "operator", "tensor", "remedy", "price"}
-    for name in columns:
+    folding = {"layer", "parameter", "content", "operator", "tensor", "remedy", "price", "setting"}
+    for index, name in enumerate(columns):
         title = console.text(f"memory.column.{name}")
-        fold = name in folding
-        table.add_column(title, justify="right" if name in right else "left", no_wrap=not fold, overflow="fold")
+        if name in right:
+            whole = max(text_width(text) for text in (title, *(row[index] for row in rows)))
+            table.add_column(title, justify="right", no_wrap=True, min_width=whole)
+        else:
+            table.add_column(title, no_wrap=name not in folding, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.rich.print(table)
