@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.allocator.ranges import Ranges
 from ms_tune.allocator.torch_pool import Held
 from ms_tune.allocator.torch_settings import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT
 from ms_tune.trace.torch_snapshot import Action
@@ -169,3 +168,46 @@ def _kinds(
         kind = (live[order[at]] <= SMALL_REQUEST, streams[order[at]]) if inside else (guess, event.stream)
         tell(event.address, event.size, kind)
     return kinds
+
+
+class Ranges:
+    """A set of addresses as ascending ranges that do not touch."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Put a range in."""
+        if end <= start:
+            return
+        first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last], self._ends[first:last] = [start], [end]
+
+    def remove(self, start: int, end: int) -> None:
+        """Take a range out."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if first >= last or end <= start:
+            return
+        left = [(self._starts[first], start)] if self._starts[first] < start else []
+        right = [(end, self._ends[last - 1])] if self._ends[last - 1] > end else []
+        kept = left + right
+        self._starts[first:last] = [one for one, _ in kept]
+        self._ends[first:last] = [one for _, one in kept]
+
+    def between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What is in the set of a range."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        pairs = zip(self._starts[first:last], self._ends[first:last], strict=True)
+        return [(max(low, start), min(high, end)) for low, high in pairs]
+
+    def missing(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What is not in the set of a range."""
+        found = []
+        for low, high in self.between(start, end):
+            if low > start:
+                found.append((start, low))
+            start = high
+        return [*found, (start, end)] if start < end else found

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.allocator.ranges import Ranges
 from ms_tune.allocator.torch_replay import replay_recording
 from ms_tune.allocator.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
+from ms_tune.allocator.torch_start import Ranges
 from ms_tune.trace.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 from tests.allocator.torch_recordings import Program, Recording
