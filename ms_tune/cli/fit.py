@@ -70,19 +70,21 @@ def run(arguments: Namespace, console: Console) -> int:
         raise UsageError(msg("cli.usage.required", detail="CONFIG, --table, --sapp-layers"), usage_hint("ms-tune fit"))
     refuse(arguments, ONLY_CONFIG, "fitting.only-config")
     request = _request(arguments)
-    from ms_tune.render.fit import html, json, text  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.fit import html, json, shown, text  # noqa: PLC0415 - imported late: start-up time
 
     progress = _FitProgress(console)
     with progress, without_native_output():
         report = api.fit(arguments.table or arguments.sapp_layers, request=request, on_progress=progress.tell)
+    parts = text.shown_of(report, console)
     if arguments.html:
         with written(arguments.html, console) as part:
-            part.write_text(html.page(report, console.language), encoding="utf-8")
+            source = arguments.table or arguments.sapp_layers
+            part.write_text(html.page(parts, [source], console), encoding="utf-8")
     write_tables(report.table, arguments, console)
     if arguments.json:
         console.write_json(json.to_json(report, console.language))
     else:
-        text.show(report, console)
+        shown.show(parts, console, "red" if report.planned is None else "green")
     if report.stopped:
         return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK

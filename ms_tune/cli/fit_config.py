@@ -79,15 +79,15 @@ def run(arguments: Namespace, console: Console) -> int:
 def _plan(arguments: Namespace, console: Console) -> int:
     """The plan of one layout."""
     need("ms-tune fit", "dryrun", "mindspore")
-    from ms_tune.render.fit import config, html  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.fit import config, html, shown  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress, without_native_output():
         told = _Searching(progress)
         found = api.fit_config(request=_request(arguments), observer=progress, on_progress=told.tell)
+    parts = config.shown_of(found, console)
     if arguments.html:
         with written(arguments.html, console) as part:
-            page = html.page(found.last.report, console.language, config.notes(found))
-            part.write_text(page, encoding="utf-8")
+            part.write_text(html.page(parts, [found.source.path], console), encoding="utf-8")
     write_tables(found.last.report.table, arguments, console)
     if arguments.json:
         console.write_json(config.to_json(found, console.language))
@@ -96,7 +96,7 @@ def _plan(arguments: Namespace, console: Console) -> int:
         for sentence in config.verdict(found):
             console.note(console.say(sentence))
     else:
-        config.show(found, console)
+        shown.show(parts, console, "red" if found.chosen is None else "green")
     if arguments.write and found.chosen is not None:
         _write(found, arguments.config, console)
     if found.last.report.stopped:

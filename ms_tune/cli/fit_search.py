@@ -75,8 +75,8 @@ def run(
         write_tables(best.last.report.table, arguments, console)
     if arguments.html and best is not None:
         with written(arguments.html, console) as part:
-            notes = [*search.notes(found), *config.notes(best)]
-            part.write_text(html.page(best.last.report, console.language, notes), encoding="utf-8")
+            parts = config.shown_of(best, console, search.notes(found))
+            part.write_text(html.page(parts, [best.source.path], console), encoding="utf-8")
     if arguments.json:
         console.write_json(search.to_json(found, console.language))
     elif arguments.diff and best is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from html import escape
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ from ms_tune.normalize.source import normalize_source
 from ms_tune.planning import explain, search
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Recompute
-from ms_tune.render.fit import config
-from ms_tune.texts import msg
+from ms_tune.render.console import Console
+from ms_tune.render.fit import config, html
+from ms_tune.texts import Language, msg
 from ms_tune.units import GIB
 from ms_tune.verdict.judge import Fit, Need, Outside, judge
 from ms_tune.verdict.limit import device_of, limit_of
@@ -141,6 +143,13 @@ class TestPlans:
         assert not found.rounds[0].exact
         assert found.chosen.exact
         assert "fitting.note.off" in [note.id for note in config.notes(found)]
+        # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
+        console = Console(Language.EN)
+        page = html.page(config.shown_of(found, console), [found.source.path], console)
+        for one, predicted in zip(found.chosen.verified, found.chosen.peak_bytes, strict=True):
+            row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'
+            assert row in page
+        assert all(escape(console.say(line)) in page for line in config.verdict(found))
 
     def test_room_that_fragments_leave_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         wasteful = fitted(monkeypatch, tmp_path, Stage(World(fragments=3000), World(fragments=50)), 17)

@@ -6,14 +6,14 @@ import difflib
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.verify import NEAR
-from ms_tune.render.columns import table, terminal_width
 from ms_tune.render.fit import json as fit_json
 from ms_tune.render.fit import why
+from ms_tune.render.fit.shown import Shown
 from ms_tune.texts import Message, msg, render
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.fit.check import Checked
     from ms_tune.fit.result import ConfigFit
@@ -23,43 +23,38 @@ if TYPE_CHECKING:
     from ms_tune.texts import Language
 
 
-def show(found: ConfigFit, console: Console) -> None:
-    """The verdict, the stages before and after, the change, the reasons and the rest."""
-    for line in _assumptions(found):
-        console.write(console.say(line))
-    console.write("")
-    colour = "green" if found.chosen is not None else "red"
-    for sentence in verdict(found):
-        console.write(console.paint(console.say(sentence), colour))
-    plan = found.last.report.planned or found.last.report.nearest
-    if plan is not None:
-        console.write("")
-        for row in table(*_stages(found, plan, console), right=2, width=terminal_width()):
-            console.write(row)
-    _show_change(found, console)
+def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> Shown:
+    """The verdict, the stages before and after, the change, the reasons and the rest.
+
+    Args:
+        found: The plan of the config.
+        console: Whose language is spoken.
+        more: Notes in front of its own.
+    """
     report = found.last.report
-    for title, lines in (
-        ("fit.title.why", reasons(found)),
-        ("fit.title.others", why.others(report)),
-        ("fit.title.remedies", why.remedies(report)),
-        ("fitting.title.table", list(_table_lines(found))),
-        ("fit.title.notes", notes(found)),
-    ):
-        if lines:
-            console.write("")
-            console.write(console.text(title))
-            for sentence in lines:
-                console.write(f"  - {console.say(sentence)}")
+    plan = report.planned or report.nearest
+    heads, rows = _stages(found, plan, console) if plan is not None else ([], [])
+    return Shown(
+        report=report,
+        assumptions=tuple(_assumptions(found)),
+        verdict=verdict(found),
+        heads=heads,
+        rows=rows,
+        change=_change(found, console),
+        sections=(
+            ("fit.title.why", reasons(found)),
+            ("fit.title.others", why.others(report)),
+            ("fit.title.remedies", why.remedies(report)),
+            ("fitting.title.table", tuple(_table_lines(found))),
+            ("fit.title.notes", (*more, *notes(found))),
+        ),
+    )
 
 
-def _show_change(found: ConfigFit, console: Console) -> None:
-    console.write("")
+def _change(found: ConfigFit, console: Console) -> str:
     if found.chosen is None:
-        console.write(console.text("fitting.no-change"))
-    elif not found.changed:
-        console.write(console.text("fitting.same"))
-    else:
-        console.write(difference(found).rstrip("\n"))
+        return console.text("fitting.no-change")
+    return difference(found).rstrip("\n") if found.changed else console.text("fitting.same")
 
 
 def difference(found: ConfigFit) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.fit.rank import PRUNED
 from ms_tune.render.columns import table, terminal_width
 from ms_tune.render.fit import config
+from ms_tune.render.fit.shown import show as show_plan
 from ms_tune.texts import Message, msg, render
 from ms_tune.units import GIB, gib
 
@@ -44,7 +45,7 @@ def show(found: SearchFit, console: Console) -> None:
         console.write("")
         console.write(console.text("layouts.plan"))
         console.write("")
-        config.show(found.best, console)
+        show_plan(config.shown_of(found.best, console), console, "green")
     console.write("")
     console.write(console.text("layouts.title.notes"))
     for line in notes(found):

@@ -1,11 +1,11 @@
-"""The result of ``ms-tune fit`` in the terminal."""
+"""What ``ms-tune fit --table`` shows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.render.columns import table, terminal_width
 from ms_tune.render.fit import why
+from ms_tune.render.fit.shown import Shown
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -13,32 +13,25 @@ if TYPE_CHECKING:
     from ms_tune.render.console import Console
 
 
-def show(report: FitReport, console: Console) -> None:
-    """The verdict, the stages, the lists, the reasons and the rest."""
-    colour = "red" if report.planned is None else "green"
-    console.write(console.paint(console.say(why.verdict(report)), colour))
-    for sentence in why.seconds(report):
-        console.write(console.say(sentence))
+def shown_of(report: FitReport, console: Console) -> Shown:
+    """The verdict, the stages, the lists, the reasons and the rest of a table's plan."""
     plan = report.planned or report.nearest
-    if plan is not None:
-        console.write("")
-        for line in table(*_stages(report, plan, console), right=2, width=terminal_width()):
-            console.write(line)
-    if report.planned is not None:
-        console.write("")
-        for name, rows in report.planned.plan.to_json().items():
-            console.write(f"{name}: {rows}")
-    for title, lines in (
-        ("fit.title.why", why.reasons(report)),
-        ("fit.title.others", why.others(report)),
-        ("fit.title.remedies", why.remedies(report)),
-        ("fit.title.notes", why.notes(report)),
-    ):
-        if lines:
-            console.write("")
-            console.write(console.text(title))
-            for sentence in lines:
-                console.write(f"  - {console.say(sentence)}")
+    heads, rows = _stages(report, plan, console) if plan is not None else ([], [])
+    lists = report.planned.plan.to_json() if report.planned is not None else {}
+    return Shown(
+        report=report,
+        assumptions=(),
+        verdict=(why.verdict(report), *why.seconds(report)),
+        heads=heads,
+        rows=rows,
+        change="\n".join(f"{name}: {cells}" for name, cells in lists.items()),
+        sections=(
+            ("fit.title.why", why.reasons(report)),
+            ("fit.title.others", why.others(report)),
+            ("fit.title.remedies", why.remedies(report)),
+            ("fit.title.notes", why.notes(report)),
+        ),
+    )
 
 
 def _stages(report: FitReport, plan: Planned, console: Console) -> tuple[list[str], list[list[str]]]:

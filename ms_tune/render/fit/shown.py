@@ -1,0 +1,67 @@
+"""What is shown of a plan, in the terminal and on a page alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.render.columns import table, terminal_width
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.planning.fit import FitReport
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Message
+
+NUMBERS = 2  # columns of the table of stages that hold nothing but numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The parts of what is shown, in order.
+
+    Args:
+        report: The plan, or why there is none.
+        assumptions: What is planned for.
+        verdict: What came out; the first sentence is the verdict.
+        heads: The names of the columns of the stages.
+        rows: The stages; none where there is no plan at all.
+        change: What is to be written, as lines.
+        sections: Sentences under their titles, which are ids of texts; those without sentences are left out.
+    """
+
+    report: FitReport
+    assumptions: Sequence[Message]
+    verdict: Sequence[Message]
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    change: str
+    sections: Sequence[tuple[str, Sequence[Message]]]
+
+
+def show(shown: Shown, console: Console, colour: str) -> None:
+    """In the terminal.
+
+    Args:
+        shown: What.
+        console: Where.
+        colour: Of the verdict.
+    """
+    for line in shown.assumptions:
+        console.write(console.say(line))
+    if shown.assumptions:
+        console.write("")
+    for sentence in shown.verdict:
+        console.write(console.paint(console.say(sentence), colour))
+    if shown.rows:
+        console.write("")
+        for row in table(shown.heads, shown.rows, right=NUMBERS, width=terminal_width()):
+            console.write(row)
+    if shown.change:
+        console.write(f"\n{shown.change}")
+    for title, lines in shown.sections:
+        if lines:
+            console.write(f"\n{console.text(title)}")
+            for sentence in lines:
+                console.write(f"  - {console.say(sentence)}")
