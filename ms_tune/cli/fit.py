@@ -84,7 +84,7 @@ def run(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(json.to_json(report, console.language))
     else:
-        shown.show(parts, console, "red" if report.planned is None else "green")
+        shown.show(parts, console)
     if report.stopped:
         return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK

@@ -96,7 +96,7 @@ def _plan(arguments: Namespace, console: Console) -> int:
         for sentence in config.verdict(found):
             console.note(console.say(sentence))
     else:
-        shown.show(parts, console, "red" if found.chosen is None else "green")
+        shown.show(parts, console)
     if arguments.write and found.chosen is not None:
         _write(found, arguments.config, console)
     if found.last.report.stopped:

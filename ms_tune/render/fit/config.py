@@ -36,6 +36,7 @@ def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -
     heads, rows = _stages(found, plan, console) if plan is not None else ([], [])
     return Shown(
         report=report,
+        good=found.chosen is not None,
         assumptions=tuple(_assumptions(found)),
         verdict=verdict(found),
         heads=heads,

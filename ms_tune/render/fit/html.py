@@ -36,7 +36,8 @@ def page(shown: Shown, sources: Iterable[object], console: Console) -> str:
 
 def _parts(shown: Shown, console: Console) -> Iterator[str]:
     first, *more = (escape(console.say(sentence)) for sentence in shown.verdict)
-    yield f'<div class="verdict"><p class="word">{first}</p>{"".join(f"<p>{line}</p>" for line in more)}</div>'
+    good = " good" if shown.good else ""
+    yield f'<div class="verdict{good}"><p class="word">{first}</p>{"".join(f"<p>{line}</p>" for line in more)}</div>'
     yield from (f"<p>{escape(console.say(line))}</p>" for line in shown.assumptions)
     planned = shown.report.planned
     if planned is not None and planned.passes:

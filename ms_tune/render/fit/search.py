@@ -45,7 +45,7 @@ def show(found: SearchFit, console: Console) -> None:
         console.write("")
         console.write(console.text("layouts.plan"))
         console.write("")
-        show_plan(config.shown_of(found.best, console), console, "green")
+        show_plan(config.shown_of(found.best, console), console)
     console.write("")
     console.write(console.text("layouts.title.notes"))
     for line in notes(found):

@@ -23,6 +23,7 @@ class Shown:
 
     Args:
         report: The plan, or why there is none.
+        good: Whether a plan is handed over.
         assumptions: What is planned for.
         verdict: What came out; the first sentence is the verdict.
         heads: The names of the columns of the stages.
@@ -32,6 +33,7 @@ class Shown:
     """
 
     report: FitReport
+    good: bool
     assumptions: Sequence[Message]
     verdict: Sequence[Message]
     heads: Sequence[str]
@@ -40,14 +42,9 @@ class Shown:
     sections: Sequence[tuple[str, Sequence[Message]]]
 
 
-def show(shown: Shown, console: Console, colour: str) -> None:
-    """In the terminal.
-
-    Args:
-        shown: What.
-        console: Where.
-        colour: Of the verdict.
-    """
+def show(shown: Shown, console: Console) -> None:
+    """In the terminal."""
+    colour = "green" if shown.good else "red"
     for line in shown.assumptions:
         console.write(console.say(line))
     if shown.assumptions:

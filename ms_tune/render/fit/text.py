@@ -20,6 +20,7 @@ def shown_of(report: FitReport, console: Console) -> Shown:
     lists = report.planned.plan.to_json() if report.planned is not None else {}
     return Shown(
         report=report,
+        good=report.planned is not None,
         assumptions=(),
         verdict=(why.verdict(report), *why.seconds(report)),
         heads=heads,
