@@ -81,6 +81,7 @@ def test_a_signal_is_told_as_shells_tell_it(ms_tune: Callable[..., tuple[int, st
     assert ms_tune("import os; os.kill(os.getpid(), 9)")[0] == 137
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_told_as_timeout_tells_it(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     assert ms_tune("import time; time.sleep(600)", "--timeout", "1")[0] == 124
 

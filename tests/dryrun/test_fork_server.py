@@ -114,6 +114,7 @@ def test_an_import_that_fails_is_in_the_log_of_each(tmp_path: Path) -> None:
         assert "No module named 'no_such_module'" in (one.folder / LOG).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_job_whose_time_is_up_ends_and_the_other_goes_on(tmp_path: Path) -> None:
     module(tmp_path)
     children = [child(tmp_path, 0, "time.sleep(60)", timeout=2.0), child(tmp_path, 1, "time.sleep(3)")]
@@ -121,6 +122,7 @@ def test_a_job_whose_time_is_up_ends_and_the_other_goes_on(tmp_path: Path) -> No
     assert (first, stopped, second) == (-signal.SIGTERM, True, (0, False))
 
 
+@pytest.mark.slow
 def test_an_import_that_hangs_ends_with_the_time(tmp_path: Path) -> None:
     module(tmp_path, at_import="time.sleep(60)")
     ((code, stopped),) = codes(tmp_path, [child(tmp_path, 0, "pass", timeout=1.0)])

@@ -114,6 +114,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("stubborn", [False, True], ids=["polite", "deaf to SIGTERM"])
+@pytest.mark.slow
 def test_the_time_limit_ends_the_whole_process_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stubborn: bool
 ) -> None:
@@ -134,6 +135,7 @@ def test_the_time_limit_ends_the_whole_process_group(
         wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_what_a_program_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
     code = FAMILY.replace("time.sleep(600)\n", "while not os.path.exists('grandchild'): time.sleep(0.01)\n")
     assert run(tmp_path, code) == 0
@@ -141,6 +143,7 @@ def test_what_a_program_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
     wait_for(lambda: not runs(pid))
 
 
+@pytest.mark.slow
 def test_an_error_of_the_callback_ends_the_program(tmp_path: Path) -> None:
     def fail(_: float) -> None:
         if (tmp_path / "grandchild").exists():
@@ -176,6 +179,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.slow
 def test_a_signal_to_ms_tune_ends_the_program_too(tmp_path: Path, number: signal.Signals) -> None:
     parent = subprocess.Popen(python(PARENT, str(tmp_path), FAMILY), cwd=ROOT)
     family = pids(tmp_path, "child", "grandchild")

@@ -188,6 +188,7 @@ def failing_rank(rank: int, code: str) -> str:
 
 
 class TestFailures:
+    @pytest.mark.slow
     def test_the_first_stage_that_fails_ends_the_others(self, child: Callable[[str], None]) -> None:
         code = "if os.environ['RANK_ID'] != '8': open('child', 'w').write(f'{os.getpid()}\\n'); time.sleep(600)\n"
         child(failing_rank(8, "time.sleep(1); raise RuntimeError('no such layer')") + code)

@@ -57,6 +57,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("name", "layout"), [(name, one) for name, all_of_it in OTHERS.items() for one in all_of_it])
+@pytest.mark.slow
 def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout) -> None:
     request = DryrunRequest(config=TEMPLATES / name)
     job = read_job(request)

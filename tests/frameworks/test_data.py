@@ -110,6 +110,7 @@ def test_no_list_of_names_for_one_field_stands_outside_this_room() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_no_list_of_releases_stands_outside_this_room() -> None:
     served = {release for one in load("releases").values() for release in one["served"]}
     found = [

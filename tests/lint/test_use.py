@@ -106,6 +106,7 @@ def test_every_finding_says_where_to_read_more(
     assert rule.get("helpUri") == page
 
 
+@pytest.mark.slow
 def test_of_very_many_findings_the_first_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.py"
     file.write_text("from mindspore import ops\nx = 1\n" + "x = ops.add(x, 1)\n" * 2100)

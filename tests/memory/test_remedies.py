@@ -57,6 +57,7 @@ def test_what_is_dead_at_a_moment() -> None:
 
 
 @pytest.mark.parametrize("run", [QWEN_TINY, QWEN_8B, LLAMA, "gpt", "asc_gO0", "v_simple"])
+@pytest.mark.slow
 def test_remedies_of_real_runs(run: str) -> None:
     rank = rank_of(run)
     peak = rank.curve.peak_bytes
