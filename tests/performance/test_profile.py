@@ -276,7 +276,7 @@ class TestCommand:
         assert "<b>" not in page.read_text("utf-8")
 
 
-def test_damaged_exports_never_crash(tmp_path: Path) -> None:
+def test_damaged_exports_give_shares_of_a_whole_or_a_problem(tmp_path: Path) -> None:
     random = Random(11)  # noqa: S311 - the same each time
     output = host_bound().write(tmp_path)
     files = {file: file.read_bytes() for file in output.iterdir()}
@@ -286,8 +286,12 @@ def test_damaged_exports_never_crash(tmp_path: Path) -> None:
         for _ in range(random.randint(1, 20)):
             content[random.randrange(len(content))] = random.randrange(256)
         file.write_bytes(content[: random.randrange(len(content))] if random.random() < 0.4 else content)
-        api.profile(tmp_path)
+        report = api.profile(tmp_path)
+        assert report.shares or report.problems, file
+        assert report.verdict.bound is Bound.UNKNOWN or sum(report.shares.values()) == pytest.approx(1), file
+        assert all(0 <= share <= 1 for share in report.shares.values()), file
         file.write_bytes(files[file])
+    assert api.profile(tmp_path).verdict.bound is Bound.HOST
 
 
 @pytest.mark.skipif(not ALEXNET.is_dir(), reason="the public profiles are not here")
