@@ -6,7 +6,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import new_file, written
+from ms_tune.cli.output import new_file, written
 from ms_tune.dryrun.result import DryrunResult
 from ms_tune.errors import UsageError
 from ms_tune.extras import need

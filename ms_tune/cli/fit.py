@@ -10,8 +10,8 @@ from ms_tune.cli import fit_config
 from ms_tune.cli.dryrun_inputs import refuse
 from ms_tune.cli.fit_config import INTERRUPTED, ONLY_CONFIG, add_config_arguments
 from ms_tune.cli.fit_files import add_file_arguments, clock_of, new_files, write_tables
-from ms_tune.cli.memory_inputs import ProgressLine, written
 from ms_tune.cli.native_output import without_native_output
+from ms_tune.cli.output import ProgressLine, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need

@@ -11,8 +11,8 @@ from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.fit_files import clock_of, write_tables
 from ms_tune.cli.fit_search import add_search_arguments
-from ms_tune.cli.memory_inputs import written
 from ms_tune.cli.native_output import without_native_output
+from ms_tune.cli.output import written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.write import write_back
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import new_file, written
+from ms_tune.cli.output import new_file, written
 from ms_tune.texts import msg, render
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.fit_files import write_tables
-from ms_tune.cli.memory_inputs import ProgressLine, written
+from ms_tune.cli.output import ProgressLine, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.write import write_back
 from ms_tune.errors import ConfigError, ExitCode, UsageError

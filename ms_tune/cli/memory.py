@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune import api
 from ms_tune.cli.device import add_device_arguments, exit_code
-from ms_tune.cli.memory_inputs import LONG, ProgressLine, new_file, written
+from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need

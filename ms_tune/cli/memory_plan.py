@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import ProgressLine, new_file, written
+from ms_tune.cli.output import ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument, size_argument
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need

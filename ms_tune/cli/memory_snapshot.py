@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import LONG, ProgressLine
+from ms_tune.cli.output import LONG, ProgressLine
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.texts import msg

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli import memory_snapshot
 from ms_tune.cli.device import add_device_arguments, exit_code
-from ms_tune.cli.memory_inputs import ProgressLine
+from ms_tune.cli.output import ProgressLine
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.memory_inputs import LONG, ProgressLine, new_file, written
+from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode
 from ms_tune.performance.request import MetricsRequest

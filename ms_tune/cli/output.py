@@ -1,4 +1,4 @@
-"""What ``ms-tune memory`` and its sub-commands share: a line that shows progress, and care when files are written."""
+"""What commands with long work and files to write share: a line that shows progress, and care with what is there already."""
 
 from __future__ import annotations
 
