@@ -17,6 +17,7 @@ from ms_tune.dryrun.engines.choice import reach
 from ms_tune.dryrun.launched import Part, in_job, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
+from ms_tune.dryrun.limits import outside_of
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
@@ -122,8 +123,6 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
     child = child_of(first, folder / first.folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
     write_manifest(folder, manifest(list(request.command), child.environment, facts))
-    from ms_tune.dryrun.judge import outside_of  # noqa: PLC0415 - it needs numpy
-
     kept = Kept(request.chip, request.device_bytes, outside_of(request))
     write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
     return kept

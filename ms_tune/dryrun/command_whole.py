@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.limits import outside_of
 from ms_tune.verdict.judge import judge
 from ms_tune.verdict.kept import KeptRank, Whole
 from ms_tune.verdict.limit import Cap
@@ -43,7 +44,7 @@ def with_whole(
 
 
 def _with_whole(request: CommandRequest, rank: RankResult, runs: Sequence[SmallRun], jobs: Sequence[Job]) -> RankResult:
-    from ms_tune.dryrun.judge import derived, outside_of  # noqa: PLC0415 - it needs numpy
+    from ms_tune.dryrun.judge import derived  # noqa: PLC0415 - it needs numpy
     from ms_tune.memory.judgement import communicators_in  # noqa: PLC0415 - as above
 
     job = next((job for job in jobs if job.number == rank.job), None)
@@ -68,8 +69,7 @@ def _with_whole(request: CommandRequest, rank: RankResult, runs: Sequence[SmallR
 
 def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, KeptRank]:
     """What other commands need for the same verdicts about derived stages, by the folders of their ranks."""
-    from ms_tune.dryrun.judge import outside_of  # noqa: PLC0415 - it needs numpy
-    from ms_tune.memory.judgement import cap_in, communicators_in  # noqa: PLC0415 - as above
+    from ms_tune.memory.judgement import cap_in, communicators_in  # noqa: PLC0415 - it needs numpy
 
     kept = {}
     for rank in ranks:

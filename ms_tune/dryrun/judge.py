@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import combined, counts_of
 from ms_tune.dryrun.fragments import need_of
+from ms_tune.dryrun.limits import outside_of
 from ms_tune.dryrun.result import Extrapolation
+from ms_tune.layers.stage import FULL_RECOMPUTE
 from ms_tune.memory.contents import CONTENTS, Content
 from ms_tune.memory.judgement import communicators_in, doubts_of
-from ms_tune.verdict.judge import Need, Outside, judge
+from ms_tune.verdict.judge import Need, judge
 from ms_tune.verdict.kept import KeptRank, Whole
 from ms_tune.verdict.limit import device_of, limit_of
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from ms_tune.dryrun.plan import StagePlan
-    from ms_tune.dryrun.request import CommandRequest, DryrunRequest, PreparedRun
+    from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
     from ms_tune.memory.groups import Breakdown
     from ms_tune.memory.phases import Phase
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ms_tune.verdict.judge import Verdict
 
 _KEPT = Content.ACTIVATIONS
-_FULL_RECOMPUTE = "full recompute"  # as ms_tune.layers.stage names it in a layer's kind
 
 
 def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
@@ -108,17 +108,6 @@ def judged(
     return kept, judge(need, limit, outside, doubts)
 
 
-def outside_of(request: DryrunRequest | CommandRequest) -> Outside:
-    """What no trace of a simulated run shows."""
-    size = os.environ.get("HCCL_BUFFSIZE", "")
-    return Outside(
-        simulated=not request.real,
-        workspaces_traced=request.level > 1,
-        buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
-        reserve_bytes=request.reserve_bytes,
-    )
-
-
 def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[Breakdown]]]:
     """The moments that are the same in all runs: the peaks of their phases, or else their peaks."""
     phases = list(readings[0].phase_peaks)
@@ -136,7 +125,7 @@ def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int],
 
 def _plain(kinds: Mapping[str, int]) -> int:
     """Layers that are not recomputed as a whole."""
-    return sum(count for kind, count in kinds.items() if _FULL_RECOMPUTE not in kind)
+    return sum(count for kind, count in kinds.items() if FULL_RECOMPUTE not in kind)
 
 
 def _layer_activations(first: Breakdown, last: Breakdown) -> int:
@@ -157,7 +146,7 @@ def _layer_activations(first: Breakdown, last: Breakdown) -> int:
 def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation | None) -> int | None:
     """What one layer that is not recomputed holds: 0 where every layer is recomputed, None where nothing tells."""
     found = largest_layer(reading.report) or (whole.layer_activations if whole else 0)
-    recomputed = bool(run.kinds) and all(_FULL_RECOMPUTE in kind for kind in run.kinds)
+    recomputed = bool(run.kinds) and all(FULL_RECOMPUTE in kind for kind in run.kinds)
     return found or (0 if recomputed else None)
 
 

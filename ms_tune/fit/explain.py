@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import EXTRA, costs_of
 from ms_tune.fit.job import read_job
-from ms_tune.fit.probes import DENSE, model_in
+from ms_tune.fit.probes import model_in
 from ms_tune.layers.result import Effect
+from ms_tune.layers.stage import DENSE
 from ms_tune.planning.breakdown import breakdown
 from ms_tune.planning.clock import timed
 from ms_tune.planning.fit import time_of

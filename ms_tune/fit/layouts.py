@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Keys:
+class Keys:
     """Where a dialect's configs say a layout.
 
     Attributes:
@@ -31,12 +31,14 @@ class _Keys:
         sequence: Whether activations between layers are split over the tensor-parallel ranks.
         selects: Where selective recompute stands: of operators, of communication.
         needs_sequence: The framework refuses tensor parallelism without it.
+        sharded: Whether optimizer state is shared out over the data-parallel ranks; None where it always is.
         places: What names layers of stages in other ways than by an offset, and with what it leaves that to the framework.
     """
 
     sizes: Mapping[str, KeyPath]
     sequence: KeyPath
     selects: tuple[tuple[KeyPath, ...], tuple[KeyPath, ...]]
+    sharded: KeyPath | None = None
     needs_sequence: bool = False
     places: Mapping[KeyPath, object] | None = None
 
@@ -45,7 +47,7 @@ _STATIC, _MIND, _DYNAMIC = "parallel_config", "parallel_config", "parallelism"
 _SELECT, _COMM = "select_recompute", "select_comm_recompute"
 _INTERLEAVE: KeyPath = ("parallel", "pipeline_config", "pipeline_interleave")
 _KEYS = {
-    Dialect.MINDFORMERS: _Keys(
+    Dialect.MINDFORMERS: Keys(
         {
             "data": (_STATIC, "data_parallel"),
             "tensor": (_STATIC, "model_parallel"),
@@ -58,8 +60,9 @@ _KEYS = {
         },
         (_STATIC, "use_seq_parallel"),
         ((("recompute_config", _SELECT),), (("recompute_config", _COMM),)),
+        sharded=("parallel", "enable_parallel_optimizer"),
     ),
-    Dialect.MINDSPEED_MS: _Keys(
+    Dialect.MINDSPEED_MS: Keys(
         {
             "tensor": (_MIND, "tensor_model_parallel_size"),
             "pipeline": (_MIND, "pipeline_model_parallel_size"),
@@ -74,9 +77,10 @@ _KEYS = {
             ((_MIND, "recompute_config", _SELECT), (_MIND, _SELECT)),
             ((_MIND, "recompute_config", _COMM), (_MIND, _COMM)),
         ),
+        sharded=("training_config", "use_distributed_optimizer"),
         places={(_MIND, "num_layer_list"): None},
     ),
-    Dialect.MINDFORMERS_PYNATIVE: _Keys(
+    Dialect.MINDFORMERS_PYNATIVE: Keys(
         {
             "data": (_DYNAMIC, "data_parallel_shard"),
             "tensor": (_DYNAMIC, "tensor_parallel"),
@@ -111,6 +115,11 @@ def layout_of(loaded: LoadedConfig, run: PreparedRun) -> Layout:
         data=split.data,
         micro_batches=micro_batches,
     )
+
+
+def keys_of(dialect: Dialect) -> Keys:
+    """Where configs of a dialect say a layout."""
+    return _KEYS[dialect]
 
 
 def sequence_parallel(loaded: LoadedConfig) -> bool:

@@ -14,6 +14,7 @@ from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.run import simulate_each
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.errors import MsTuneError
+from ms_tune.layers.stage import cell_of
 from ms_tune.memory.contents import Content
 from ms_tune.native.cache import cache_root
 from ms_tune.version import __version__
@@ -88,13 +89,6 @@ class Figures:
             cell = cell_of(kind)
             found[cell] = found.get(cell, 0) + count
         return found
-
-
-def cell_of(kind: str) -> tuple[int, str]:
-    """Chunk and make of a layer, whatever it recomputes, from its kind as a prepared run names it."""
-    first, _, rest = kind.partition(", ")
-    word, _, number = first.partition(" ")
-    return (int(number), rest.partition(", ")[0]) if word == "chunk" else (0, first)
 
 
 def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer) -> tuple[Figures | MsTuneError, ...]:

@@ -11,9 +11,10 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.fit.job import uniform
-from ms_tune.fit.measure import Probe, cell_of
+from ms_tune.fit.measure import Probe
 from ms_tune.frameworks.models import model_of
 from ms_tune.layers.conversion.sapp import SappLists
+from ms_tune.layers.stage import DENSE, cell_of
 from ms_tune.planning.table import Recompute
 from ms_tune.texts import msg
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ms_tune.layers.conversion.sapp import Table as Rows
     from ms_tune.texts import Message
 
-DENSE = "dense"
 _TWO_SIZES = (Recompute.NONE, Recompute.FULL)  # the others need one: what a stage holds anyhow is known by then
 _LEAST = 2  # layers of a cell, if it has so many
 _SOME = 5  # layers of a cell of which some are recomputed, if it has so many

@@ -22,8 +22,9 @@ from ms_tune.estimate.activations import (
 from ms_tune.estimate.widths import widths_of
 from ms_tune.fit.costs import costs_of
 from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
-from ms_tune.fit.probes import DENSE, model_in
+from ms_tune.fit.probes import model_in
 from ms_tune.frameworks.models import model_of
+from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule, held, refusal
 from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import MOST_ALL_PASSES, Table

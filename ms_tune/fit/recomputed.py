@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.fit.measure import cell_of
+from ms_tune.layers.stage import FULL_RECOMPUTE, cell_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ms_tune.fit.lines import Line
     from ms_tune.fit.measure import Figures
 
-_FULL = "full recompute"  # as ms_tune.layers.stage names it in a layer's kind
 _NEXT_TO_NOTHING = Fraction(1, 1000)  # of what a layer adds: the allocator rounds every tensor up
 
 
@@ -61,7 +60,7 @@ def recomputed_in(figures: Figures, main: str) -> tuple[int, int]:
     """Layers that are recomputed in full: of what most are made of, and others."""
     found = [0, 0]
     for kind, count in figures.kinds.items():
-        if _FULL in kind:
+        if FULL_RECOMPUTE in kind:
             found[cell_of(kind)[1] != main] += count
     return found[0], found[1]
 

@@ -9,7 +9,7 @@ from ms_tune.config.follow import followed
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.estimate.activations import Share, layer_activations
 from ms_tune.estimate.widths import widths_of
-from ms_tune.fit.layouts import layout_of, sequence_parallel
+from ms_tune.fit.layouts import keys_of, layout_of, sequence_parallel
 from ms_tune.fit.table import in_flight_of
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
@@ -19,15 +19,9 @@ from ms_tune.planning.table import Recompute
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.fit import FitReport
 
-# Where a dialect's configs share optimizer state out; MindFormers' dynamic graph always does.
-_SHARDED: dict[Dialect, KeyPath] = {
-    Dialect.MINDFORMERS: ("parallel", "enable_parallel_optimizer"),
-    Dialect.MINDSPEED_MS: ("training_config", "use_distributed_optimizer"),
-}
 _SWAPS = (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE)
 
 
@@ -49,7 +43,7 @@ def _freed(report: FitReport, job: PlannedJob) -> Iterator[tuple[str, int]]:
     stage = report.shortage.stage
     run = prepare(replace(job.request, stage=stage, layers=None), job.loaded)
     dialect, ranks = job.loaded.dialect, run.split.data * run.split.context
-    key = _SHARDED.get(dialect)
+    key = keys_of(dialect).sharded
     if key is not None and ranks > 1 and job.loaded.source.get(key) is not True:
         yield "optimizer", run.theory.get("optimizer_state", 0) * (ranks - 1) // ranks
     cells = report.nearest.cells[stage :: job.stages]

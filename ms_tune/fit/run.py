@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.judge import outside_of
+from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import MsTuneError
 from ms_tune.fit.check import Checked, check_probe, foretold
@@ -25,8 +25,6 @@ from ms_tune.planning.fit import fit as plan_for
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Kept, Recompute, check
 from ms_tune.texts import msg
-from ms_tune.verdict.judge import reserve_of
-from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from ms_tune.planning.search import Progress
     from ms_tune.planning.table import Table
     from ms_tune.texts import Message
-    from ms_tune.verdict.limit import Limit
 
 _MOST_ROUNDS = 3
 _WORTH = 0.001  # of the step, that another round has to promise
@@ -90,7 +87,7 @@ def fit_config(
     costs, source = costs_of(job), str(job.loaded.source.path)
     timed(table_without_sizes(job, costs), request.clock.times, source)  # before minutes of dryruns
     begin = time.monotonic()
-    limit, reserve = limit_in(job)
+    limit, reserve = limit_before(job.request, job.first)
     measured, notes = _measured(job, request.kinds, observer)
     table = table_of(job, measured, costs, limit.bytes - reserve)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
@@ -123,16 +120,6 @@ def fit_config(
         notes=tuple(notes),
         seconds=(made - begin, time.monotonic() - made),
     )
-
-
-def limit_in(job: PlannedJob) -> tuple[Limit, int]:
-    """What a stage may take, and what is set aside of it."""
-    run, request = job.first, job.request
-    limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
-    outside = outside_of(request)
-    if run.world_size > 1:
-        outside = replace(outside, communicators=run.split.communicators, counted=False)
-    return limit, sum(item.bytes for item in reserve_of(outside, limit))
 
 
 def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -> tuple[Measured, list[Message]]:

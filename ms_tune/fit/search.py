@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.config.follow import followed
+from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.estimate.widths import widths_of
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, with_layout
 from ms_tune.fit.rank import rank
-from ms_tune.fit.run import ConfigFitRequest, fit_config, limit_in
+from ms_tune.fit.run import ConfigFitRequest, fit_config
 from ms_tune.frameworks.models import model_of
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, Space, layouts
 from ms_tune.texts import msg
@@ -150,7 +151,7 @@ def search_layouts(request: SearchRequest, hooks: Hooks) -> SearchFit:
     devices = asked.devices or now.devices
     space = _space(job, now, devices, request)
     possible = layouts(space)
-    limit, _ = limit_in(job)
+    limit, _ = limit_before(job.request, job.first)
     # With other devices the sizes that follow from the config's own number are read anew.
     there = replace(job, loaded=replace(loaded, devices=replace(loaded.devices, count=devices)))
     ranking = rank(job, there.loaded, possible.found, limit.bytes, hooks.on_ranked)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.fit.costs import EXTRA
 from ms_tune.fit.lines import LayerBytes, between, layer_bytes, lines_beside, lines_of, parted
-from ms_tune.fit.probes import DENSE
 from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of
+from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import Again, End, Kept, LayerKind, Recompute, Table, Update
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+DENSE, FULL_RECOMPUTE = "dense", "full recompute"  # in the kind of a layer
+
 
 @dataclass(frozen=True, slots=True)
 class StageLayer:
@@ -39,9 +41,9 @@ class StageLayer:
     @property
     def kind(self) -> str:
         """What decides about its memory, in words."""
-        parts = ["moe" if self.experts else "dense"]
+        parts = ["moe" if self.experts else DENSE]
         parts += ["mtp"] if self.mtp else []
-        parts += ["full recompute"] if self.full else []
+        parts += [FULL_RECOMPUTE] if self.full else []
         parts += ["select recompute " + " ".join(self.select)] if self.select and not self.full else []
         parts += ["communication recompute"] if self.communication and not self.full else []
         parts += [self.remark] if self.remark else []
@@ -165,3 +167,10 @@ def _shares(counts: Sequence[int], total: int) -> list[int]:
     if counts:
         kept[largest[0]] += total - sum(kept)
     return kept
+
+
+def cell_of(kind: str) -> tuple[int, str]:
+    """Chunk and make of a layer, whatever it recomputes, from its kind as a prepared run names it."""
+    first, _, rest = kind.partition(", ")
+    word, _, number = first.partition(" ")
+    return (int(number), rest.partition(", ")[0]) if word == "chunk" else (0, first)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ms_tune.dryrun.judge import _FULL_RECOMPUTE
-from ms_tune.layers.stage import StageLayer
+from ms_tune.layers.stage import FULL_RECOMPUTE, StageLayer
 
 
 def test_recomputed_layers_are_known_by_the_name_of_their_kind() -> None:
-    assert _FULL_RECOMPUTE in StageLayer(0, full=True).kind
-    assert _FULL_RECOMPUTE in StageLayer(0, full=True, experts=True, mtp=True).kind
+    assert FULL_RECOMPUTE in StageLayer(0, full=True).kind
+    assert FULL_RECOMPUTE in StageLayer(0, full=True, experts=True, mtp=True).kind
     for layer in (StageLayer(0), StageLayer(0, select=("mlp",)), StageLayer(0, communication=True)):
-        assert _FULL_RECOMPUTE not in layer.kind
+        assert FULL_RECOMPUTE not in layer.kind

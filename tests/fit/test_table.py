@@ -14,9 +14,9 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import Costs, costs_of
 from ms_tune.fit.job import present_plan, read_job, uniform
-from ms_tune.fit.measure import cell_of
 from ms_tune.fit.probes import asked, model_in, sizes, some_recomputed, stages_to_probe
 from ms_tune.fit.table import Measured, Seen, table_of
+from ms_tune.layers.stage import cell_of
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.table import IN_CELL, Recompute, Table, check
