@@ -58,6 +58,10 @@ _MAY_USE = {
         *("fit", "planning", "dryrun", "memory", "verdict", "native", "estimate", "normalize", "layers", "config"),
         *("frameworks", *_FOUNDATION),
     },
+    "overview": {
+        *("overview", "lint", "fit", "dryrun", "verdict", "estimate", "normalize", "layers", "launch", "config"),
+        *("frameworks", *_FOUNDATION),
+    },
     "dryrun": {
         *(
             "dryrun",

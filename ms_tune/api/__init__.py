@@ -13,6 +13,7 @@ Arguments and results are frozen dataclasses, and every failure that a user can 
 imported when they are called, so that importing this module costs nothing.
 """
 
+from ms_tune.api._check import changed_files, check
 from ms_tune.api._dryrun import (
     check_machine,
     check_script,
@@ -56,6 +57,8 @@ from ms_tune.api._performance import measured_step, metrics, profile
 
 __all__ = [
     "against",
+    "changed_files",
+    "check",
     "check_machine",
     "check_script",
     "compare_real",

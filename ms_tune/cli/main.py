@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Command, and the module of this package that holds it. The one-line help of NAME is the text "NAME.summary".
 COMMANDS = {
+    "check": "check",
     "lint": "lint",
     "rule": "rule",
     "schema": "schema",
@@ -72,6 +73,9 @@ def _run(arguments: Sequence[str], console: Console) -> int:
 
 
 def _run_command(arguments: Sequence[str], console: Console) -> int:
+    if not arguments:
+        console.write(console.text("cli.start"))
+        return ExitCode.OK
     options, rest = list(arguments), []
     for position, argument in enumerate(arguments):
         if argument in COMMANDS:

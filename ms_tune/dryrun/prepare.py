@@ -43,15 +43,19 @@ class LoadedConfig:
     devices: Devices
 
 
-def load(request: DryrunRequest) -> LoadedConfig:
+def load(request: DryrunRequest, source: SourceFile | None = None) -> LoadedConfig:
     """Read the config.
+
+    Args:
+        request: Names it.
+        source: The config where it is not as its file is.
 
     Raises:
         ConfigError: It cannot be read.
         UsageError: A setting names no place in it.
     """
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
-    original = _flat(load_source(path))
+    original = _flat(source or load_source(path))
     found = recognise(original.data)
     dialect = found.dialect
     if dialect is None:

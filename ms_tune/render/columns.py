@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _GAP = "  "
+_CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
 _FALLBACK = 100  # columns, where there is no terminal to ask
 _NARROWEST = 8  # columns of a wrapped column
 
@@ -54,7 +55,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: int, wi
     yield _line([[heads[column]] for column in kept], widths, right)[0]
     yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
     for row in rows:
-        yield from _line([_wrap(row[column], limit) for column, limit in zip(kept, widths, strict=True)], widths, right)
+        yield from _line([wrap(row[column], limit) for column, limit in zip(kept, widths, strict=True)], widths, right)
 
 
 def _narrow(widths: list[int], right: int, width: int) -> None:
@@ -66,17 +67,37 @@ def _narrow(widths: list[int], right: int, width: int) -> None:
         widths[widest] -= 1
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
+    """The text in lines of at most so many columns, broken at blanks; a word that is longer has a line of its own.
+
+    Args:
+        text: The text.
+        width: Columns.
+        prose: Sentences, which are broken between East Asian letters, too: these have no blanks. Names would be cut.
+    """
     if text_width(text) <= width:
         return [text]
     lines = [""]
-    for word in text.split(" "):
-        joined = f"{lines[-1]} {word}" if lines[-1] else word
+    for blank, word in _words(text, prose=prose):
+        joined = f"{lines[-1]}{blank}{word}" if lines[-1] else word
         if text_width(joined) > width and lines[-1]:
             lines.append(word)
         else:
             lines[-1] = joined
     return lines
+
+
+def _words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
+    """What must not be broken, each with the blank before it; a closing mark stays with the letter before it."""
+    for number, part in enumerate(text.split(" ")):
+        blank = " " if number else ""
+        start = 0
+        for place in range(1, len(part) if prose else 0):
+            wide = text_width(part[place - 1]) > 1 or text_width(part[place]) > 1
+            if wide and part[place] not in _CLOSING and part[place - 1] not in _OPENING:
+                yield blank, part[start:place]
+                blank, start = "", place
+        yield blank, part[start:]
 
 
 def _line(cells: Sequence[Sequence[str]], widths: Sequence[int], right: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,14 +14,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ms_tune.cli.lint import build_parser
+from ms_tune.cli import check, lint
+from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
 BAD = "run_mode: train\ntrainer: {type: CausalLanguageModelingTrainer}\nprofile: True\n"
-BASH = shutil.which("bash")
+BASH, GIT = shutil.which("bash"), shutil.which("git")
 
 
 def run_action(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +82,25 @@ def test_what_a_workflow_passes_in_is_no_script(folder: Path) -> None:
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
 def test_a_hook_is_a_command_that_there_is(hook: dict[str, str]) -> None:
     program, command, *options = shlex.split(hook["entry"])
-    assert (program, command) == ("ms-tune", "lint")
-    parsed = build_parser(Language.EN).parse_args([*options, "a.yaml", "b.py"])
-    assert parsed.skip_unknown
-    assert hook["id"] in (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
+    assert (program, command) in {("ms-tune", "lint"), ("ms-tune", "check")}
+    parser = (lint if command == "lint" else check).build_parser(Language.EN)
+    assert parser.parse_args([*options, "a.yaml", "b.sh"]).skip_unknown
+    assert hook["id"] in (ROOT / "docs" / f"{command}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
+def test_the_action_tells_what_a_pull_request_does_to_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_BASE_REF", "main")
+    file = tmp_path / "train.yaml"
+    shutil.copy(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml", file)
+    own = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "train.yaml"], ["commit", "-q", "-m", "base"], ["tag", "origin/main"]):
+        subprocess.run([str(GIT), "-C", str(tmp_path), *own, *words], check=True)
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("num_layers: 32", "num_layers: 34").replace("[32]", "[34]"), encoding="utf-8")
+    line = text[: text.index("num_layers: 32")].count("\n") + 1
+    done = run_action(tmp_path, command="check", arguments="--device-memory 58GiB")
+    assert (done.returncode, done.stderr) == (1, "")
+    first = done.stdout.splitlines()[0]
+    assert first.startswith(f"::error file=train.yaml,line={line},title=ms-tune check::")
+    assert re.search(r"makes stage 0 run out of memory, .*GiB of .*GiB before \(\d+\.\d\d GiB more\)", first)

@@ -112,12 +112,11 @@ class TestHelp:
         assert has_chinese(out) is (language is Language.ZH)
         assert "--lang" in out
 
-    def test_without_a_command_help_is_shown_and_it_counts_as_a_usage_error(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        code, out, _ = run(capsys)
-        assert code == ExitCode.USAGE
-        assert out.startswith("usage: ms-tune")
+    def test_without_a_command_it_says_what_to_do_first(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, err = run(capsys)
+        assert (code, err) == (ExitCode.OK, "")
+        assert "ms-tune check train.yaml" in out
+        assert len(out.splitlines()) < 12
 
 
 MISTAKES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.finding import Severity
+from ms_tune.render.annotations import annotation
 from ms_tune.render.lint.common import shown_path
 
 if TYPE_CHECKING:
@@ -22,18 +23,8 @@ def write_github(report: LintReport, console: Console) -> None:
         places = {"file": shown_path(file.path), "line": span.line, "endLine": span.end_line}
         if span.line == span.end_line:  # columns of another line would be refused
             places |= {"col": span.column, "endColumn": span.end_column}
-        properties = ",".join(f"{name}={_property(str(value))}" for name, value in places.items())
-        title = _property(f"{finding.id} {finding.name}")
+        title = f"{finding.id} {finding.name}"
         message = finding.message.say(console.language)
         if finding.help is not None:
             message += f"\n{console.text('lint.help-label')}: {finding.help.say(console.language)}"
-        console.write(f"::{_LEVELS[finding.severity]} {properties},title={title}::{_data(message)}")
-
-
-def _data(text: str) -> str:
-    """Escaped as ``@actions/core`` does it (toolkit, ``command.ts``)."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+        console.write(annotation(_LEVELS[finding.severity], places, title, message))

@@ -1,0 +1,127 @@
+"""``ms-tune check``: one screen about a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune import api
+from ms_tune.cli.device import add_device_arguments
+from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.config.recognise import recognise
+from ms_tune.config.source import load_source
+from ms_tune.dryrun.request import DryrunRequest, Setting
+from ms_tune.errors import ConfigError, ExitCode, MsTuneError, UsageError
+from ms_tune.overview.config import OverviewRequest
+from ms_tune.render.console import usage_hint
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ms_tune.overview.result import Overview
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+_PROGRAM = "ms-tune check"
+_FORMATS = ("text", "github")
+_CONFIGS = (".yaml", ".yml")
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser(
+        prog=_PROGRAM, language=language, description=msg("check.description"), epilog=msg("check.examples")
+    )
+    count = integer_argument(language, minimum=1)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=parser.tr("check.help.file"))
+    parser.add_argument("--dryrun", action="store_true", help=parser.tr("check.help.dryrun"))
+    parser.add_argument("--base", metavar="COMMIT|FILE", help=parser.tr("check.help.base"))
+    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
+    add_device_arguments(parser, language)
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
+    parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("check.help.version"))
+    parser.add_argument("--skip-unknown", action="store_true", help=parser.tr("check.help.skip-unknown"))
+    parser.add_argument("--format", choices=_FORMATS, default=_FORMATS[0], help=parser.tr("check.help.format"))
+    parser.add_common_arguments()
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> int:
+    """Look at each file, one screen after the other; a file that cannot be read does not keep the others back."""
+    files = _files(arguments, console)
+    screens, failed = [], False
+    for file in files:
+        try:
+            screens.append(_check(file, arguments, console))
+        except ConfigError as error:
+            if arguments.skip_unknown and _is_foreign(file):
+                continue
+            console.fail(error)
+            failed = True
+    _show(screens, arguments, console)
+    codes = [one.exit_code(allow_tight=arguments.allow_tight) for one in screens]
+    return ExitCode.USAGE if failed else max(codes, default=ExitCode.OK)
+
+
+def _files(arguments: Namespace, console: Console) -> Sequence[Path]:
+    """The files that are named, or those that were changed since the base."""
+    given: list[Path] = arguments.files
+    if arguments.base is None or given:
+        if not given:
+            raise UsageError(msg("check.usage.none"), usage_hint(_PROGRAM))
+        if arguments.base is not None and Path(arguments.base).is_file() and len(given) > 1:
+            raise UsageError(msg("check.usage.file-base"), usage_hint(_PROGRAM))
+        return given
+    found = api.changed_files(arguments.base)
+    arguments.skip_unknown = True
+    if not found:
+        console.note(console.text("check.base.nothing", revision=arguments.base))
+    return found
+
+
+def _check(file: Path, arguments: Namespace, console: Console) -> Overview:
+    request = OverviewRequest(
+        job=DryrunRequest(
+            devices=arguments.devices,
+            device_bytes=arguments.device_memory,
+            chip=arguments.chip,
+            reserve_bytes=arguments.reserve or 0,
+            settings=tuple(map(Setting.parse, arguments.set)),
+            fewest_layers=True,
+        ),
+        framework_version=arguments.framework_version,
+        allow_tight=arguments.allow_tight,
+    )
+    if not arguments.dryrun:
+        return api.check(file, request=request, base=arguments.base)
+    from ms_tune.cli.dryrun_progress import DryrunProgress  # noqa: PLC0415 - start-up time
+
+    with DryrunProgress(console) as progress:
+        return api.check(file, request=request, base=arguments.base, dryrun=True, observer=progress)
+
+
+def _is_foreign(file: Path) -> bool:
+    """Whether a file is of no dialect: a YAML of another program, or a script that starts no training that is known."""
+    if file.suffix not in _CONFIGS:
+        return True
+    try:
+        return recognise(load_source(file).data).dialect is None
+    except MsTuneError:
+        return False
+
+
+def _show(screens: Sequence[Overview], arguments: Namespace, console: Console) -> None:
+    if arguments.json:
+        from ms_tune.render.overview.json import overviews_json  # noqa: PLC0415 - one renderer is needed, not all
+
+        console.write_json(overviews_json(screens, console))
+    elif arguments.format == "github":
+        from ms_tune.render.overview.github import write_github  # noqa: PLC0415 - as above
+
+        write_github(screens, console)
+    else:
+        from ms_tune.render.overview.text import write_overviews  # noqa: PLC0415 - as above
+
+        write_overviews(screens, console)

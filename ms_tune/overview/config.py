@@ -1,0 +1,209 @@
+"""One screen about a config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.limits import limit_before
+from ms_tune.dryrun.prepare import load
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.errors import MsTuneError
+from ms_tune.fit.job import read_job
+from ms_tune.frameworks.models import model_of
+from ms_tune.frameworks.releases import release_for
+from ms_tune.layers.result import Severity as Weight
+from ms_tune.lint.finding import Severity
+from ms_tune.normalize.source import normalize_source
+from ms_tune.overview.change import cheapest_change
+from ms_tune.overview.estimate import Outlook, estimate_of
+from ms_tune.overview.result import Assumptions, Change, Matter, Overview, StageVerdict, Subject
+from ms_tune.texts import msg
+from ms_tune.verdict.judge import Fit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ms_tune.config.source import SourceFile
+    from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.lint.report import LintReport
+    from ms_tune.overview.estimate import Estimate
+    from ms_tune.texts import Message
+
+_NAMES = ("model_type", "model_name", "type", "arch")
+_SEVERITIES = {Weight.ERROR: Severity.ERROR, Weight.WARNING: Severity.WARNING, Weight.INFO: Severity.INFO}
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewRequest:
+    """What to look at.
+
+    Attributes:
+        job: The config, its devices and the device that it is judged by.
+        framework_version: The release that it is read for; None for the installed one, or the default.
+        allow_tight: Whether a job is good enough that fits only without fragments, or only inside the reserve.
+    """
+
+    job: DryrunRequest = field(default_factory=DryrunRequest)
+    framework_version: str | None = None
+    allow_tight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A job with what its stages hold, or why that is not known."""
+
+    job: PlannedJob | None
+    estimate: Estimate | None
+    reason: Message | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A config as it was looked at.
+
+    Attributes:
+        request: What was asked for.
+        loaded: The config.
+        plan: What its layers do.
+        seen: What its stages hold by closed forms.
+        verdicts: What a dryrun says of them; empty where none was asked for.
+    """
+
+    request: OverviewRequest
+    loaded: LoadedConfig
+    plan: NormalizedPlan
+    seen: Estimated
+    verdicts: tuple[StageVerdict, ...]
+
+    def again(self, loaded: LoadedConfig) -> Estimated:
+        """The estimate of another config on the same devices."""
+        return _estimated(replace(self.request.job, config=self.loaded.source.path), loaded)
+
+
+def look_at(
+    request: OverviewRequest, path: Path, source: SourceFile | None = None, observer: Observer | None = None
+) -> Look:
+    """What a config's job is and holds.
+
+    Args:
+        request: What to look at.
+        path: The config.
+        source: Its text where that is not what is in the file.
+        observer: Told what is simulated; None for no dryrun.
+
+    Raises:
+        ConfigError: It cannot be read, or is of no dialect that is served.
+        MsTuneError: The dryrun failed.
+    """
+    job = replace(request.job, config=path)
+    loaded = load(job, source)
+    plan = normalize_source(loaded.source, request.framework_version)
+    verdicts: tuple[StageVerdict, ...] = ()
+    if observer is not None:
+        from ms_tune.dryrun.run import dryrun  # noqa: PLC0415 - it needs the extra 'dryrun'
+
+        result = dryrun(job, observer, loaded)
+        verdicts = tuple(StageVerdict(one.run.stage, one.verdict) for one in result.stages)
+    return Look(request, loaded, plan, _estimated(job, loaded), verdicts)
+
+
+def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
+    """What can be said of a config on one screen.
+
+    Args:
+        look: The config as it was looked at.
+        path: What the user calls it.
+        report: What the linter found in it, and in the script that starts it.
+    """
+    seen, stages = look.seen, look.verdicts
+    matters = sorted((*found(report), *of_layers(look.plan, path)), key=lambda one: one.severity.rank)
+    over = seen.estimate is not None and seen.estimate.outlook is not Outlook.BELOW
+    if stages:
+        over = any(one.verdict.outcome is not Fit.FITS for one in stages)
+    change = cheapest_change(seen.job, seen.estimate) if over and seen.job and seen.estimate else None
+    fixable = report.fixable(safe=True)
+    return Overview(
+        path=path,
+        subject=_subject(look),
+        assumptions=_assumptions(look),
+        matters=tuple(matters),
+        counts={severity: report.count(severity) for severity in Severity},
+        fixable=fixable,
+        estimate=seen.estimate,
+        no_estimate_because=seen.reason,
+        stages=stages,
+        change=change or (Change("fixes", msg("check.change.fixes", count=fixable, file=path)) if fixable else None),
+        next=_next(path, report, seen, stages, change),
+    )
+
+
+def _estimated(request: DryrunRequest, loaded: LoadedConfig) -> Estimated:
+    """A config's job and what its stages hold; what stands against it is told and not raised."""
+    job = None
+    try:
+        job = read_job(request, loaded)
+        limit, reserve = limit_before(request, job.first)
+        return Estimated(job, estimate_of(job, limit, reserve), None)
+    except MsTuneError as error:
+        return Estimated(job, None, error.message)
+
+
+def found(report: LintReport) -> list[Matter]:
+    """What the linter found."""
+    return [
+        Matter(one.severity, one.message, file.path, one.span.line, one.id, one.name)
+        for file in report.files
+        for one in file.findings
+    ]
+
+
+def of_layers(plan: NormalizedPlan, path: Path) -> list[Matter]:
+    """Where layers do not do what the file says."""
+    return [
+        Matter(_SEVERITIES[one.severity], one.message, path, name=one.id)
+        for one in plan.problems
+        if one.severity is not Weight.INFO
+    ]
+
+
+def _subject(look: Look) -> Subject:
+    loaded, plan = look.loaded, look.plan
+    release = release_for(loaded.dialect, plan.framework_version)
+    model = model_of(loaded.source, loaded.dialect, plan.framework_version, loaded.source.beside)
+    name = next((one for one in map(model.value, _NAMES) if isinstance(one, str)), "")
+    layers = sum(map(sum, plan.placement)) if plan.placement else None
+    return Subject(loaded.dialect.value, f"{release.framework} {release.version}", name, layers)
+
+
+def release_in(report: LintReport) -> str:
+    """The framework and release that a file was checked for."""
+    return next((f"{one.release.framework} {one.release.version}" for one in report.files), "")
+
+
+def _assumptions(look: Look) -> Assumptions | None:
+    if look.seen.job is None:
+        return None
+    run, source = look.seen.job.first, look.loaded.devices.source
+    return Assumptions(run.world_size, source, run.split, run.pipeline.chunks, run.pipeline.micro_batches)
+
+
+def _next(
+    path: Path, report: LintReport, seen: Estimated, stages: Sequence[StageVerdict], change: Change | None
+) -> tuple[str, ...]:
+    """The commands to go on with: first what is wrong, then whether it fits, then what makes it fit."""
+    commands = [f"ms-tune lint {path}"] if report.findings else []
+    over = seen.estimate is not None and seen.estimate.outlook is Outlook.OVER
+    if stages:
+        over = any(one.verdict.outcome is not Fit.FITS for one in stages)
+    else:
+        commands.append(f"ms-tune check --dryrun {path}")
+    if over and (change is not None and change.enough):
+        commands.append(f"ms-tune fit {path}")
+    elif over and seen.job is not None:  # no recomputation is enough: the job has to be split otherwise
+        commands.append(f"ms-tune fit {path} --search dp,tp,pp,vpp --devices {seen.job.first.world_size}")
+    return tuple(commands)

@@ -1,0 +1,124 @@
+"""One screen about a launch script: of the config that it starts a job with, or of the program's own arguments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.request import CommandRequest, Split
+from ms_tune.errors import MsTuneError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.launch.options import command_of
+from ms_tune.launch.read import content, read_launches
+from ms_tune.lint.finding import Severity
+from ms_tune.lint.job import jobs_in
+from ms_tune.lint.run import LintRequest, lint_files
+from ms_tune.normalize.megatron import NotEvaluableError, inputs_of
+from ms_tune.normalize.script import normalize_script, release_of_scripts
+from ms_tune.overview.config import found, look_at, of_layers, overview_of, release_in
+from ms_tune.overview.result import Assumptions, Overview, StageVerdict, Subject
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.lint.report import LintReport
+    from ms_tune.overview.config import OverviewRequest
+
+
+def overview_of_script(
+    request: OverviewRequest, path: Path, report: LintReport, observer: Observer | None = None
+) -> Overview:
+    """What can be said of a launch script on one screen.
+
+    Args:
+        request: What to look at.
+        path: The script; it is run for a dryrun only.
+        report: What the linter found in it.
+        observer: Told what is simulated; None for no dryrun.
+
+    Raises:
+        ConfigError: It cannot be read, or starts no training that is served.
+        MsTuneError: The dryrun failed.
+    """
+    of_config = _of_config(request, path, observer)
+    if of_config is not None:
+        return of_config
+    program = next(iter(normalize_script(path, None, request.framework_version)))
+    stages = () if observer is None else _simulated(request, path, observer)
+    matters = [*found(report), *(of_layers(program.plan, path) if program.plan is not None else ())]
+    layers = sum(map(sum, program.plan.placement)) if program.plan and program.plan.placement else None
+    good = bool(stages) and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in stages)
+    return Overview(
+        path=path,
+        subject=Subject(Dialect.MEGATRON.value, release_in(report), program.program, layers),
+        assumptions=_assumptions(path, request.framework_version),
+        matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
+        counts={severity: report.count(severity) for severity in Severity},
+        fixable=report.fixable(safe=True),
+        no_estimate_because=None if stages else msg("check.script.no-estimate"),
+        stages=stages,
+        next=(
+            *((f"ms-tune lint {path}",) if report.findings else ()),
+            *(() if good else (f"ms-tune dryrun {path}",)),
+        ),
+    )
+
+
+def _of_config(request: OverviewRequest, path: Path, observer: Observer | None) -> Overview | None:
+    """The config of the first job that the script starts with one that is there, on as many devices as it says."""
+    for job in jobs_in(path, content(path)):
+        if job.path is None or not job.path.is_file():
+            continue
+        asked = replace(request.job, devices=request.job.devices or job.processes)
+        look = look_at(replace(request, job=asked), job.path, None, observer)
+        if request.job.devices is None and job.processes is not None:
+            devices = replace(look.loaded.devices, source=msg("check.devices.script"))
+            look = replace(look, loaded=replace(look.loaded, devices=devices))
+        both = lint_files([str(path), str(job.path)], LintRequest(framework_version=request.framework_version))
+        return overview_of(look, path, both)
+    return None
+
+
+def _assumptions(path: Path, version: str | None) -> Assumptions | None:
+    """What the arguments of the first program split its job into; None where that depends on what is not known."""
+    release = release_of_scripts(path, version)
+    for launch in read_launches(path).launches:
+        command = command_of(launch, release)
+        if command is None or launch.processes is None:
+            continue
+        try:
+            inputs = inputs_of(command)
+        except (NotEvaluableError, MsTuneError):
+            return None
+        context = command.integer("context_parallel_size") or 1
+        expert = command.integer("expert_model_parallel_size") or 1
+        ways = inputs.tensor * inputs.stages * context
+        if launch.processes % ways:
+            return None
+        split = Split(launch.processes // ways, inputs.tensor, inputs.stages, context, expert)
+        return Assumptions(
+            launch.processes, msg("check.devices.script"), split, inputs.chunks or 1, inputs.micro_batches or 1
+        )
+    return None
+
+
+def _simulated(request: OverviewRequest, path: Path, observer: Observer) -> tuple[StageVerdict, ...]:
+    from ms_tune.dryrun.command import run_command  # noqa: PLC0415 - it needs the extra 'dryrun'
+
+    job = request.job
+    command = CommandRequest(
+        ("bash", str(path)),
+        devices=job.devices,
+        device_bytes=job.device_bytes,
+        chip=job.chip,
+        reserve_bytes=job.reserve_bytes,
+        run_folder=job.run_folder,
+        timeout=job.timeout,
+        fewest_layers=True,
+    )
+    result = run_command(command, observer)
+    return tuple(
+        StageVerdict(one.stage if one.stage is not None else one.rank or 0, one.verdict) for one in result.ranks
+    )

@@ -1,0 +1,1 @@
+"""``ms-tune check``: text, JSON, annotations."""

@@ -1,0 +1,337 @@
+"""``ms-tune check``: one screen about a job, and what a change did to it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune import api
+from ms_tune.cli.main import main
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.fit.job import read_job
+from ms_tune.layers.conversion.sapp import SappLists
+from ms_tune.lint.finding import Severity
+from ms_tune.overview.base import changed_since, text_at
+from ms_tune.overview.config import OverviewRequest
+from ms_tune.overview.estimate import Outlook, estimate_of
+from ms_tune.overview.result import StageVerdict
+from ms_tune.render.columns import text_width, wrap
+from ms_tune.resources import data_folder
+from ms_tune.texts import msg
+from ms_tune.units import MIB
+from ms_tune.verdict.judge import Need, Outside, judge, no_verdict
+from ms_tune.verdict.limit import device_of, limit_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.overview.result import Overview
+
+TEMPLATES = data_folder("yaml_templates")
+ALL = sorted(TEMPLATES.glob("*/*.yaml"))
+GIT = shutil.which("git")
+GIB = 1024 * MIB
+
+
+def screen(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["check", *arguments])
+    done = capsys.readouterr()
+    return code, done.out, done.err
+
+
+def on(card: int, devices: int | None = None) -> OverviewRequest:
+    """A request for devices with so many GiB."""
+    return OverviewRequest(job=DryrunRequest(device_bytes=card * GIB, devices=devices))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "train.yaml"
+    shutil.copy(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml", file)
+    return file
+
+
+def edited(file: Path, **values: object) -> None:
+    """Values of keys that stand once in a file."""
+    text = file.read_text(encoding="utf-8")
+    for key, value in values.items():
+        lines = [line for line in text.splitlines() if line.strip().startswith(f"{key}:")]
+        (line,) = lines
+        text = text.replace(line, f"{line[: line.index(key)]}{key}: {value}")
+    file.write_text(text, encoding="utf-8")
+
+
+class TestScreen:
+    @pytest.mark.parametrize("language", ["en", "zh"])
+    @pytest.mark.parametrize("file", ALL, ids=lambda file: file.stem)
+    @pytest.mark.parametrize("card", ["16GiB", "64GiB"])
+    def test_it_is_one_screen(self, capsys: pytest.CaptureFixture[str], file: Path, card: str, language: str) -> None:
+        code, out, err = screen(capsys, str(file), "--device-memory", card, "--lang", language)
+        lines = out.splitlines()
+        assert (code in (ExitCode.OK, ExitCode.FINDINGS), err) == (True, "")
+        assert len(lines) <= 20
+        wide = [line for line in lines if text_width(line) > 80 and " " in line.strip() and str(file) not in line]
+        assert wide == []
+        assert file.name in out
+
+    def test_what_the_job_is_stands_first(self, capsys: pytest.CaptureFixture[str]) -> None:
+        _, out, _ = screen(capsys, str(TEMPLATES / "mindformers" / "qwen3_32b.yaml"))
+        assert "mindformers (MindFormers 1.9), qwen3, 64" in " ".join(out.split())
+        assert "32 NPUs (as the config says): data 2 x tensor 4 x pipeline 4" in " ".join(out.split())
+
+    def test_an_estimate_never_says_that_a_job_fits(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for file in ALL:
+            _, out, _ = screen(capsys, str(file))
+            assert "fits" not in out
+            assert "estimate" in out
+
+    def test_json_holds_what_the_screen_says(self, capsys: pytest.CaptureFixture[str], config: Path) -> None:
+        code, out, _ = screen(capsys, str(config), "--device-memory", "16GiB", "--json")
+        (found,) = json.loads(out)["files"]
+        assert code == ExitCode.FINDINGS
+        assert found["dialect"] == "mindspeed-ms"
+        assert found["assumptions"]["devices"] == 8
+        assert found["estimate"]["outlook"] == "over"
+        assert found["estimate"]["peak_bytes"] == max(one["peak_bytes"] for one in found["estimate"]["stages"])
+        assert found["next"][-1] == f"ms-tune fit {config} --search dp,tp,pp,vpp --devices 8"
+        assert found["against"] is None
+
+    def test_several_files_one_after_the_other(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        code, out, err = screen(capsys, str(ALL[0]), str(tmp_path / "none.yaml"), str(ALL[1]))
+        assert code == ExitCode.USAGE
+        assert "none.yaml" in err
+        assert ALL[0].name in out
+        assert ALL[1].name in out
+
+    def test_foreign_files_are_passed_over_where_that_is_asked_for(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        (tmp_path / "ci.yml").write_text("on: push\njobs: {a: {runs-on: x, steps: []}}\n", encoding="utf-8")
+        (tmp_path / "run.sh").write_text("echo hello\n", encoding="utf-8")
+        files = (str(tmp_path / "ci.yml"), str(tmp_path / "run.sh"))
+        assert screen(capsys, *files, "--skip-unknown") == (ExitCode.OK, "", "")
+        assert screen(capsys, *files)[0] == ExitCode.USAGE
+        (tmp_path / "ci.yml").write_text("run_mode: [\n", encoding="utf-8")
+        assert screen(capsys, *files, "--skip-unknown")[0] == ExitCode.USAGE
+
+    def test_without_a_file_it_says_what_it_wants(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, _, err = screen(capsys)
+        assert code == ExitCode.USAGE
+        assert "name a config" in err
+
+
+class TestMatters:
+    def test_the_worst_comes_first(self, config: Path) -> None:
+        edited(config, num_layers=0)
+        severities = [one.severity.rank for one in api.check(config).matters]
+        assert severities == sorted(severities)
+        assert severities[0] == Severity.ERROR.rank
+
+    def test_layers_that_do_not_do_what_the_file_says_are_among_them(self, config: Path) -> None:
+        plan = api.normalize(config)
+        edited(config, num_layers=30)
+        names = {one.name for one in api.check(config).matters}
+        assert {one.id for one in api.normalize(config).problems if one.severity.value != "info"} <= names
+        assert plan.problems == ()
+
+    def test_a_finding_ends_with_one(self, capsys: pytest.CaptureFixture[str], config: Path) -> None:
+        assert screen(capsys, str(config))[0] == ExitCode.OK
+        edited(config, num_layers=0)
+        assert screen(capsys, str(config))[0] == ExitCode.FINDINGS
+
+
+class TestEstimate:
+    def test_it_grows_with_the_layers_and_shrinks_with_recompute(self, config: Path) -> None:
+        now = api.check(config, request=on(64)).estimate
+        edited(config, num_layers=40)
+        more = api.check(config, request=on(64)).estimate
+        assert now is not None
+        assert more is not None
+        assert more.fullest.peak_bytes > now.fullest.peak_bytes
+        assert more.fullest.lasting_bytes == pytest.approx(now.fullest.lasting_bytes * 40 / 32, rel=0.05)
+
+    def test_more_than_the_limit_is_over_and_far_less_is_below(self, config: Path) -> None:
+        outlooks = [one.outlook for card in (32, 64, 128) if (one := api.check(config, request=on(card)).estimate)]
+        assert outlooks == [Outlook.OVER, Outlook.UNSURE, Outlook.BELOW]
+
+    def test_what_is_not_known_is_said(self) -> None:
+        seen = api.check(TEMPLATES / "mindformers" / "mixtral_8x7b_swap.yaml")
+        assert seen.estimate is None
+        assert seen.no_estimate_because == msg("check.no-theory")
+
+
+class TestChange:
+    def test_the_change_frees_what_it_says(self, tmp_path: Path) -> None:
+        """Carried out, the estimate is as much less as the screen foretold."""
+        file = tmp_path / "train.yaml"
+        shutil.copy(TEMPLATES / "mindspeed_ms" / "llama2_13b_vpp.yaml", file)
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("use_distributed_optimizer: True", "use_distributed_optimizer: False"), "utf-8")
+        request = on(36)
+        before, change = api.check(file, request=request).estimate, api.check(file, request=request).change
+        assert before is not None
+        assert change is not None
+        assert (change.name, change.enough) == ("optimizer", True)
+        file.write_text(text, encoding="utf-8")
+        after = api.check(file, request=request).estimate
+        assert after is not None
+        stage = before.fullest.stage
+        assert change.freed_bytes == before.fullest.peak_bytes - after.stages[stage].peak_bytes
+
+    def test_layers_are_recomputed_until_it_is_below_the_limit_and_no_more(self, config: Path) -> None:
+        edited(config, pipeline_model_parallel_size=4)
+        edited(config, recompute="[0, 0, 0, 0]")
+        request = on(52, devices=4)
+        seen = api.check(config, request=request)
+        assert seen.change is not None
+        assert seen.estimate is not None
+        assert (seen.change.name, seen.change.enough) == ("recompute", True)
+        count = str(seen.change.text).split()[1]
+        job = read_job(replace(request.job, config=config))
+        for more, below in ((int(count), True), (int(count) - 1, False)):
+            rows = [[more, 0, 0, 0]]
+            loaded = job.with_lists(SappLists(None, rows, None, None))
+            found = estimate_of(read_job(job.request, loaded), seen.estimate.limit, seen.estimate.reserve_bytes).stages[
+                0
+            ]
+            assert (found.peak_bytes <= seen.estimate.room_bytes) is below
+
+    def test_a_job_that_is_far_below_the_limit_needs_none(self, config: Path) -> None:
+        seen = api.check(config, request=on(256))
+        assert seen.change is None
+
+
+class TestDryrun:
+    def with_verdict(self, peak: int, config: Path) -> Overview:
+        limit = limit_of(device_of(card_bytes=64 * GIB))
+        verdict = judge(Need.simulated(peak, peak), limit, Outside(communicators=0))
+        return replace(api.check(config), stages=(StageVerdict(0, verdict),))
+
+    def test_its_verdict_decides(self, config: Path) -> None:
+        assert self.with_verdict(20 * GIB, config).exit_code() == ExitCode.OK
+        assert self.with_verdict(70 * GIB, config).exit_code() == ExitCode.FINDINGS
+
+    def test_no_verdict_is_no_answer(self, config: Path) -> None:
+        seen = replace(api.check(config), stages=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
+        assert seen.exit_code() == ExitCode.USAGE
+
+
+@pytest.mark.skipif(GIT is None, reason="compares with commits of git")
+class TestBase:
+    @pytest.fixture
+    def repository(self, tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        self.git(tmp_path, "init", "-q")
+        self.git(tmp_path, "add", config.name)
+        self.git(tmp_path, "commit", "-q", "-m", "base")
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    def git(self, folder: Path, *words: str) -> None:
+        own = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
+        subprocess.run([str(GIT), "-C", str(folder), *own, *words], check=True, capture_output=True)
+
+    def test_more_layers_are_told_at_their_line_with_stage_and_bytes(
+        self, capsys: pytest.CaptureFixture[str], repository: Path
+    ) -> None:
+        before = api.check("train.yaml", request=on(64)).estimate
+        edited(repository / "train.yaml", num_layers=40)
+        after = api.check("train.yaml", request=on(64)).estimate
+        assert before is not None
+        assert after is not None
+        assert (before.outlook, after.outlook) == (Outlook.UNSURE, Outlook.OVER)
+        code, out, _ = screen(capsys, "--base", "HEAD", "--format", "github", "--device-memory", "64GiB")
+        text = (repository / "train.yaml").read_text(encoding="utf-8").splitlines()
+        line = next(number for number, one in enumerate(text, 1) if one.strip().startswith("num_layers:"))
+        first = out.splitlines()[0]
+        assert code == ExitCode.FINDINGS
+        assert first.startswith(f"::error file=train.yaml,line={line},")
+        assert f"this change makes stage {after.fullest.stage} run out of memory" in first
+        assert "num_layers: 32 became 40" in first
+        more = after.fullest.peak_bytes - before.stages[after.fullest.stage].peak_bytes
+        assert f"({more / GIB:.2f} GiB more)" in first
+
+    def test_the_key_that_did_it_is_found_among_others(self, repository: Path) -> None:
+        edited(repository / "train.yaml", num_layers=34, seed=7)
+        found = api.check("train.yaml", base="HEAD").against
+        assert found is not None
+        assert found.blame is not None
+        assert (found.outcome, found.blame.path[-1], found.blame.old, found.blame.new) == ("more", "num_layers", 32, 34)
+
+    def test_less_memory_is_no_complaint(self, repository: Path) -> None:
+        edited(repository / "train.yaml", hidden_size=2048)
+        found = api.check("train.yaml", base="HEAD").against
+        assert found is not None
+        assert (found.outcome, found.is_worse, found.blame) == ("less", False, None)
+
+    def test_without_a_file_those_that_were_changed(self, capsys: pytest.CaptureFixture[str], repository: Path) -> None:
+        assert screen(capsys, "--base", "HEAD") == (
+            ExitCode.OK,
+            "",
+            "no config and no launch script was changed since HEAD\n",
+        )
+        edited(repository / "train.yaml", seed=7)
+        assert changed_since("HEAD", repository) == [repository / "train.yaml"]
+        assert "train.yaml" in screen(capsys, "--base", "HEAD")[1]
+
+    def test_an_older_version_may_be_a_file(self, repository: Path) -> None:
+        shutil.copy(repository / "train.yaml", repository / "old.txt")
+        edited(repository / "train.yaml", num_layers=34)
+        found = api.check("train.yaml", base="old.txt").against
+        assert found is not None
+        assert found.outcome == "more"
+
+    def test_a_file_that_was_not_there_has_nothing_to_be_compared_with(self, repository: Path) -> None:
+        shutil.copy(repository / "train.yaml", repository / "new.yaml")
+        assert text_at("HEAD", repository / "new.yaml") is None
+        assert api.check("new.yaml", base="HEAD").against is None
+
+    @pytest.mark.parametrize("revision", ["nope", "--output=owned", "HEAD:train.yaml"])
+    def test_what_is_no_commit_is_refused(self, repository: Path, revision: str) -> None:
+        with pytest.raises(UsageError):
+            text_at(revision, repository / "train.yaml")
+        assert not (repository / "owned").exists()
+
+
+class TestScript:
+    def test_the_config_that_a_script_names_on_as_many_devices_as_it_says(self, tmp_path: Path, config: Path) -> None:
+        shutil.copy(TEMPLATES / "mindformers" / "qwen3_32b.yaml", tmp_path / "qwen3.yaml")
+        script = tmp_path / "run.sh"
+        script.write_text("msrun --worker_num=32 run_mindformer.py --config qwen3.yaml --use_parallel True\n", "utf-8")
+        seen = api.check(script)
+        assert seen.assumptions is not None
+        assert (seen.assumptions.devices, seen.subject.layers) == (32, 64)
+        assert seen.assumptions.source == msg("check.devices.script")
+        assert seen.estimate is not None
+        assert config.exists()
+
+    def test_a_program_of_megatron(self, tmp_path: Path) -> None:
+        script = tmp_path / "pretrain.sh"
+        arguments = (
+            "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 "
+            "--micro-batch-size 1 --global-batch-size 8 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"
+        )
+        script.write_text(f"msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py {arguments}\n", encoding="utf-8")
+        seen = api.check(script)
+        assert (seen.subject.dialect, seen.subject.layers) == ("megatron", 8)
+        assert seen.assumptions is not None
+        split = seen.assumptions.split
+        assert (split.data, split.tensor, split.pipeline) == (2, 2, 2)
+        assert seen.next[-1] == f"ms-tune dryrun {script}"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("one two three", 8, ["one two", "three"]),
+        ("阶段零放不下，请重计算", 12, ["阶段零放不", "下，请重计算"]),
+        ("见 /a/very/long/path.yaml:43 处", 10, ["见", "/a/very/long/path.yaml:43", "处"]),
+    ],
+)
+def test_lines_are_broken_where_a_language_breaks_them(text: str, width: int, lines: list[str]) -> None:
+    assert wrap(text, width, prose=True) == lines
