@@ -44,7 +44,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.markdown is not None:
         _write_reference(rules, arguments.markdown, console)
         return ExitCode.OK
-    chosen = rules if arguments.all else [_find(name, rules) for name in arguments.names]
+    chosen = rules if arguments.all else [rule for name in arguments.names for rule in _find(name, rules)]
     if arguments.json:
         from ms_tune.render.rule.json import rules_json  # noqa: PLC0415 - one renderer is needed, not both
 
@@ -62,16 +62,17 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.OK
 
 
-def _find(name: str, rules: Sequence[Rule]) -> Rule:
-    """The check with this id or name.
+def _find(name: str, rules: Sequence[Rule]) -> list[Rule]:
+    """The check with this id or name, or the checks of the family with it.
 
     Raises:
         UsageError: There is none.
     """
-    for rule in rules:
-        if name.lower() in (rule.id.lower(), rule.name):
-            return rule
-    similar = closest(name, [known for rule in rules for known in (rule.name, rule.id)])
+    called = {rule: [one for one in (rule, rule.family) if one is not None] for rule in rules}
+    found = [rule for rule, ones in called.items() if any(name.lower() in (one.id.lower(), one.name) for one in ones)]
+    if found:
+        return found
+    similar = closest(name, [known for ones in called.values() for one in ones for known in (one.name, one.id)])
     hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
     raise UsageError(msg("rule.unknown", name=name), hint)
 

@@ -7,7 +7,7 @@ schema by a test; a user's own is checked when it is read.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from ms_tune.config.spans import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.cache import read_values
-from ms_tune.lint.finding import Category, Severity
+from ms_tune.lint.finding import Category, Family, Severity
 from ms_tune.resources import data_folder
 from ms_tune.texts import Text, msg
 
@@ -138,6 +138,7 @@ class Check:
         fixes: How its findings are fixed; the first that is for a finding's message counts.
         profiles: The profiles in which it is made; empty for all.
         opposite: The check of other profiles that finds wrong what this one wants.
+        family: The family that it is of, if it is of one.
     """
 
     id: str
@@ -160,6 +161,7 @@ class Check:
     fixes: tuple[FixRule, ...] = ()
     profiles: frozenset[str] = frozenset()
     opposite: str | None = None
+    family: Family | None = None
 
 
 @cache
@@ -192,13 +194,19 @@ class Checklist:
 
 
 def combined(checks: Iterable[Check], own: Iterable[Checklist]) -> tuple[Check, ...]:
-    """The checks with users' own: one with the id or the name of another takes its place."""
+    """The checks with users' own: one with the id or the name of another, or of a family, takes its place."""
     result = list(checks)
     for checklist in own:
         names = {name for check in checklist.checks for name in (check.id, check.name)} | checklist.disable
-        result = [check for check in result if not {check.id, check.name} & names]
+        result = [check for check in result if not all_names(check) & names]
         result += checklist.checks
     return tuple(result)
+
+
+def all_names(check: Check) -> set[str]:
+    """What a check is called by: its id and name, and those of its family."""
+    family = check.family
+    return {check.id, check.name} | ({family.id, family.name} if family else set())
 
 
 def read_checklist(path: Path) -> Checklist:
@@ -240,7 +248,14 @@ def _file_stem(dialect: Dialect) -> str:
 
 def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
     for entry in data.get("checks", ()):
-        yield _check(entry, data["dialects"])
+        if "members" not in entry:
+            yield _check(entry, data["dialects"])
+            continue
+        # What the members share is said once.
+        shared = {key: value for key, value in entry.items() if key != "members"}
+        family = Family(entry["id"], entry["name"])
+        for member in entry["members"]:
+            yield replace(_check(shared | member, data["dialects"]), family=family)
 
 
 def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:

@@ -44,6 +44,19 @@ class Category(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Family:
+    """Checks of one subject, which were one check once: its id begins theirs, and its id and name still mean all of them.
+
+    Args:
+        id: ``MST335``, of which ``MST33501`` is one.
+        name: ``impossible-experts``.
+    """
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wording:
     """A text of a checklist with its parameters: what :class:`~ms_tune.texts.Message` is for the built-in texts."""
 
@@ -104,6 +117,7 @@ class Finding:
         related: Other places that matter.
         fix: How it can be fixed, if that was proved to change nothing else.
         unfixable: Why there is no fix although the check has one.
+        family: The family that the check is of, if it is of one.
         trace: The traceback of a check that crashed; empty for what a check found.
     """
 
@@ -118,6 +132,7 @@ class Finding:
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
     unfixable: Message | None = None
+    family: Family | None = None
     trace: str = ""
 
 

@@ -26,7 +26,9 @@ def fingerprints(text: str, findings: Iterable[Finding]) -> list[tuple[str, int]
     found = []
     for finding in findings:
         words = " ".join(text[finding.span.start : finding.span.end].split())[:_WORDS]
-        parts = json.dumps([finding.id, [str(item) for item in finding.path], words])
+        # By the family, where there is one: a baseline is older than the ids of its checks may be.
+        kind = (finding.family or finding).id
+        parts = json.dumps([kind, [str(item) for item in finding.path], words])
         print_ = hashlib.sha256(parts.encode()).hexdigest()[:_LENGTH]
         counts[print_] += 1
         found.append((print_, counts[print_]))

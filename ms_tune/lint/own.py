@@ -23,6 +23,10 @@ class OwnRule:
     bad: str = ""
     good: str = ""
 
+    @property
+    def family(self) -> None:
+        """Each stands alone."""
+
     def text(self, part: str) -> Text:
         """Its ``title``, ``why`` or ``help``."""
         return lookup(f"rule.{self.name}.{part}")

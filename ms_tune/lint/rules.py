@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.lint.checklist import Check, Evidence
-    from ms_tune.lint.finding import Category, Severity
+    from ms_tune.lint.finding import Category, Family, Severity
     from ms_tune.lint.own import OwnRule
 
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
@@ -42,6 +42,7 @@ class Rule:
         versions: The framework versions it is about; None for all.
         profiles: The profiles in which it is made; empty for all.
         opposite: The name of the check that says the opposite in other profiles, if there is one.
+        family: The family that it is of, if it is of one.
         fix: ``safe``, ``unsafe`` or ``none``.
         evidence: Where the claim can be read.
         bad: An example that violates it; empty if there is none.
@@ -60,6 +61,7 @@ class Rule:
     versions: str | None
     profiles: tuple[str, ...]
     opposite: str | None
+    family: Family | None
     fix: str
     evidence: tuple[Evidence, ...]
     bad: str
@@ -120,6 +122,7 @@ def _rule(check: Check, language: str, opposite: str | None) -> Rule:
         versions=check.versions,
         profiles=tuple(sorted(check.profiles)),
         opposite=opposite,
+        family=check.family,
         fix="safe" if True in kinds else "unsafe" if kinds else "none",
         evidence=check.evidence,
         bad=check.bad,
@@ -141,6 +144,7 @@ def _own(rule: OwnRule) -> Rule:
         versions=None,
         profiles=(),
         opposite=None,
+        family=None,
         fix="safe" if rule.name == "unused-ignore" else "none",
         evidence=(),
         bad=rule.bad,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ms_tune.errors import UsageError, closest
-from ms_tune.lint.finding import Category, Severity
+from ms_tune.lint.finding import Category, Family, Severity
 from ms_tune.lint.own import OWN_RULES
 from ms_tune.texts import msg
 
@@ -40,10 +41,16 @@ class Rule(Protocol):
     def category(self) -> Category:
         """What kind of trouble it is about."""
 
+    @property
+    def family(self) -> Family | None:
+        """The family that it is of, if it is of one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which checks are made. A selector is an id, the beginning of ids (``MST4``), a name, a category or ``all``.
+
+    The id and the name of a family mean all its checks.
 
     Args:
         select: Only these; None for all.
@@ -117,6 +124,8 @@ def fits(selector: str, rule: Rule) -> bool:
     """Whether a selector means a check."""
     if selector in (ALL, rule.id, rule.name, rule.category.value):
         return True
+    if rule.family is not None and selector == rule.family.name:
+        return True
     return bool(_PREFIX.fullmatch(selector)) and rule.id.startswith(selector)
 
 
@@ -134,12 +143,13 @@ def _translated(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{words}(?:/.*)?")
 
 
-def known_names(checks: Iterable[Rule]) -> Mapping[str, str]:
-    """Every check's id, by its id and by its name; the linter's own rules, too."""
-    names: dict[str, str] = {}
+def known_names(checks: Iterable[Rule]) -> Mapping[str, frozenset[str]]:
+    """The ids that a name means: every check's id and name, and a family's; the linter's own rules, too."""
+    names: defaultdict[str, set[str]] = defaultdict(set)
     for rule in (*OWN_RULES, *checks):
-        names[rule.id] = names[rule.name] = rule.id
-    return names
+        for name in (rule.id, rule.name, *((rule.family.id, rule.family.name) if rule.family else ())):
+            names[name].add(rule.id)
+    return {name: frozenset(ids) for name, ids in names.items()}
 
 
 def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str) -> None:
@@ -153,7 +163,7 @@ def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str
     for selector in selectors:
         if selector in categories or any(fits(selector, rule) for rule in everything):
             continue
-        known = [name for rule in everything for name in (rule.name, rule.id)] + sorted(categories)
+        known = [*known_names(rules), *sorted(categories)]
         similar = closest(selector, known)
         hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
         raise UsageError(msg("lint.unknown-check", name=selector, origin=origin), hint)

@@ -77,13 +77,13 @@ class Surroundings:
     """What the comments of a file are read against.
 
     Args:
-        names: Every known check: its id for its id and for its name.
+        names: The ids of the checks that a name means: a check's id or name, or a family's.
         made: The ids of the checks that were made; a comment about another one may be in use elsewhere.
         region: The first and last line of a key path, its key included.
         quoted: Stretches of the text that are strings, where ``#`` starts no comment.
     """
 
-    names: Mapping[str, str]
+    names: Mapping[str, frozenset[str]]
     made: Collection[str]
     region: Callable[[KeyPath], tuple[int, int] | None]
     quoted: Sequence[tuple[int, int]]
@@ -132,7 +132,7 @@ def _is_ignored(
     ignored = False
     for directive in directives:
         for name, place in directive.names:
-            if surroundings.names.get(name) == finding.id and _is_about(directive, finding, surroundings):
+            if finding.id in surroundings.names.get(name, ()) and _is_about(directive, finding, surroundings):
                 used.add((directive.span.start, place))
                 ignored = True
     return ignored
@@ -157,7 +157,7 @@ def _unused(
     idle = [
         (name, place)
         for name, place in directive.names
-        if (start, place) not in used and (name not in names or names[name] in surroundings.made)
+        if (start, place) not in used and (name not in names or names[name].intersection(surroundings.made))
     ]
     for name, place in idle:
         span = lines.span(place, place + len(name))

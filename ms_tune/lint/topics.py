@@ -70,12 +70,16 @@ class Part:
 def course(rules: Iterable[Rule]) -> tuple[Part, ...]:
     """All parts in reading order; checks that no group names, such as a user's own, are in the last group."""
     values = read_values(data_folder("checklists") / "reference" / "topics.yaml")
-    left = {rule.name: rule for rule in rules}
+    left: dict[str, list[Rule]] = {}
+    for rule in rules:
+        left.setdefault((rule.family or rule).name, []).append(rule)
     taken = {
-        entry["id"]: [[left.pop(name) for name in chain(*group["checks"]) if name in left] for group in entry["groups"]]
+        entry["id"]: [
+            [rule for name in chain(*group["checks"]) for rule in left.pop(name, ())] for group in entry["groups"]
+        ]
         for entry in values["topics"]
     }
-    taken[values["topics"][-1]["id"]][-1] += left.values()
+    taken[values["topics"][-1]["id"]][-1] += chain(*left.values())
     topics = {entry["id"]: _topic(entry, taken[entry["id"]]) for entry in values["topics"]}
     parts = (
         Part(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.models import UNKNOWN, Model, known_since
-from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
@@ -40,6 +39,11 @@ class _Fields:
         """A whole number; None where there is none, or it is not known."""
         return self.model.number(field)
 
+    @property
+    def release(self) -> str:
+        """The release that is checked for."""
+        return startup.release(self.context)
+
     def layers(self) -> int | None:
         """The number of layers."""
         return self.number("num_layers")
@@ -50,14 +54,12 @@ class _Fields:
 
 
 def refused(context: Context) -> Iterator[Violation]:
-    """A setting, or several together, that the option ``rules`` names (``experts`` or ``model``) and that are refused."""
-    version = VERSIONS.index(startup.release(context))
+    """A setting, or several together, that is refused by the rule that the option ``rule`` names."""
     model = context.model
     fields = _Fields(context, model)
-    for rule in _RULES[str(context.options["rules"])]:
-        first, last = VERSIONS.index(rule.since), VERSIONS.index(rule.until)
-        if first <= version <= last and rule.broken(fields):
-            yield Violation(_place(model, rule.fields), rule.message, _params(fields, rule.fields))
+    names, broken = _RULES[str(context.options["rule"])]
+    if broken(fields):
+        yield Violation(_place(model, names), params=_params(fields, names))
 
 
 def unconverted(context: Context) -> Iterator[Violation]:
@@ -82,17 +84,6 @@ def conflicting(context: Context) -> Iterator[Violation]:
             yield Violation(field.path, params={"own": own, "field": field.name}, at_key=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """One rule: the fields that it is about, what it says, and whether the fields break it."""
-
-    message: str
-    fields: tuple[str, ...]
-    broken: Callable[[_Fields], bool]
-    since: str = VERSIONS[0]
-    until: str = VERSIONS[-1]
-
-
 def _without_experts(fields: _Fields) -> bool:
     return fields.experts_in_parallel() > 1 and fields["num_moe_experts"] is None
 
@@ -103,21 +94,17 @@ def _too_few_in_parallel(fields: _Fields) -> bool:
     return wanted and per_device is not None and fields.experts_in_parallel() < per_device
 
 
-def _capacity(*known: str) -> Callable[[_Fields], bool]:
-    def broken(fields: _Fields) -> bool:
-        kind = fields.context.get("model.model_config.moe_router_load_balancing_type")
-        return fields["moe_expert_capacity_factor"] not in (None, UNKNOWN) and kind is not None and kind not in known
-
-    return broken
+def _capacity(fields: _Fields) -> bool:
+    known = _BALANCED_16 if fields.release == "1.6" else _BALANCED
+    kind = fields.context.get("model.model_config.moe_router_load_balancing_type")
+    return fields["moe_expert_capacity_factor"] not in (None, UNKNOWN) and kind is not None and kind not in known
 
 
-def _bias(*known: str) -> Callable[[_Fields], bool]:
-    def broken(fields: _Fields) -> bool:
-        score = fields["moe_router_score_function"]
-        score = {True: "sigmoid", False: "softmax"}.get(score, score) if isinstance(score, bool) else score
-        return fields["moe_router_enable_expert_bias"] is True and score is not UNKNOWN and score not in known
-
-    return broken
+def _bias(fields: _Fields) -> bool:
+    known = ("sigmoid", "sqrtsoftplus") if fields.release == "2.1" else ("sigmoid",)
+    score = fields["moe_router_score_function"]
+    score = {True: "sigmoid", False: "softmax"}.get(score, score) if isinstance(score, bool) else score
+    return fields["moe_router_enable_expert_bias"] is True and score is not UNKNOWN and score not in known
 
 
 def _one_expert(fields: _Fields) -> bool:
@@ -188,50 +175,41 @@ def _window(fields: _Fields) -> bool:
     return any(isinstance(end, int) and end < -1 for end in ends)
 
 
-_RULES: dict[str, tuple[_Rule, ...]] = {
-    "experts": (
-        _Rule("without-experts", ("num_moe_experts",), _without_experts),
-        _Rule("devices", ("npu_nums_per_device",), _too_few_in_parallel, since="1.7"),
-        _Rule("none", ("num_moe_experts",), lambda fields: (fields.number("num_moe_experts") or 1) <= 0),
-        _Rule("capacity", ("moe_expert_capacity_factor",), _capacity(*_BALANCED_16), until="1.6"),
-        _Rule("capacity", ("moe_expert_capacity_factor",), _capacity(*_BALANCED), since="1.7"),
-        _Rule(
-            "linear-bias",
-            ("add_bias_linear",),
-            lambda fields: bool(fields.number("num_moe_experts")) and fields["add_bias_linear"] is True,
-        ),
-        _Rule("expert-bias", ("moe_router_enable_expert_bias",), _bias("sigmoid"), until="2.0"),
-        _Rule("expert-bias", ("moe_router_enable_expert_bias",), _bias("sigmoid", "sqrtsoftplus"), since="2.1"),
-        _Rule("one-expert", ("moe_router_topk",), _one_expert),
-        _Rule(
-            "group-size",
-            ("moe_router_num_groups", "num_moe_experts"),
-            _remainder("num_moe_experts", "moe_router_num_groups"),
-        ),
-        _Rule("groups", ("moe_router_group_topk", "moe_router_num_groups"), _too_many_groups),
-        _Rule(
-            "experts-of-groups",
-            ("moe_router_topk", "moe_router_group_topk"),
-            _remainder("moe_router_topk", "moe_router_group_topk"),
-            since="1.7",
-        ),
-        _Rule("dense-and-frequency", ("moe_layer_freq", "first_k_dense_replace"), _dense_and_frequency),
-        _Rule("dense", ("first_k_dense_replace", "num_layers"), _too_many_dense),
-        _Rule("frequency", ("moe_layer_freq", "num_layers"), _frequency, since="1.7"),
+def _linear_bias(fields: _Fields) -> bool:
+    return bool(fields.number("num_moe_experts")) and fields["add_bias_linear"] is True
+
+
+def _position(fields: _Fields) -> bool:
+    return fields["position_embedding_type"] not in (*_POSITIONS, UNKNOWN)
+
+
+# By its name in the checklist, the fields that each rule is about and whether they break it.
+_RULES: dict[str, tuple[tuple[str, ...], Callable[[_Fields], bool]]] = {
+    "without-experts": (("num_moe_experts",), _without_experts),
+    "devices": (("npu_nums_per_device",), _too_few_in_parallel),
+    "none": (("num_moe_experts",), lambda fields: (fields.number("num_moe_experts") or 1) <= 0),
+    "capacity": (("moe_expert_capacity_factor",), _capacity),
+    "linear-bias": (("add_bias_linear",), _linear_bias),
+    "expert-bias": (("moe_router_enable_expert_bias",), _bias),
+    "one-expert": (("moe_router_topk",), _one_expert),
+    "group-size": (
+        ("moe_router_num_groups", "num_moe_experts"),
+        _remainder("num_moe_experts", "moe_router_num_groups"),
     ),
-    "model": (
-        _Rule("fusion", ("bias_swiglu_fusion", "hidden_act"), _fusion, since="1.7"),
-        _Rule("latent-fusion", ("apply_rope_fusion",), _latent("apply_rope_fusion"), until="1.9"),
-        _Rule("latent-interleaved", ("rotary_interleaved",), _latent("rotary_interleaved"), until="1.9"),
-        _Rule(
-            "position",
-            ("position_embedding_type",),
-            lambda fields: fields["position_embedding_type"] not in (*_POSITIONS, UNKNOWN),
-            since="1.8",
-        ),
-        _Rule("interval", ("nope_layer_interval",), _interval, since="1.8"),
-        _Rule("window", ("window_size",), _window, since="1.8"),
+    "groups": (("moe_router_group_topk", "moe_router_num_groups"), _too_many_groups),
+    "experts-of-groups": (
+        ("moe_router_topk", "moe_router_group_topk"),
+        _remainder("moe_router_topk", "moe_router_group_topk"),
     ),
+    "dense-and-frequency": (("moe_layer_freq", "first_k_dense_replace"), _dense_and_frequency),
+    "dense": (("first_k_dense_replace", "num_layers"), _too_many_dense),
+    "frequency": (("moe_layer_freq", "num_layers"), _frequency),
+    "fusion": (("bias_swiglu_fusion", "hidden_act"), _fusion),
+    "latent-fusion": (("apply_rope_fusion",), _latent("apply_rope_fusion")),
+    "latent-interleaved": (("rotary_interleaved",), _latent("rotary_interleaved")),
+    "position": (("position_embedding_type",), _position),
+    "interval": (("nope_layer_interval",), _interval),
+    "window": (("window_size",), _window),
 }
 
 

@@ -20,7 +20,7 @@ from ms_tune.lint.checks.legacy_network import (
     PARALLEL,
     Network,
     Rule,
-    broken_rules,
+    broken_rule,
     if_,
     rest,
 )
@@ -35,15 +35,14 @@ _SWITCH = (*MODEL, "use_3d_tensor_parallel")
 
 
 def refused(context: Context) -> Iterator[Violation]:
-    """What does not go with tensor parallelism in three dimensions."""
+    """What does not go with tensor parallelism in three dimensions, by the rule that is asked for."""
     network = network_of(context)
     if not is_llama(context) or not network.on("use_3d_tensor_parallel"):
         return
-    yield from broken_rules(network, _RULES)
+    yield from broken_rule(network, _RULES)
     if network.is_three_dimensional:
         of_layers = _RULES_OF_LAYERS if network.size("num_layers") else ()
-        product = list(broken_rules(network, (_PRODUCT,)))
-        yield from product or broken_rules(network, of_layers)
+        yield from broken_rule(network, (_PRODUCT,) if _PRODUCT.broken(network) else of_layers)
 
 
 def ignored(context: Context) -> Iterator[Violation]:

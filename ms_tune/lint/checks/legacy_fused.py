@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.lint.checks import startup
 from ms_tune.lint.checks.legacy_llama import fuses_experts, is_llama, network_of, shared_experts
-from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, Rule, broken_rules, if_, rest
+from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, Rule, broken_rule, if_, rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def refused(context: Context) -> Iterator[Violation]:
-    """Settings that do not go with grouped or shared experts."""
+    """A setting that does not go with grouped or shared experts, by the rule that is asked for."""
     network = network_of(context)
     if not is_llama(context) or not network.size("num_layers") or network.is_interleaved:
         return
     if network.experts == 1:
-        yield from broken_rules(network, (_NO_BLOCK,))
+        yield from broken_rule(network, (_NO_BLOCK,))
         return
     if fuses_experts(network) or shared_experts(network):
-        yield from broken_rules(network, (_UNSAID,))
+        yield from broken_rule(network, (_UNSAID,))
     if fuses_experts(network):
-        yield from broken_rules(network, _RULES_OF_GROUPS)
+        yield from broken_rule(network, _RULES_OF_GROUPS)
     if shared_experts(network):
-        yield from broken_rules(network, (_SHARED,))
+        yield from broken_rule(network, (_SHARED,))
 
 
 def _without_block(network: Network) -> dict[str, object] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.checks import startup
-from ms_tune.lint.checks.legacy_network import MODEL, PARALLEL, Network, Rule, broken_rules, if_
+from ms_tune.lint.checks.legacy_network import MODEL, PARALLEL, Network, Rule, broken_rule, if_
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ _NETWORKS = ("ChatGLM2ForConditionalGeneration", "ChatGLM2Model", "ChatGLM2WithP
 
 
 def refused(context: Context) -> Iterator[Violation]:
-    """Settings that the network refuses, several of them together mostly."""
+    """What the network refuses, settings that do not go together mostly, by the rule that is asked for."""
     if not is_glm(context):
         return
     network = _network_of(context)
     layers = network.size("num_layers") or 0
-    yield from broken_rules(network, (*_RULES_OF_MODEL, *_RULES_OF_LAYERS) if layers else _RULES_OF_MODEL)
+    yield from broken_rule(network, (*_RULES_OF_MODEL, *_RULES_OF_LAYERS) if layers else _RULES_OF_MODEL)
 
 
 def uneven_groups(context: Context) -> Iterator[Violation]:
@@ -59,7 +59,7 @@ def _of_parts(*, without: Callable[[Network], bool]) -> Callable[[Network], dict
 
 def _few_heads(network: Network) -> dict[str, object] | None:
     heads = network.size("num_attention_heads")
-    return if_(heads is not None and network.ulysses > heads, heads=heads, ways=network.ulysses)
+    return if_(heads is not None and 0 < heads < network.ulysses, heads=heads, ways=network.ulysses)
 
 
 def _compressed(network: Network) -> dict[str, object] | None:

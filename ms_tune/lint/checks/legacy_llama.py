@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.checks import startup
-from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, Rule, broken_rules, if_, rest
+from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, Rule, broken_rule, if_, rest
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _MASKS = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
 
 
 def refused(context: Context) -> Iterator[Violation]:
-    """Settings that the network refuses, several of them together mostly."""
+    """What the network refuses, settings that do not go together mostly, by the rule that is asked for."""
     if not is_llama(context):
         return
     network = network_of(context)
@@ -34,7 +34,7 @@ def refused(context: Context) -> Iterator[Violation]:
     if network.size("num_layers") or 0:
         rules += _RULES_OF_LAYERS
         rules += _RULES_OF_INTERLEAVED if network.is_interleaved else _RULES_OF_PLAIN
-    yield from broken_rules(network, rules)
+    yield from broken_rule(network, rules)
 
 
 def uneven_key_heads(context: Context) -> Iterator[Violation]:

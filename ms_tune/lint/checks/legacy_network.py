@@ -113,19 +113,19 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: what it says, where to point, and what the network has if it is broken; None if it is not."""
+    """One rule: its name, where to point, and what the network has if it is broken; None if it is not."""
 
-    message: str
+    name: str
     at: KeyPath
     broken: Callable[[Network], dict[str, object] | None]
 
 
-def broken_rules(network: Network, rules: Iterable[Rule]) -> Iterator[Violation]:
-    """Every rule that the network breaks."""
+def broken_rule(network: Network, rules: Iterable[Rule]) -> Iterator[Violation]:
+    """Where the network breaks the rule that the option ``rule`` names; it may be about several places."""
     for rule in rules:
-        found = rule.broken(network)
+        found = rule.broken(network) if rule.name == network.context.options["rule"] else None
         if found is not None:
-            yield Violation(written(network.context, rule.at), rule.message, found)
+            yield Violation(written(network.context, rule.at), params=found)
 
 
 def if_(condition: object, **params: object) -> dict[str, object] | None:

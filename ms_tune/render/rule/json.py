@@ -27,6 +27,7 @@ def _rule(rule: Rule) -> dict[str, object]:
         "versions": rule.versions,
         "profiles": list(rule.profiles),
         "opposite": rule.opposite,
+        "family": rule.family and {"id": rule.family.id, "name": rule.family.name},
         "title": rule.title._asdict(),
         "why": rule.why._asdict(),
         "help": rule.help._asdict(),

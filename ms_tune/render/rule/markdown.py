@@ -39,6 +39,7 @@ def _page(rule: Rule, topic: Topic, *, before: str, after: str) -> str:
         (lookup("rule.versions"), rule.versions or " / ".join(lookup("rule.all-versions"))),
         (lookup("rule.profiles"), ", ".join(rule.profiles)),
         (lookup("rule.opposite"), f"[{rule.opposite}]({rule.opposite}.md)" if rule.opposite else ""),
+        (lookup("rule.family"), f"{rule.family.name} ({rule.family.id})" if rule.family else ""),
     ]
     lines = [MARK, f"# {rule.name} ({rule.id})", "", f"{rule.title.en} · {rule.title.zh}", "", "| | |", "| --- | --- |"]
     lines += [f"| {' · '.join(name)} | {words.replace('|', chr(92) + '|')} |" for name, words in facts if words]

@@ -27,6 +27,7 @@ def write_rule(rule: Rule, console: Console) -> None:
         "rule.versions": rule.versions or console.text("rule.all-versions"),
         "rule.profiles": ", ".join(rule.profiles),
         "rule.opposite": rule.opposite,
+        "rule.family": rule.family and f"{rule.family.id} {rule.family.name}",
     }
     for text_id, words in facts.items():
         if words:
