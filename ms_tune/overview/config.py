@@ -202,8 +202,8 @@ def _next(
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     else:
         commands.append(f"ms-tune check --dryrun {path}")
-    if over and (change is not None and change.enough):
+    if over and change is not None:
         commands.append(f"ms-tune fit {path}")
-    elif over and seen.job is not None:  # no recomputation is enough: the job has to be split otherwise
+    elif over and seen.job is not None:  # nothing that is known frees anything: the job has to be split otherwise
         commands.append(f"ms-tune fit {path} --search dp,tp,pp,vpp --devices {seen.job.first.world_size}")
     return tuple(commands)
