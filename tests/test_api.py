@@ -78,6 +78,7 @@ def test_importing_it_imports_no_engine() -> None:
     assert found == ["ms_tune", "ms_tune.api", "ms_tune.version"]
 
 
+@pytest.mark.slow
 def test_a_program_of_ten_lines(folder: Path) -> None:
     program = """
 from pathlib import Path
@@ -140,6 +141,7 @@ def test_an_unknown_config_of_dryrun_is_told() -> None:
 def test_the_command_line_calls_engines_through_the_api() -> None:
     """From rooms with engines the command line takes classes and constants, no functions."""
     engines = ("lint", "normalize", "layers", "dryrun", "memory", "allocator", "packing", "trace", "estimate", "native")
+    engines += ("fit", "overview", "performance")
     from tests.sources import imports  # noqa: PLC0415 - this test only
 
     found = {

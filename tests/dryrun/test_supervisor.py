@@ -73,6 +73,7 @@ def test_a_daemon_of_a_failed_program_is_ended(tmp_path: Path) -> None:
     assert not runs(pid)
 
 
+@pytest.mark.slow
 def test_one_that_ignores_the_polite_signal_is_ended_too(tmp_path: Path) -> None:
     first = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     running = begin(tmp_path, sys.executable, "-c", DAEMON.format(code=3, first=first))

@@ -311,6 +311,7 @@ def test_no_code_makes_a_check_crash(lines: list[str]) -> None:
         return
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SITE_PACKAGES / "mindformers").is_dir(), reason="mindformers is not installed")
 def test_the_installed_mindformers_can_be_checked() -> None:
     found: dict[str, int] = {}

@@ -21,6 +21,8 @@ from tests.dryrun.fakes import GIB, HEADER, STATISTICS, row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow  # each starts bash, launchers and processes; together they are a sixth of what is fast
+
 # What one rank of a training leaves; its peak grows with its number. Its own arguments tell it to fail or to wait.
 TRAINING = (
     "import json, os, sys, time\nfrom pathlib import Path\n"
