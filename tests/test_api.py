@@ -149,6 +149,7 @@ def test_the_command_line_calls_engines_through_the_api() -> None:
         for module in modules()
         if module.inside("cli")
         for use in imports(module)
-        if use.module.startswith(tuple(f"ms_tune.{room}" for room in (*engines, *engines_above))) and not use.name[:1].isupper()
+        if use.module.startswith(tuple(f"ms_tune.{room}" for room in (*engines, *engines_above)))
+        and not use.name[:1].isupper()
     }
     assert found == set()
