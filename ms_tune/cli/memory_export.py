@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
+from ms_tune.cli import memory_snapshot
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.errors import ExitCode, UsageError
@@ -28,6 +29,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
     )
+    parser.add_argument("--device", type=natural, metavar="N", help=parser.tr("snapshot.help.device"))
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help=parser.tr("memory.help.perfetto"))
     parser.add_argument("--snapshot", type=Path, metavar="FILE", help=parser.tr("memory.help.snapshot"))
     parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
@@ -41,6 +43,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         raise UsageError(msg("memory.export.nothing"))
     for path in (arguments.perfetto, arguments.snapshot):
         new_file(path, force=arguments.force)
+    if api.memory_is_snapshot(arguments.path):
+        return memory_snapshot.export(arguments, console)
+    if arguments.device is not None:
+        raise UsageError(msg("snapshot.only-snapshots", option="--device"))
     need("ms-tune memory export", "report", "numpy")
     request = MemoryRequest(frozenset(arguments.rank))
     with ProgressLine(console, LONG) as progress:

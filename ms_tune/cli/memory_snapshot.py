@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.output import LONG, ProgressLine
+from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.memory.torch_report import TorchReport
+    from ms_tune.memory.torch_report import PlaceChange, TorchReport
     from ms_tune.render.console import Console
 
 _ONLY_TRACES = (
     "rank",
-    "html",
     "csv",
     "chip",
     "device_memory",
@@ -38,6 +38,7 @@ def show(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.render.memory import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
 
     report = _read(arguments.path, arguments, console)
+    _write_page(report, None, arguments, console)
     if arguments.json:
         console.write_json(torch_json.report_json(report, console, arguments.top))
     else:
@@ -75,6 +76,7 @@ def diff(arguments: Namespace, console: Console) -> ExitCode:
 
     before, after = (_read(path, arguments, console) for path in (arguments.before, arguments.after))
     changes = api.memory_snapshot_diff(before, after)
+    _write_page(after, (before, changes), arguments, console)
     if arguments.json:
         console.write_json(torch_json.comparison_json(before, after, changes, console))
     else:
@@ -102,8 +104,38 @@ def refuse_settings(arguments: Namespace) -> None:
             raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
 
 
+def export(arguments: Namespace, console: Console) -> ExitCode:
+    """``ms-tune memory export SNAPSHOT --perfetto FILE``."""
+    if arguments.snapshot:
+        raise UsageError(msg("snapshot.only-traces", option="--snapshot"))
+    _check("ms-tune memory export", arguments)
+    from ms_tune.render.memory.torch_perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
+
+    report = _read(arguments.path, arguments, console)
+    with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
+        write_perfetto(file, report)
+    return ExitCode.OK
+
+
+def _write_page(
+    report: TorchReport,
+    before: tuple[TorchReport, Sequence[PlaceChange]] | None,
+    arguments: Namespace,
+    console: Console,
+) -> None:
+    if not arguments.html:
+        return
+    from ms_tune.render.memory.torch_html import snapshot_html  # noqa: PLC0415 - imported late: start-up time
+
+    with written(arguments.html, console) as path:
+        path.write_text(snapshot_html(report, before, console.language), encoding="utf-8")
+
+
 def _check(command: str, arguments: Namespace) -> None:
     need(command, "report", "numpy")
+    if getattr(arguments, "html", None):
+        new_file(arguments.html, force=arguments.force)
+        need(f"{command} --html", "report", "jinja2")
     for name in _ONLY_TRACES:
         if getattr(arguments, name, None) not in (None, [], False):
             raise UsageError(msg("snapshot.only-traces", option="--" + name.replace("_", "-")))

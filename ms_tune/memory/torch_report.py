@@ -218,9 +218,9 @@ def analyse_snapshot(
 
 def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
     exact = replayed.exact
-    asked = _requested(device)
+    asked = requested_curve(device)
     used = [sum(replayed.start.live.values()), *replayed.used] if exact else asked
-    reserved = _reserved(device, exact=exact)
+    reserved = held_curve(device, exact=exact)
     event = used.index(max(used)) - 1 if at is None else at
     sizes = replayed.sizes if exact else {}
     return TorchReport(
@@ -262,9 +262,9 @@ def _after(curve: Sequence[int], event: int, start: int) -> int:
     return curve[event] if event >= 0 else start
 
 
-def _requested(device: DeviceTrace) -> list[int]:
+def requested_curve(device: DeviceTrace) -> list[int]:
     """Bytes that were asked for and are not free again: before the first event, and after each."""
-    live = _before(device)
+    live = before_recording(device)
     total = sum(live.values())
     curve = [total]
     for event in device.events:
@@ -277,7 +277,7 @@ def _requested(device: DeviceTrace) -> list[int]:
     return curve
 
 
-def _reserved(device: DeviceTrace, *, exact: bool) -> list[int]:
+def held_curve(device: DeviceTrace, *, exact: bool) -> list[int]:
     """Bytes taken from the device, likewise; empty where the events tell of blocks and never of segments that hold them."""
     change = [
         _step(event.action, event.size, Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)
@@ -305,7 +305,7 @@ def _contents(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRepla
     exact = replayed.exact
     final = {block.address: block.stack for segment in device.segments for block in segment.blocks if block.active}
     live: dict[int, tuple[int, int, str, bool]] = {}  # size, stack, category, whether it was there before
-    sizes = replayed.start.live if exact else _before(device)
+    sizes = replayed.start.live if exact else before_recording(device)
     for address, size in sizes.items():
         live[address] = (size, final.get(address, 0), "", True)
     for place, event in enumerate(device.events[: last + 1]):
@@ -324,7 +324,7 @@ def _contents(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRepla
     return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
 
 
-def _before(device: DeviceTrace) -> dict[int, int]:
+def before_recording(device: DeviceTrace) -> dict[int, int]:
     """What was asked for of the blocks that were there before the first event."""
     live = {block.address: block.requested for segment in device.segments for block in segment.blocks if block.active}
     for event in reversed(device.events):

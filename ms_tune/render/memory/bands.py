@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from ms_tune.render.memory.curve import thinned
 from ms_tune.trace.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from ms_tune.memory.curve import Curve
     from ms_tune.memory.result import RankReport
 
 
@@ -34,19 +37,33 @@ class Bands:
 
 def bands_of(rank: RankReport, points: int) -> Bands:
     """The curve by content at about so many points, its extremes among them."""
-    ticks, _, footprint = thinned(rank.curve, points)
+    table, rows = rank.table, rank.curve.rows
+    lives = Lives(table.start[rows], table.end[rows], table.size[rows], rank.contents.codes[rows])
+    return bands(rank.curve, lives, [content.value for content in rank.peak.contents], points)
+
+
+class Lives(NamedTuple):
+    """Blocks: when they are allocated and released, their bytes, and what they hold as a place in the contents."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    size: NDArray[np.int64]
+    codes: NDArray[np.integer[Any]]
+
+
+def bands(curve: Curve, lives: Lives, contents: Sequence[str], points: int) -> Bands:
+    """A curve by content at about so many points, its extremes among them."""
+    ticks, _, footprint = thinned(curve, points)
     if not ticks:
         return Bands([], {}, [])
     # The last event of each tick counts, so that a point tells what is in use after it.
     at = np.unique(np.array(ticks, np.int64))
     keep = np.searchsorted(np.array(ticks), at, side="right") - 1
-    table, rows = rank.table, rank.curve.rows
-    codes = rank.contents.codes[rows]
     used = {}
-    for code, content in enumerate(rank.peak.contents):
-        mine = rows[codes == code]
-        if len(mine):
-            used[content.value] = _in_use(table.start[mine], table.end[mine], table.size[mine], at).tolist()
+    for code, content in enumerate(contents):
+        mine = lives.codes == code
+        if mine.any():
+            used[content] = _in_use(lives.start[mine], lives.end[mine], lives.size[mine], at).tolist()
     return Bands(at.tolist(), used, [footprint[place] for place in keep.tolist()])
 
 

@@ -9,66 +9,118 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.trace.memory_block import NEVER_FREED
-from ms_tune.trace.table import NONE
+from ms_tune.trace.table import NONE, Coded
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from ms_tune.memory.result import RankReport
+    from ms_tune.trace.memory_block import Frame
 
 MOST_BLOCKS = 150_000
 _LEVEL = 6
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PageBlocks:
+    """Blocks for the page, ordered by when they are allocated.
+
+    Attributes:
+        start: When each is allocated.
+        end: When it is released, or :data:`~ms_tune.trace.memory_block.NEVER_FREED`.
+        last: When it is used last; :data:`~ms_tune.trace.table.NONE` if nobody knows.
+        size: Bytes.
+        address: Its address.
+        content: What it holds, as a place in the page's contents.
+        node: The scope path of what allocated it, with ``/`` between its parts.
+        stack: The Python stack, outermost frame first.
+        kind: What allocated it where the path tells no operator.
+        tensor: What it is called.
+        names: Parameters by place of the block.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    last: NDArray[np.int64]
+    size: NDArray[np.int64]
+    address: NDArray[np.uint64]
+    content: NDArray[np.int64]
+    node: Coded[str]
+    stack: Coded[tuple[Frame, ...]]
+    kind: Coded[str]
+    tensor: Coded[str]
+    names: Mapping[int, str]
+
+
 def packed_blocks(rank: RankReport) -> tuple[str, int]:
     """The blocks that take part in the curve, packed, and how many of them; of very many the most telling ones."""
-    rows = _chosen(rank)
-    text = json.dumps(_columns(rank, rows), ensure_ascii=False, separators=(",", ":"))
-    packed = gzip.compress(text.encode("utf-8", errors="replace"), _LEVEL, mtime=0)
-    return base64.b64encode(packed).decode("ascii"), len(rows)
-
-
-def _chosen(rank: RankReport) -> NDArray[np.int64]:
-    """All rows, or those with the largest size times life; and whatever is alive at the peak."""
     table, rows = rank.table, rank.curve.rows
     rows = rows[np.argsort(table.start[rows], kind="stable")]
-    if len(rows) <= MOST_BLOCKS:
-        return rows
-    last = float(rank.curve.tick[-1])
-    life = np.minimum(table.end[rows].astype(np.float64), last) - table.start[rows]
-    weight = table.size[rows] * np.maximum(life, 1)
-    weight[table.live(rank.curve.peak_tick)[rows]] = np.inf
-    kept = np.sort(np.argsort(-weight, kind="stable")[:MOST_BLOCKS])
-    return rows[kept]
+    rows = rows[most_telling(table.start[rows], table.end[rows], table.size[rows], rank.curve.peak_tick)]
+    tensors = [rank.tensor_of(row) for row in rows.tolist()]
+    known = {text: place for place, text in enumerate(dict.fromkeys(tensors))}
+    names = rank.contents.names
+    blocks = PageBlocks(
+        start=table.start[rows],
+        end=table.end[rows],
+        last=table.last_user[rows],
+        size=table.size[rows],
+        address=table.address[rows],
+        content=rank.contents.codes[rows].astype(np.int64),
+        node=replace(table.node, codes=table.node.codes[rows]),
+        stack=replace(table.stack, codes=table.stack.codes[rows]),
+        kind=replace(table.kind, codes=table.kind.codes[rows]),
+        tensor=Coded(np.array([known[text] for text in tensors], np.int32), tuple(known)),
+        names={place: names[row] for place, row in enumerate(rows.tolist()) if row in names},
+    )
+    return packed(blocks), len(rows)
 
 
-def _columns(rank: RankReport, rows: NDArray[np.int64]) -> dict[str, object]:
-    table = rank.table
-    start, end = table.start[rows], table.end[rows]
-    sizes, size = np.unique(table.size[rows], return_inverse=True)
-    node, nodes = _recoded(table.node.codes[rows], table.node.values)
-    stack, stacks = _recoded(table.stack.codes[rows], table.stack.values)
-    kind, kinds = _recoded(table.kind.codes[rows], table.kind.values)
+def packed(blocks: PageBlocks) -> str:
+    """Blocks as the page unpacks them."""
+    text = json.dumps(_columns(blocks), ensure_ascii=False, separators=(",", ":"))
+    data = gzip.compress(text.encode("utf-8", errors="replace"), _LEVEL, mtime=0)
+    return base64.b64encode(data).decode("ascii")
+
+
+def most_telling(
+    start: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], moment: int
+) -> NDArray[np.int64]:
+    """Places of all blocks, or of those with the largest size times life; and of whatever is alive at a moment."""
+    if len(start) <= MOST_BLOCKS:
+        return np.arange(len(start))
+    last = float(max(start.max(), np.max(end, initial=0, where=end != NEVER_FREED)))
+    weight = size * np.maximum(np.minimum(end.astype(np.float64), last) - start, 1)
+    weight[(start <= moment) & (moment < end)] = np.inf
+    return np.sort(np.argsort(-weight, kind="stable")[:MOST_BLOCKS])
+
+
+def _columns(blocks: PageBlocks) -> dict[str, object]:
+    start, end, last = blocks.start, blocks.end, blocks.last
+    sizes, size = np.unique(blocks.size, return_inverse=True)
+    node, nodes = _recoded(blocks.node.codes, blocks.node.values)
+    stack, stacks = _recoded(blocks.stack.codes, blocks.stack.values)
+    kind, kinds = _recoded(blocks.kind.codes, blocks.kind.values)
     frames = {frame: place for place, frame in enumerate(dict.fromkeys(frame for each in stacks for frame in each))}
     tree, leaves = _tree(list(nodes))
-    address = table.address[rows]
-    base = int(address.min()) if len(address) else 0
-    offset = (address - np.uint64(base)).astype(np.int64)
+    base = int(blocks.address.min()) if len(blocks.address) else 0
+    offset = (blocks.address - np.uint64(base)).astype(np.int64)
     unit = int(np.gcd.reduce(offset)) or 1 if len(offset) else 1
-    tensors = {text: place for place, text in enumerate(dict.fromkeys(rank.tensor_of(row) for row in rows.tolist()))}
-    last = table.last_user[rows]
     return {
         "start": np.diff(start, prepend=0).tolist(),
         "life": np.where(end == NEVER_FREED, -1, end - start).tolist(),
         "last": np.where((last == NONE) | (last < start), -1, last - start).tolist(),
         "sizes": sizes.tolist(),
         "size": size.reshape(-1).tolist(),
-        "content": rank.contents.codes[rows].tolist(),
+        "content": blocks.content.tolist(),
         "node": node,
         "tree": tree,
         "leaf": leaves,
@@ -77,11 +129,9 @@ def _columns(rank: RankReport, rows: NDArray[np.int64]) -> dict[str, object]:
         "frames": [[frame.file, frame.line, frame.function] for frame in frames],
         "kind": kind,
         "kinds": list(kinds),
-        "tensor": [tensors[rank.tensor_of(row)] for row in rows.tolist()],
-        "tensors": list(tensors),
-        "names": {
-            place: rank.contents.names[row] for place, row in enumerate(rows.tolist()) if row in rank.contents.names
-        },
+        "tensor": blocks.tensor.codes.tolist(),
+        "tensors": list(blocks.tensor.values),
+        "names": dict(blocks.names),
         "base": str(base),
         "unit": unit,
         "offset": (offset // unit).tolist(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from heapq import heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +19,13 @@ from ms_tune.render.memory.json import phase_name
 from ms_tune.trace.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import TextIO
 
+    from numpy.typing import NDArray
+
     from ms_tune.memory.result import MemoryReport, RankReport
+    from ms_tune.render.memory.bands import Bands
 
 _BLOCKS = 20_000  # the largest so many
 _POINTS = 50_000
@@ -30,53 +34,54 @@ _PHASES, _STEPS, _FIRST_BLOCK = 1, 2, 10  # tracks
 
 def write_perfetto(file: TextIO, report: MemoryReport) -> None:
     """Write the ranks as one JSON object, event by event."""
+    ranks = enumerate(report.ranks)
+    write_events(
+        file, chain.from_iterable(_events(rank, number if rank.rank is None else rank.rank) for number, rank in ranks)
+    )
+
+
+def write_events(file: TextIO, events: Iterable[Mapping[str, object]]) -> None:
+    """Write events as one JSON object."""
     file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-    first = True
-    for number, rank in enumerate(report.ranks):
-        for event in _events(rank, rank.rank if rank.rank is not None else number):
-            file.write(("" if first else ",\n") + json.dumps(event, ensure_ascii=False))
-            first = False
+    file.writelines(
+        (",\n" if number else "") + json.dumps(event, ensure_ascii=False) for number, event in enumerate(events)
+    )
     file.write("\n]}\n")
 
 
 def _events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
     process = number + 1  # process 0 is the idle process of the machine
-    yield _name("process_name", process, _PHASES, f"rank {number}")
-    yield _name("thread_name", process, _PHASES, "phases")
-    yield _name("thread_name", process, _STEPS, "steps")
+    yield name_of("process_name", process, _PHASES, f"rank {number}")
+    yield name_of("thread_name", process, _PHASES, "phases")
+    yield name_of("thread_name", process, _STEPS, "steps")
     bands = bands_of(rank, _POINTS)
-    for place, tick in enumerate(bands.tick):
-        used = {name: values[place] for name, values in bands.used.items()}
-        yield {"ph": "C", "name": "memory in use", "pid": process, "tid": _PHASES, "ts": tick, "args": used}
-        footprint = {"bytes": bands.footprint[place]}
-        yield {"ph": "C", "name": "footprint", "pid": process, "tid": _PHASES, "ts": tick, "args": footprint}
+    yield from counters(process, bands, "footprint")
     for span in rank.spans:
-        yield _slice((process, _PHASES), phase_name(span.phase), span.start, span.end)
+        yield slice_of((process, _PHASES), phase_name(span.phase), span.start, span.end)
     begin = 0
     for step, end in enumerate(rank.steps.ends):
-        yield _slice((process, _STEPS), f"step {step}", begin, end)
+        yield slice_of((process, _STEPS), f"step {step}", begin, end)
         begin = end
     yield from _blocks(rank, process)
 
 
+def counters(process: int, bands: Bands, held: str) -> Iterator[dict[str, object]]:
+    """The memory in use by content, and what is held, by its name."""
+    for place, tick in enumerate(bands.tick):
+        used = {name: values[place] for name, values in bands.used.items()}
+        yield {"ph": "C", "name": "memory in use", "pid": process, "tid": _PHASES, "ts": tick, "args": used}
+        footprint = {"bytes": bands.footprint[place]}
+        yield {"ph": "C", "name": held, "pid": process, "tid": _PHASES, "ts": tick, "args": footprint}
+
+
 def _blocks(rank: RankReport, process: int) -> Iterator[dict[str, object]]:
-    """The largest blocks; those that overlap are put on different tracks."""
     table, rows = rank.table, rank.curve.rows
-    largest = rows[np.argsort(-table.size[rows], kind="stable")[:_BLOCKS]]
+    largest = rows[largest_blocks(table.start[rows], table.size[rows])]
     last = int(rank.curve.tick[-1]) + 1 if len(rank.curve.tick) else 0
-    busy: list[tuple[int, int]] = []
-    free: list[int] = []
-    tracks = 0
-    for row in largest[np.argsort(table.start[largest], kind="stable")].tolist():
+    tracks = Tracks()
+    for row in largest.tolist():
         start = int(table.start[row])
         end = last if table.end[row] == NEVER_FREED else int(table.end[row])
-        while busy and busy[0][0] <= start:
-            heappush(free, heappop(busy)[1])
-        if free:
-            track = heappop(free)
-        else:
-            track, tracks = tracks, tracks + 1
-        heappush(busy, (end, track))
         what = {
             "bytes": int(table.size[row]),
             "holds": rank.content_of(row).value,
@@ -85,15 +90,43 @@ def _blocks(rank: RankReport, process: int) -> Iterator[dict[str, object]]:
             "address": f"0x{int(table.address[row]):x}",
             "never freed": bool(table.end[row] == NEVER_FREED),
         }
-        yield _slice((process, _FIRST_BLOCK + track), rank.operator_of(row) or "?", start, end, what)
+        yield slice_of((process, tracks.of(start, end)), rank.operator_of(row) or "?", start, end, what)
 
 
-def _slice(
+def largest_blocks(start: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places of the largest blocks, in the order in which they are allocated."""
+    largest = np.argsort(-size, kind="stable")[:_BLOCKS]
+    return np.asarray(largest[np.argsort(start[largest], kind="stable")], np.int64)
+
+
+class Tracks:
+    """Tracks for slices that come in the order of their begin: those that overlap get different ones."""
+
+    def __init__(self) -> None:
+        self._busy: list[tuple[int, int]] = []
+        self._free: list[int] = []
+        self._count = 0
+
+    def of(self, start: int, end: int) -> int:
+        """The track of the next slice."""
+        while self._busy and self._busy[0][0] <= start:
+            heappush(self._free, heappop(self._busy)[1])
+        if self._free:
+            track = heappop(self._free)
+        else:
+            track, self._count = self._count, self._count + 1
+        heappush(self._busy, (end, track))
+        return _FIRST_BLOCK + track
+
+
+def slice_of(
     place: tuple[int, int], name: str, start: int, end: int, what: Mapping[str, object] | None = None
 ) -> dict[str, object]:
+    """A slice at a place: process and track."""
     times = {"ts": start, "dur": max(0, end - start)}
     return {"ph": "X", "name": name, "pid": place[0], "tid": place[1], **times, "args": what or {}}
 
 
-def _name(kind: str, process: int, track: int, name: str) -> dict[str, object]:
+def name_of(kind: str, process: int, track: int, name: str) -> dict[str, object]:
+    """What a process or a track is called."""
     return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": {"name": name}}

@@ -53,7 +53,9 @@ function drawAddresses() {
     for (const block of stretch.live) {
       const left = x(blocks.offset[block]), wide = Math.max(0.4, x(blocks.offset[block] + blocks.size[block]) - left);
       context.fillStyle = colour(Page.contents[blocks.content[block]], ((block * 7) % 5) * 8 - 16);
+      context.globalAlpha = isFaint(blocks, block) ? 0.2 : 1;
       context.fillRect(left, top, wide, MAP.line);
+      context.globalAlpha = 1;
       MAP.boxes.push({ left, right: left + wide, top, block });
     }
     for (const [from, to] of stretch.holes) MAP.boxes.push({ left: x(from), right: x(to), top, hole: to - from });

@@ -5,10 +5,11 @@ const Page = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = {
   weights: [72, 114, 184], optimizer_state: [128, 152, 206], gradients: [93, 165, 148], activations: [233, 159, 76],
   temporaries: [214, 96, 96], workspace: [164, 116, 180], communication: [122, 180, 84], constants: [160, 140, 120],
-  unattributed: [150, 158, 168],
+  unattributed: [150, 158, 168], ...Page.colours,
 };
 const State = {
   language: Page.language, place: Page.worst, tick: 0, search: "", flame: "layer", zoomed: null, blocks: null, only: null,
+  found: null, // by block whether the search finds it; null where nothing is searched
 };
 const unpacked = new Map(); // by place of the rank
 
@@ -148,6 +149,24 @@ const near = (path) => { const parts = path.split("/"); return parts.length > 3 
 
 function haystack(blocks, block) {
   const frames = framesOf(blocks, block).map(([file, line, name]) => `${file}:${line} ${name}`).join(" ");
-  return `${pathOf(blocks, block).join("/")} ${blocks.names[block] ?? ""} ${tensorOf(blocks, block)} ${say(
+  return `${pathOf(blocks, block).join("/")} ${operatorOf(blocks, block)} ${blocks.names[block] ?? ""} ${tensorOf(blocks, block)} ${say(
     `content.${Page.contents[blocks.content[block]]}`)} ${frames}`.toLowerCase();
 }
+
+// Which blocks the search finds; those that are alike in all that is searched are looked at once.
+function foundBy(blocks, search) {
+  const wanted = search.trim().toLowerCase();
+  if (!blocks || !wanted) return null;
+  const known = new Map(), found = new Uint8Array(blocks.count);
+  for (let block = 0; block < blocks.count; block++) {
+    const key = `${blocks.node[block]} ${blocks.stack[block]} ${blocks.kind[block]} ${blocks.tensor[block]} ${blocks.content[block]} ${blocks.names[block] ?? ""}`;
+    let hit = known.get(key);
+    if (hit === undefined) known.set(key, (hit = haystack(blocks, block).includes(wanted) ? 1 : 0));
+    found[block] = hit;
+  }
+  return found;
+}
+
+// Whether a block stands back: another kind is shown alone, or the search does not find it.
+const isFaint = (blocks, block) =>
+  (State.only !== null && Page.contents[blocks.content[block]] !== State.only) || (State.found !== null && !State.found[block]);

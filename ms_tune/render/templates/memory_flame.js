@@ -16,14 +16,15 @@ function flamePath(blocks, block) {
 }
 
 function flameTree(blocks) {
-  const root = { name: say("tick", { tick: whole(State.tick) }), size: 0, parts: new Map(), content: new Map(), parent: null };
+  const root = { name: say("tick", { tick: whole(State.tick) }), size: 0, strong: false, parts: new Map(), content: new Map(), parent: null };
   for (const block of liveAt(blocks, State.tick)) {
     const size = blocks.size[block], content = Page.contents[blocks.content[block]];
     let at = root;
-    const add = (node) => { node.size += size; node.content.set(content, (node.content.get(content) ?? 0) + size); };
+    const strong = !isFaint(blocks, block);
+    const add = (node) => { node.size += size; node.strong ||= strong; node.content.set(content, (node.content.get(content) ?? 0) + size); };
     add(at);
     for (const name of flamePath(blocks, block)) {
-      if (!at.parts.has(name)) at.parts.set(name, { name, size: 0, parts: new Map(), content: new Map(), parent: at });
+      if (!at.parts.has(name)) at.parts.set(name, { name, size: 0, strong: false, parts: new Map(), content: new Map(), parent: at });
       at = at.parts.get(name);
       add(at);
     }
@@ -79,7 +80,7 @@ function flameBox(node, left, width, depth, path, all) {
     type: "button", className: "f", title: [text, ...parts].join("\n"), textContent: width > 0.02 ? text : "",
     style: {
       left: `${100 * left}%`, width: `${100 * width}%`, top: `${depth * FLAME_LINE}px`,
-      background: colour(mainContent(node), 30 + ((depth * 13) % 26)),
+      background: colour(mainContent(node), 30 + ((depth * 13) % 26)), opacity: node.strong ? "" : "0.25",
     },
     onclick: () => { State.zoomed = path; drawFlame(); },
   });

@@ -14,6 +14,14 @@ function drawMoment() {
   drawAddresses();
 }
 
+// What the search finds, in the list and in all pictures.
+function mark() {
+  State.found = foundBy(State.blocks, State.search);
+  Timeline.key = "";
+  Timeline.plot?.redraw(false);
+  drawMoment();
+}
+
 const otherLanguage = () => Object.keys(Page.languages).find((language) => language !== State.language);
 
 function drawTexts() {
@@ -48,11 +56,13 @@ async function choose(place) {
   State.zoomed = null;
   State.only = null;
   State.blocks = unpacked.get(place) ?? null;
+  State.found = foundBy(State.blocks, State.search);
   drawAll();
   if (State.blocks || !rank().blocks || typeof DecompressionStream !== "function") return;
   const blocks = await unpack(place);
   if (State.place !== place) return;
   State.blocks = blocks;
+  State.found = foundBy(blocks, State.search);
   // Where there are no scope paths, a flame graph by layer says less than one by stack.
   const scoped = blocks.leaf.some((leaf) => leaf >= 0 && blocks.tree[leaf][0] >= 0) || Object.keys(blocks.names).length > 0;
   if (!scoped) State.flame = "stack";
@@ -62,7 +72,7 @@ async function choose(place) {
   document.body.dataset.ready = "1";
 }
 
-$("language").addEventListener("click", () => { State.language = otherLanguage(); drawAll(); });
+$("language").addEventListener("click", () => { State.language = otherLanguage(); drawAll(); mark(); });
 $("go-peak").addEventListener("click", () => {
   const { peakTick, bands } = rank(), ticks = bands.tick, width = (ticks[ticks.length - 1] - ticks[0]) / 20;
   look(peakTick - width, peakTick + width);
@@ -70,7 +80,12 @@ $("go-peak").addEventListener("click", () => {
 });
 $("timeline").addEventListener("wheel", () => { $("tip").hidden = true; }, { passive: true });
 $("go-all").addEventListener("click", () => look(-Infinity, Infinity));
-$("search").addEventListener("input", (event) => { State.search = event.target.value; drawLive(); });
+let typing = 0;
+$("search").addEventListener("input", (event) => {
+  State.search = event.target.value;
+  clearTimeout(typing);
+  typing = setTimeout(mark, 120);
+});
 $("flame-layer").addEventListener("click", () => { State.flame = "layer"; State.zoomed = null; drawFlame(); });
 $("flame-stack").addEventListener("click", () => { State.flame = "stack"; State.zoomed = null; drawFlame(); });
 $("map").addEventListener("mousemove", pointedAtMap);

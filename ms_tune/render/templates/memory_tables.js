@@ -5,15 +5,16 @@ function drawFacts() {
   const fact = (value, label, note = "", kind = "") =>
     make("div", { className: `fact ${kind}` }, make("b", {}, value), make("span", {}, label),
       note ? make("small", {}, ` · ${note}`) : null);
+  const own = rank().facts?.map(({ value, label, note }) => fact(value, label[State.language], note?.[State.language]));
   $("facts").replaceChildren(...[
     make("div", { className: `fact verdict ${verdict.kind}` }, make("b", {}, verdict.word[State.language]),
       ...verdict.lines.map((line, at) => make(at ? "small" : "span", {}, line[State.language]))),
-    fact(bytes(peak), say("peak"), say("tick", { tick: whole(peakTick) })),
-    fact(bytes(footprint), say("footprint"), say("fragments", { size: bytes(Math.max(0, footprint - peak)) })),
-    fact(bytes(holes[1]), say("largest-hole"), say("holes", { size: bytes(holes[0]) })),
-    fact(bytes(promptPeak), say("prompt")),
-    fact(whole(rows), say("blocks")),
-    fact(whole(steps.length), say("steps")),
+    ...(own ?? [fact(bytes(peak), say("peak"), say("tick", { tick: whole(peakTick) })),
+      fact(bytes(footprint), say("footprint"), say("fragments", { size: bytes(Math.max(0, footprint - peak)) })),
+      fact(bytes(holes[1]), say("largest-hole"), say("holes", { size: bytes(holes[0]) })),
+      fact(bytes(promptPeak), say("prompt")),
+      fact(whole(rows), say("blocks")),
+      fact(whole(steps.length), say("steps"))]),
     dropped ? fact(whole(dropped), say("dropped"), "", "bad") : null,
   ].filter(Boolean));
 }
@@ -44,7 +45,9 @@ const cell = (text, kind = "") => make("td", { className: kind }, text);
 
 const contentCell = (name) =>
   make("td", { className: "o" }, make("i", { className: "key", style: { background: colour(name) } }), say(`content.${name}`));
-const placeCell = (path) => make("td", { className: "w", title: path }, near(path));
+// A long path is broken between its parts.
+const broken = (path) => path.split(/(?<=\/)/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+const placeCell = (path) => make("td", { className: "w", title: path }, ...broken(near(path)));
 
 function drawRemedies() {
   const { remedies, held, peak } = rank(), section = $("remedies");
@@ -111,7 +114,7 @@ function drawGroups() {
   for (const [id, column] of [["layers", "layer"], ["parameters", "parameter"]]) {
     const groups = rank()[id], most = Math.max(1, ...groups.map((group) => group[1]));
     const lines = groups.map(([key, size, count, contents]) => make("tr", {},
-      cell(bytes(size), "n"), cell(whole(count), "n"), cell(key || say("outside"), "w"), make("td", {}, stripe(contents, most))));
+      cell(bytes(size), "n"), cell(whole(count), "n"), make("td", { className: "w" }, ...broken(key || say(Page.colours ? `content.${Object.keys(contents)[0]}` : "outside"))), make("td", {}, stripe(contents, most))));
     const heads = [[say("column.size"), "n"], [say("column.count"), "n"], [say(`column.${column}`), ""], [say("column.content"), ""]];
     $(id).hidden = !groups.length;
     $(id).replaceChildren(make("h2", {}, say(id)), table(heads, lines));

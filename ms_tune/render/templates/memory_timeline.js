@@ -90,7 +90,7 @@ function quarters(low, high) {
 function drawLegend(names) {
   const keys = names.map((name) => make("button", {
     type: "button", title: say("only"), "aria-pressed": String(State.only === name),
-    onclick: () => { State.only = State.only === name ? null : name; Timeline.key = ""; drawLegend(names); Timeline.plot.redraw(false); drawLive(); },
+    onclick: () => { State.only = State.only === name ? null : name; Timeline.key = ""; drawLegend(names); Timeline.plot.redraw(false); drawLive(); drawAddresses(); },
   }, make("i", { className: "key", style: { background: colour(name) } }), `${say(`content.${name}`)} ${bytes(rank().contents[name])}`));
   $("legend").replaceChildren(...keys);
   const dash = (style, text) => make("span", {}, make("i", { className: "dash", style }), text);
@@ -165,7 +165,7 @@ function blockLines(blocks, block) {
   const pairs = [
     [say("column.size"), bytes(blocks.size[block])], [say("column.content"), say(`content.${name}`)],
     [say("column.tensor"), tensorOf(blocks, block)], [say("column.where"), whereOf(blocks, block)],
-    [say("born"), whole(blocks.start[block])], [say("freed"), end === Infinity ? say("never") : whole(end)],
+    [say("born"), momentOfBirth(blocks, block)], [say("freed"), end === Infinity ? say("never") : whole(end)],
     [say("last-use"), Number.isNaN(last) ? "" : whole(last)],
     ["", end !== Infinity && end - last > 1 ? say("idle", { ticks: whole(end - last) }) : ""],
   ].filter(([, text]) => text);
@@ -215,30 +215,33 @@ function blockImage(blocks, low, high, most, columns, rows) {
   const words = new Uint32Array((blocks.count >> 5) + 1), exact = curve();
   const set = (block) => { const at = blocks.level[block]; words[at >> 5] |= 1 << (at & 31); };
   const clear = (block) => { const at = blocks.level[block]; words[at >> 5] &= ~(1 << (at & 31)); };
-  const shades = Page.contents.map((name) => [-16, -8, 0, 9, 17].map((by) => {
+  const [strong, pale] = [255, 45].map((alpha) => Page.contents.map((name) => [-16, -8, 0, 9, 17].map((by) => {
     const [red, green, blue] = COLOURS[name].map((part) => Math.max(0, Math.min(255, part + by)));
-    return ((State.only && State.only !== name ? 50 : 255) << 24) | (blue << 16) | (green << 8) | red;
-  }));
-  let started = 0, ended = 0;
+    return (alpha << 24) | (blue << 16) | (green << 8) | red;
+  })));
+  let started = 0, ended = 0, marks = [];
   for (let column = 0; column < columns; column++) {
     const tick = momentOf(column, low, (high - low) / columns, exact);
     while (started < blocks.count && blocks.start[started] <= tick) set(started++);
     while (ended < blocks.byEnd.length && blocks.end[blocks.byEnd[ended]] <= tick) clear(blocks.byEnd[ended++]);
     let sum = 0, bottom = rows;
+    marks = [];
     for (let word = 0; word < words.length; word++) {
       let bits = words[word];
       while (bits) {
         const block = blocks.stacked[(word << 5) + 31 - Math.clz32(bits & -bits)];
         bits &= bits - 1;
         sum += blocks.size[block];
-        const upper = Math.max(0, Math.round(rows - (sum / most) * rows));
+        const upper = Math.max(0, Math.round(rows - (sum / most) * rows)), faint = isFaint(blocks, block);
+        if (State.found && !faint) marks.push([Math.max(0, Math.min(bottom, rows) - 1), block]); // lower than a pixel, and yet seen
         if (upper < bottom) {
-          const shade = shades[blocks.content[block]][(block * 7) % 5];
+          const shade = (faint ? pale : strong)[blocks.content[block]][(block * 7) % 5];
           for (let row = upper; row < bottom; row++) pixels[row * columns + column] = shade;
           bottom = upper;
         }
       }
     }
+    for (const [row, block] of marks) pixels[row * columns + column] = strong[blocks.content[block]][(block * 7) % 5];
   }
   context.putImageData(image, 0, 0);
   return canvas;
