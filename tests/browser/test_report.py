@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.cli.main import main
+from tests.allocator.test_torch_replay import NPU
+from tests.allocator.torch_recordings import Program
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY
+from tests.memory.test_torch_report import saved
 from tests.trace.samples import folder
 
 if TYPE_CHECKING:
@@ -113,7 +116,7 @@ def test_search(page: Browser) -> None:
     field.clear()
     field.send_keys("nothing like it")
     page.wait("document.getElementById('matches').textContent.startsWith('0 blocks match')")
-    page.run("(document.getElementById('search').value = '', State.search = '', drawLive())")
+    page.run("(document.getElementById('search').value = '', State.search = '', mark())")
 
 
 def test_one_category_alone(page: Browser) -> None:
@@ -228,4 +231,33 @@ def test_names_cannot_become_markup(browser: Browser, tmp_path: Path) -> None:
     page.run("(State.search = 'onerror', drawLive())")
     assert "onerror=alert(1)><!--" in page.text("live")
     assert page.run("document.querySelectorAll('img').length") == 0
+    _clean(page)
+
+
+def _search(page: Browser, text: str) -> None:
+    page.driver.execute_script(
+        "const box = document.getElementById('search'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))",
+        text,
+    )
+    page.wait("State.found !== null" if text else "State.found === null")
+
+
+def test_a_search_marks_blocks_in_every_picture_of_a_snapshot(browser: Browser, tmp_path: Path) -> None:
+    snapshot = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle")
+    page = _opened(browser, tmp_path, "memory", str(snapshot))
+    _clean(page)
+    assert "replayed exactly" in page.text("facts")
+    plain = page.run("$('map').toDataURL()")
+    _search(page, "train.py:12")
+    found = page.run("State.found.reduce((a, b) => a + b, 0)")
+    assert 0 < found < page.run("State.blocks.count")
+    assert page.text("matches").startswith("3 blocks match")
+    assert page.run("$('map').toDataURL()") != plain
+    faint = "[...document.querySelectorAll('.f')].filter((box) => box.style.opacity).length"
+    assert 0 < page.run(faint) < page.run("document.querySelectorAll('.f').length")
+    page.run("$('language').click()")
+    assert page.run("State.found.reduce((a, b) => a + b, 0)") == found
+    _search(page, "")
+    page.run("$('language').click()")
+    assert page.run(faint) == 0
     _clean(page)

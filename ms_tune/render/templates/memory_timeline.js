@@ -24,7 +24,7 @@ function timelineData() {
   const names = Page.contents.filter((name) => bands.used[name]);
   const sums = new Float64Array(bands.tick.length);
   const stacked = names.map((name) => Array.from(bands.used[name], (used, at) => (sums[at] += used)));
-  const lines = [bands.footprint];
+  const lines = [footprint ? bands.footprint : bands.tick.map(() => null)];
   const near = limit !== null && limit < 2 * footprint;
   lines.push(bands.tick.map(() => (near ? limit : null)));
   lines.push(otherCurve(bands.tick));
@@ -97,7 +97,7 @@ function drawLegend(names) {
   const phases = [...new Set(rank().spans.map(([phase]) => phase))].filter((phase) => phase !== "unknown").map((phase) =>
     make("span", {}, make("i", { className: "key", style: { background: PHASES[phase] ?? "#888" } }), say(`phase.${phase}`)));
   const { limit, footprint } = rank();
-  $("lines").replaceChildren(...[dash({ borderColor: "currentColor" }, say("footprint")),
+  $("lines").replaceChildren(...[footprint ? dash({ borderColor: "currentColor" }, say("footprint")) : null,
     limit !== null && limit < 2 * footprint ? dash({ borderColor: "#d33" }, say("limit")) : null,
     Page.comparison ? dash({ borderColor: "#c2f", borderStyle: "solid" }, say("before")) : null,
     ...(phases.length ? [make("span", {}, `${say("spans")}:`), ...phases] : [])].filter(Boolean));
