@@ -38,6 +38,7 @@ from ms_tune.api._memory import (
     memory_plan,
     memory_snapshot,
     memory_snapshot_diff,
+    memory_snapshot_lives,
     memory_snapshot_what_if,
     memory_what_if,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "memory_plan",
     "memory_snapshot",
     "memory_snapshot_diff",
+    "memory_snapshot_lives",
     "memory_snapshot_what_if",
     "memory_what_if",
     "merge_sapp",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.remedies import Method
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.result import MemoryReport
+    from ms_tune.memory.torch_lives import TorchLives
     from ms_tune.memory.torch_report import PlaceChange, TorchReport
     from ms_tune.memory.torch_what_if import TorchWhatIf, TorchWhatIfRequest
     from ms_tune.memory.what_if import WhatIfReport
@@ -297,3 +298,19 @@ def memory_snapshot_diff(before: TorchReport, after: TorchReport) -> tuple[Place
     from ms_tune.memory.torch_report import compare_snapshots  # noqa: PLC0415 - start-up time
 
     return compare_snapshots(before, after)
+
+
+def memory_snapshot_lives(report: TorchReport) -> TorchLives:
+    """The blocks of a snapshot in columns, from allocation to release.
+
+    Args:
+        report: What :func:`memory_snapshot` says about it.
+
+    Example::
+
+        lives = api.memory_snapshot_lives(api.memory_snapshot("snapshot.pickle"))
+        print(lives.size[lives.live(1000)].sum())
+    """
+    from ms_tune.memory.torch_lives import lives_of_snapshot  # noqa: PLC0415 - start-up time
+
+    return lives_of_snapshot(report)

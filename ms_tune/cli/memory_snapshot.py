@@ -113,7 +113,7 @@ def export(arguments: Namespace, console: Console) -> ExitCode:
 
     report = _read(arguments.path, arguments, console)
     with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
-        write_perfetto(file, report)
+        write_perfetto(file, api.memory_snapshot_lives(report))
     return ExitCode.OK
 
 
@@ -127,8 +127,10 @@ def _write_page(
         return
     from ms_tune.render.memory.torch_html import snapshot_html  # noqa: PLC0415 - imported late: start-up time
 
+    other = (api.memory_snapshot_lives(before[0]), before[1]) if before else None
     with written(arguments.html, console) as path:
-        path.write_text(snapshot_html(report, before, console.language), encoding="utf-8")
+        page = snapshot_html(api.memory_snapshot_lives(report), other, console.language)
+        path.write_text(page, encoding="utf-8")
 
 
 def _check(command: str, arguments: Namespace) -> None:

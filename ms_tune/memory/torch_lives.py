@@ -18,7 +18,7 @@ from ms_tune.trace.memory_block import NEVER_FREED
 from ms_tune.trace.torch_snapshot import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,6 +33,8 @@ class TorchLives:
     """The blocks of one device, ordered by the events that allocate them.
 
     Attributes:
+        report: What they are from.
+        lines: ``file:line`` of the script by stack of the snapshot; empty where there is no frame of Python.
         start: The event that allocates each; -1 if it was there before.
         end: The event after which it is free, or :data:`~ms_tune.trace.memory_block.NEVER_FREED`.
         size: Bytes.
@@ -46,6 +48,8 @@ class TorchLives:
         curve: Bytes in use and bytes held of the device (as its footprint).
     """
 
+    report: TorchReport
+    lines: tuple[str, ...]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     size: NDArray[np.int64]
@@ -68,9 +72,12 @@ def lives_of_snapshot(report: TorchReport) -> TorchLives:
     columns = list(zip(*rows, strict=True)) or [()] * 6
     categories = tuple(dict.fromkeys(columns[5]))
     start, end, size, stack = (np.array(columns[place], np.int64) for place in (0, 2, 3, 4))
-    contents, content = _contents(report, start, stack)
+    lines = tuple(where_of(each) for each in report.snapshot.stacks)
+    contents, content = _contents(report, lines, start, stack)
     known = {name: place for place, name in enumerate(categories)}
     return TorchLives(
+        report=report,
+        lines=lines,
         start=start,
         end=end,
         size=size,
@@ -106,10 +113,9 @@ def _lives(report: TorchReport) -> Iterator[tuple[int, int, int, int, int, str]]
 
 
 def _contents(
-    report: TorchReport, start: NDArray[np.int64], stack: NDArray[np.int64]
+    report: TorchReport, wheres: Sequence[str], start: NDArray[np.int64], stack: NDArray[np.int64]
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The contents, and by block its place among them."""
-    wheres = [where_of(each) for each in report.snapshot.stacks]
     held: dict[str, int] = defaultdict(int)
     for place in report.contents:
         held[place.where] += place.bytes

@@ -50,7 +50,7 @@ def test_the_blocks_add_up_to_the_allocators_own_curve(settings: TorchSettings, 
 
 
 def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
-    page = snapshot_html(report, None, Language.EN)
+    page = snapshot_html(lives_of_snapshot(report), None, Language.EN)
     data = data_of(page)
     (device,) = data["ranks"]
     lives = lives_of_snapshot(report)
@@ -82,13 +82,15 @@ def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> No
     before = lives.start < 0
     assert before.any()
     assert {lives.contents[code] for code in lives.content[before].tolist()} <= {*lives.contents[:-1], BEFORE}
-    assert data_of(snapshot_html(later, None, Language.ZH))["language"] == "zh"
+    assert data_of(snapshot_html(lives, None, Language.ZH))["language"] == "zh"
 
 
 def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
     after = report_of(saved(Program(NPU_EXPANDABLE, seed=6).run(), tmp_path / "after.pickle"))
     changes = compare_snapshots(report, after)
-    (pair,) = data_of(snapshot_html(after, (report, changes), Language.EN))["comparison"]
+    (pair,) = data_of(snapshot_html(lives_of_snapshot(after), (lives_of_snapshot(report), changes), Language.EN))[
+        "comparison"
+    ]
     assert (pair["before"], pair["after"]) == (report.peak_bytes, after.peak_bytes)
     assert sum(after - before for *_, before, after in pair["changes"]) == pair["after"] - pair["before"]
     assert max(pair["curve"]["used"]) == report.peak_bytes
@@ -96,7 +98,7 @@ def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
 
 def test_perfetto_has_the_peak_and_every_growth(report: TorchReport) -> None:
     file = io.StringIO()
-    write_perfetto(file, report)
+    write_perfetto(file, lives_of_snapshot(report))
     events = json.loads(file.getvalue())["traceEvents"]
     used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use"]
     held = [event["args"]["bytes"] for event in events if event["name"] == "held of the device" and event["ph"] == "C"]

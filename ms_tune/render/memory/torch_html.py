@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.memory.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES, lives_of_snapshot
+from ms_tune.memory.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES
 from ms_tune.render.memory.bands import Lives, bands
 from ms_tune.render.memory.html_blocks import PageBlocks, most_telling, packed
 from ms_tune.render.memory.html_page import POINTS, both, document, texts
@@ -39,16 +39,16 @@ _REST = {OTHER_LINES: (176, 160, 130), NO_FRAMES: (150, 158, 168), BEFORE: (112,
 
 
 def snapshot_html(
-    report: TorchReport, before: tuple[TorchReport, Sequence[PlaceChange]] | None, language: Language
+    lives: TorchLives, before: tuple[TorchLives, Sequence[PlaceChange]] | None, language: Language
 ) -> str:
     """The page.
 
     Args:
-        report: The snapshot to show; where there is a comparison, the second one.
+        lives: The snapshot to show; where there is a comparison, the second one.
         before: What it is compared with, and what the lines of the script hold more.
         language: The language that the page starts in.
     """
-    lives = lives_of_snapshot(report)
+    report = lives.report
     keys = [f"line-{place}" if place < _lines(lives) else name for place, name in enumerate(lives.contents)]
     data: dict[str, object] = {
         "contents": keys,
@@ -56,7 +56,7 @@ def snapshot_html(
         "ranks": [_device(report, lives, keys)],
         "worst": 0,
         "findings": list(_findings(report)),
-        "comparison": [_comparison(report, *before, lives, keys)] if before else None,
+        "comparison": [_comparison(lives, keys, *before)] if before else None,
         "texts": texts() | _texts(lives, keys),
     }
     return document(str(report.snapshot.path), data, language)
@@ -241,9 +241,8 @@ def _allocates(stack: tuple[Frame, ...]) -> str:
 
 
 def _comparison(
-    after: TorchReport, before: TorchReport, changes: Sequence[PlaceChange], lives: TorchLives, keys: Sequence[str]
+    lives: TorchLives, keys: Sequence[str], other: TorchLives, changes: Sequence[PlaceChange]
 ) -> dict[str, object]:
-    other = lives_of_snapshot(before)
     curve = bands(other.curve, Lives(other.start, other.end, other.size, other.content), other.contents, POINTS // 4)
     total = [sum(values) for values in zip(*curve.used.values(), strict=True)]
 
@@ -254,7 +253,7 @@ def _comparison(
             found[key] += place.bytes
         return found
 
-    was, now = held(before), held(after)
+    was, now = held(other.report), held(lives.report)
     return {
         "rank": None,
         "was": was,

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.memory.torch_lives import lives_of_snapshot
-from ms_tune.memory.torch_report import where_of
 from ms_tune.render.memory.bands import Lives, bands
 from ms_tune.render.memory.perfetto import Tracks, counters, largest_blocks, name_of, slice_of, write_events
 from ms_tune.trace.memory_block import NEVER_FREED
@@ -18,18 +16,18 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ms_tune.memory.torch_lives import TorchLives
-    from ms_tune.memory.torch_report import TorchReport
 
 _POINTS = 50_000
 _CURVES, _CAUSES = 1, 2  # tracks
 
 
-def write_perfetto(file: TextIO, report: TorchReport) -> None:
+def write_perfetto(file: TextIO, lives: TorchLives) -> None:
     """Write the device as one JSON object, event by event."""
-    write_events(file, _events(report, lives_of_snapshot(report)))
+    write_events(file, _events(lives))
 
 
-def _events(report: TorchReport, lives: TorchLives) -> Iterator[dict[str, object]]:
+def _events(lives: TorchLives) -> Iterator[dict[str, object]]:
+    report = lives.report
     process = report.device.number + 1  # process 0 is the idle process of the machine
     yield name_of("process_name", process, _CURVES, f"device {report.device.number}")
     yield name_of("thread_name", process, _CAUSES, "taken from the device")
@@ -44,13 +42,13 @@ def _events(report: TorchReport, lives: TorchLives) -> Iterator[dict[str, object
     for row in largest_blocks(lives.start, lives.size).tolist():
         start, freed = int(lives.start[row]), int(lives.end[row])
         end = last if freed == NEVER_FREED else freed
-        stack = stacks[int(lives.stack[row])]
+        stack, line = stacks[int(lives.stack[row])], lives.lines[int(lives.stack[row])]
         what = {
             "bytes": int(lives.size[row]),
-            "line": where_of(stack),
+            "line": line,
             "category": lives.categories[int(lives.category[row])],
             "address": f"0x{int(lives.address[row]):x}",
             "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in stack[-8:]],
             "never freed": freed == NEVER_FREED,
         }
-        yield slice_of((process, tracks.of(start, end)), where_of(stack) or "?", start, end, what)
+        yield slice_of((process, tracks.of(start, end)), line or "?", start, end, what)
