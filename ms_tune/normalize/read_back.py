@@ -13,7 +13,7 @@ from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import read_launches
-from ms_tune.layers.conversion.convert import Converted, shown_layers
+from ms_tune.layers.conversion.draft import shown_layers
 from ms_tune.layers.conversion.megatron import without_idle
 from ms_tune.layers.conversion.names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
 from ms_tune.layers.megatron.plan import normalize_megatron
@@ -26,6 +26,7 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ms_tune.layers.conversion.convert import Converted
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ms_tune.errors import UsageError
-from ms_tune.layers.conversion.convert import Converted, convert, shown_layers
+from ms_tune.layers.conversion.convert import Converted, convert
+from ms_tune.layers.conversion.draft import shown_layers
 from ms_tune.layers.conversion.sapp import SappLists, parse_sapp
 from ms_tune.layers.conversion.sapp import plan_of as sapp_plan
 from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.layers.conversion.convert import shown_layers
+from ms_tune.layers.conversion.draft import shown_layers
 from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.layers.mindformers.plan import normalize
 

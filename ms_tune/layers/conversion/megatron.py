@@ -11,16 +11,20 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from ms_tune.layers.conversion.draft import KEYS, shown_layers
+from ms_tune.layers.conversion.names import SWAP
 from ms_tune.layers.megatron.inputs import ARGUMENTS, MegatronInputs
 from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.layers.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS
-from ms_tune.layers.result import Effect, Kind
+from ms_tune.layers.plans import MEGATRON
+from ms_tune.layers.result import Effect, Kind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from ms_tune.layers.cells import Cells
+    from ms_tune.layers.conversion.draft import Draft
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
 
@@ -180,3 +184,21 @@ def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]
     ]
     parts = [len(act[2] ^ other[2]) for act, other in zip(acts, wanted, strict=True)]
     return sum(map(bool, things)), sum(things) + sum(parts)
+
+
+def to_megatron(draft: Draft, release: str) -> None:
+    """Arguments: True for a switch. What they cannot say alike shows where they are read back."""
+    if draft.choices.named[SWAP]:
+        draft.say("swap-arguments", Severity.ERROR)
+    for attribute in ("comm_patterns", "select_excludes", "comm_excludes"):
+        for name, chosen in draft.choices.layers(attribute).items():
+            draft.say("lost", Severity.ERROR, key=KEYS[attribute], names=name, to=MEGATRON, layers=shown_layers(chosen))
+    named: dict[int, set[str]] = {}
+    for name, chosen in draft.choices.layers("select_patterns").items():
+        for layer in chosen:
+            named.setdefault(layer, set()).add(name)
+    experts = (
+        {layer for layer, paths in draft.target.paths.items() if EXPERTS_ACTIVATION in paths} if draft.target else set()
+    )
+    usual = {layer.layer for layer in draft.cells.layers}
+    draft.values.update(values_of(arguments_for(draft.cells, named, release, experts & usual)))
