@@ -67,6 +67,7 @@ _OTHERS = (
     *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
     *("context_parallel_size", "tp_2d", "sequence_parallel"),
 )
+IN_YAML = "yaml_cfg"
 # What builds layers of its own, or places them by rules that are not here.
 NOT_SERVED = (
     *(
@@ -76,7 +77,7 @@ NOT_SERVED = (
         "full_attention_interval",
         "use_legacy_models",
     ),
-    *("hybrid_override_pattern", "encoder_num_layers", "yaml_cfg"),
+    *("hybrid_override_pattern", "encoder_num_layers", IN_YAML),
 )
 
 
@@ -113,12 +114,32 @@ def plan_of(command: Command) -> NormalizedPlan:
     if problems:
         failure = Failure("SystemExit", "2")
         return NormalizedPlan(MEGATRON, command.release, None, None, (), problems, (), failure)
+    if is_in_yaml(command):
+        return _stops_over_yaml(command.release)
     inputs = inputs_of(command)
     plan = normalize_megatron(inputs)
     if plan.failure is None:
         return plan
     first = replace(plan.problems[0], hint=remedy(inputs, normalize_megatron))
     return replace(plan, problems=(first, *plan.problems[1:]))
+
+
+def is_in_yaml(command: Command) -> bool:
+    """Whether a program is to read its arguments from a YAML file, for sure: those of the command line count no more."""
+    return isinstance(command.value(IN_YAML), str)
+
+
+def _stops_over_yaml(release: str) -> NormalizedPlan:
+    """What comes of ``--yaml-cfg``: no file passes.
+
+    ``TrainingBasicFeature.pre_validate_args`` of MindSpeed-LLM reads ``pipeline_model_parallel_size`` beside the sections;
+    ``validate_yaml`` of Megatron-LM (core_v0.12.1, ``megatron/training/yaml_arguments.py``) reads it in ``model_parallel``, and
+    lays both together in one call, which takes no name twice.
+    """
+    text = "types.SimpleNamespace() got multiple values for keyword argument 'pipeline_model_parallel_size'"
+    message = msg("megatron_layers.in-yaml", release=release)
+    problem = Problem("arguments-rejected", Severity.ERROR, message, msg("megatron_layers.in-yaml.hint"))
+    return NormalizedPlan(MEGATRON, release, None, None, (), (problem,), (), Failure("TypeError", text))
 
 
 def _parser_problem(release: str, one: Refused) -> Problem:

@@ -120,6 +120,7 @@ FAULTS = [
     ("--bf16", "--bf16 --swap-attention", "MST171"),
     ("--bf16", "--bf16 --swap-optimizer", "MST175"),
     ("\n", "\r\n", "MST176"),
+    ("--bf16", "--bf16 --yaml-cfg arguments.yaml", "MST177"),
     ("--bf16", "--fp16 --bf16", "MST167"),
     ("--bf16", "", "MST168"),
     ("CONNECTIONS=1", "CONNECTIONS=8", "MST169"),

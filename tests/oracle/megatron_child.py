@@ -148,6 +148,8 @@ def world_size(arguments: Sequence[str]) -> int:
 def _arguments() -> Any:
     module = import_module("megatron.training.arguments")
     args = module.parse_args()
+    if args.yaml_cfg is not None:  # as ``initialize_megatron`` of MindSpeed-LLM asks
+        return import_module("megatron.training.yaml_arguments").validate_yaml(args, {})
     module.validate_args(args, {})
     import_module("megatron.training.global_vars").set_args(args)
     return args

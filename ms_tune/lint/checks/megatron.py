@@ -13,7 +13,7 @@ from ms_tune.launch.refused import Fault, refused
 from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.lint.context import Asked, Violation
 from ms_tune.lint.launched import LaunchSource
-from ms_tune.normalize.megatron import SERVED, NotEvaluableError, inputs_of
+from ms_tune.normalize.megatron import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +134,14 @@ def carriage_returns(context: Context) -> Iterator[Violation]:
     at = source.carriage_return
     if at >= 0:
         yield Violation((), span=source.script.span(max(at - 1, 0), at))
+
+
+def in_yaml(context: Context) -> Iterator[Violation]:
+    """Arguments in a YAML file, which no program of MindSpeed-LLM takes."""
+    source, command = command_in(context)
+    given = command.last(IN_YAML)
+    if given is not None and is_in_yaml(command) and not any(True for _ in refused(command)):
+        yield Violation((given.name,), "default", {"release": command.release}, span=source.span_of(given.word))
 
 
 def excluded(context: Context) -> Iterator[Violation]:
