@@ -139,8 +139,11 @@ def _recompute(random: Random, layers: int, stages: int) -> list[str]:
             random, 0.15, f"--recompute-{name}-num-layers", random.choice((*[_count(random, layers)] * 15, "-1"))
         )
     found += _maybe(random, 0.2, "--enable-recompute-layers-per-pp-rank")
-    found += _maybe(random, 0.02, "--recompute-in-advance")
-    found += _maybe(random, 0.02, "--recompute-in-bubble")
+    early = random.random()
+    if early < 0.04:
+        found += ["--recompute-in-advance"] if early < 0.02 else ["--recompute-in-bubble"]
+        found += _maybe(random, 0.1, "--no-overlap-p2p-communication")
+        found += _maybe(random, 0.1, "--no-align-grad-reduce")
     found += _maybe(random, 0.08, "--swap-attention")
     found += _maybe(random, 0.02, "--distribute-saved-activations")
     found += _maybe(random, 0.05, "--tensor-model-parallel-size", "2")

@@ -70,7 +70,9 @@ def test_random_arguments(release: str) -> None:
 @pytest.mark.parametrize("release", SERVED)
 def test_no_file_of_arguments_passes(release: str, tmp_path: Path) -> None:
     twice = {"pipeline_model_parallel_size": 1, "variable_seq_lengths": False}
-    sections = {"language_model": dict.fromkeys(_LANGUAGE_MODEL, 4), "model_parallel": dict.fromkeys(_PARALLEL, 0)}
+    sections: dict[str, dict[str, object]] = {}
+    sections["language_model"] = dict.fromkeys(_LANGUAGE_MODEL, 4)
+    sections["model_parallel"] = dict.fromkeys(_PARALLEL, 0)
     sections["language_model"] |= {
         "num_moe_experts": None,
         "recompute_granularity": None,

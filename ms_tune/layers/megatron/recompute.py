@@ -108,6 +108,9 @@ def operators(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int,
     """
     found = list(_selected(settled, inputs, experts=experts)) if settled.granularity == "selective" else []
     if settled.in_advance or inputs.in_bubble:
+        if settled.chunks is None and (inputs.norm or inputs.activation):
+            text = "'NoneType' object cannot be interpreted as an integer"
+            fail("mindspeed/core/tensor_parallel/checkpoint_manager.py", "TypeError", text, "bubble-one-chunk")
         return tuple(found)  # the schedule decides about the others, micro-batch by micro-batch
     if inputs.norm and _norm(inputs, settled, cell, number):
         found += [norm for norm in NORMS if norm not in found]

@@ -38,7 +38,7 @@ def validated(inputs: MegatronInputs) -> Settled:
     chunks = _whole_stages(inputs, chunks, layers_of_chunk)
     layer_list = _layer_list(inputs, noop)
     _partial(inputs)
-    granularity, method, number = _in_bubble(inputs, layers_of_chunk)
+    granularity, method, number = _in_bubble(inputs, chunks, layers_of_chunk)
     in_advance = _in_advance(inputs, method, number, layers_of_chunk)
     table = _table(inputs, chunks, noop)
     _dualpipev(inputs, layers_of_chunk)
@@ -171,7 +171,9 @@ def _partial(inputs: MegatronInputs) -> None:
             )
 
 
-def _in_bubble(inputs: MegatronInputs, of_chunk: int | None) -> tuple[str | None, str | None, int | None]:
+def _in_bubble(
+    inputs: MegatronInputs, chunks: int | None, of_chunk: int | None
+) -> tuple[str | None, str | None, int | None]:
     """``RiPipeSchedulesBubbleFeature.validate_args``: it switches full recomputation on itself."""
     granularity = "selective" if inputs.activations else inputs.granularity
     method, number = inputs.method, inputs.number
@@ -195,7 +197,28 @@ def _in_bubble(inputs: MegatronInputs, of_chunk: int | None) -> tuple[str | None
         granularity, method = "full", "block"
     elif inputs.release != "2.2":
         fail(file, "AssertionError", "recompute-in-bubble dont support swap-attention", "bubble-swap")
+    if inputs.release != "2.2":
+        # MindSpeed switches the overlap off where one chunk is none (``MegatronBasicFeature.validate_args``).
+        require(
+            inputs.overlap and chunks is not None,
+            file,
+            "recompute_in_bubble does not yet support scenarios where overlap_p2p_comm is False, as it has not been made "
+            "compatible.",
+            "bubble-overlap",
+        )
+    _aligned(inputs, "recompute-in-bubble", file)
     return granularity, method, number if expected is None else expected
+
+
+def _aligned(inputs: MegatronInputs, name: str, file: str) -> None:
+    """Gradients are reduced by all stages at once."""
+    require(
+        inputs.release == "2.2" or inputs.other("align_grad_reduce") is not False,
+        file,
+        f"Due to compatibility limitations between nanopipe and ripipe, {name} can only be used in scenarios where "
+        "align_grad_reduce is True.",
+        "bubble-align",
+    )
 
 
 def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, of_chunk: int | None) -> bool:
@@ -221,6 +244,7 @@ def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, 
         "recompute_in_advance only support pipelining with interleaving",
         "needs-interleaving",
     )
+    _aligned(inputs, "recompute-in-advance", file)
     return of_chunk == 1
 
 
