@@ -11,12 +11,14 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.allocator.torch_pool import SeedError, TorchPool
+from ms_tune.allocator.pool import ALIGNMENT
+from ms_tune.allocator.torch_pool import TorchPool
 from ms_tune.allocator.torch_settings import (
     NPU_BASE_ALIGNMENT,
     NPU_PADDING,
     TorchSettings,
 )
+from ms_tune.allocator.torch_space import SeedError
 from ms_tune.allocator.torch_start import RecordingError, Start, start_of
 from ms_tune.allocator.workload import Request
 from ms_tune.trace.torch_snapshot import Action
@@ -39,7 +41,7 @@ class Difference:
 
     Attributes:
         event: Its place in the trace; the number of events if it is in the layout at the end.
-        what: ``address``, ``growth``, ``release``, ``layout`` or a contradiction in the recording.
+        what: ``address``, ``growth``, ``release``, ``layout``, ``foreign`` or a contradiction in the recording.
         recorded: What the file tells, 0 where it is no number.
         replayed: What the replay makes of it.
     """
@@ -98,6 +100,9 @@ def replay_recording(
         told: What the snapshot tells of the settings.
         on_progress: Told the share that is done.
     """
+    foreign = _foreign(device)
+    if foreign is not None:
+        return _contradiction(device, told, foreign)
     expandable = any(event.action in (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP) for event in device.events) or any(
         segment.expandable for segment in device.segments
     )
@@ -126,9 +131,9 @@ def _tried(
     try:
         return _replay(device, settings, on_progress, stop=stop)
     except RecordingError as error:
-        return _contradiction(device, settings, error)
+        return _contradiction(device, settings, Difference(error.event, error.reason))
     except (LookupError, AssertionError):  # memory is taken where there is some already, which no allocator does
-        return _contradiction(device, settings, RecordingError(reason="segment", event=0))
+        return _contradiction(device, settings, Difference(0, "segment"))
 
 
 def _padded(device: DeviceTrace) -> bool:
@@ -142,10 +147,18 @@ def _padded(device: DeviceTrace) -> bool:
     )
 
 
-def _contradiction(device: DeviceTrace, settings: TorchSettings, error: RecordingError) -> TorchReplay:
+def _foreign(device: DeviceTrace) -> Difference | None:
+    """The first block at an address that these allocators never give away: they cut memory into pieces of 512 bytes."""
+    for place, event in enumerate(device.events):
+        if event.action is Action.ALLOC and event.address % ALIGNMENT:
+            return Difference(place, "foreign", event.address)
+    return None
+
+
+def _contradiction(device: DeviceTrace, settings: TorchSettings, difference: Difference) -> TorchReplay:
     count = sum(event.action is Action.ALLOC for event in device.events)
     found = TorchReplay(settings, Start((), {}, {}, {}), count)
-    found.differs(Difference(error.event, error.reason), max(count, 1))
+    found.differs(difference, max(count, 1))
     return found
 
 

@@ -29,7 +29,8 @@ class TorchSettings:
         padding: Bytes added to each request: 0 on CUDA, :data:`NPU_PADDING` on an NPU.
         max_split: ``max_split_size_mb`` in bytes; None if not set.
         expandable: ``expandable_segments``.
-        total: Bytes that the device has; None: no limit.
+        total: Bytes that the device has, or ``set_per_process_memory_fraction`` leaves; None: no limit.
+        collect_above: ``garbage_collection_threshold``, a share of ``total``; None if not set.
         base_alignment: Of blocks of 2 MiB and more in expandable segments; 0 for none.
         roundup: ``roundup_power2_divisions`` for sizes below 2 MiB, below 4 MiB, and so on; empty if not set. One entry
             serves all sizes.
@@ -41,6 +42,7 @@ class TorchSettings:
     total: int | None = None
     base_alignment: int = 0
     roundup: tuple[int, ...] = ()
+    collect_above: float | None = None
 
     def rounded(self, size: int) -> int:
         """What a request of a size takes, before an unsplit remainder."""

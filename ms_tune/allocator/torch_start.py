@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.allocator.torch_pool import Held
 from ms_tune.allocator.torch_settings import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT
+from ms_tune.allocator.torch_space import Held
 from ms_tune.trace.torch_snapshot import Action
 
 if TYPE_CHECKING:

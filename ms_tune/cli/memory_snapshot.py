@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
+from ms_tune.cli.parser import share_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.texts import msg
@@ -29,6 +30,15 @@ _ONLY_TRACES = (
     "shard",
     "parts",
     "recompute_layers",
+)
+_ONLY_SNAPSHOTS = (
+    "device",
+    "expandable",
+    "max_split_size_mb",
+    "roundup_power2_divisions",
+    "garbage_collection_threshold",
+    "empty_cache_each_step",
+    "keep_cache",
 )
 
 
@@ -58,6 +68,8 @@ def what_if(arguments: Namespace, console: Console) -> ExitCode:
         max_split=arguments.max_split_size_mb * 2**20 if arguments.max_split_size_mb is not None else None,
         roundup=arguments.roundup_power2_divisions,
         keep_cache=arguments.keep_cache,
+        empty_each_step=arguments.empty_cache_each_step,
+        collect_above=arguments.garbage_collection_threshold,
         limit=arguments.max_memory,
     )
     with ProgressLine(console, LONG) as progress:
@@ -94,12 +106,17 @@ def add_setting_arguments(parser: Parser, natural: object, positive: object) -> 
     )
     for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
         parser.add_argument(name, type=positive, metavar="N", help=parser.tr(f"snapshot.help.{text}"))  # type: ignore[arg-type]
+    share = share_argument(parser.language)
+    parser.add_argument(
+        "--garbage-collection-threshold", type=share, metavar="SHARE", help=parser.tr("snapshot.help.collect")
+    )
+    parser.add_argument("--empty-cache-each-step", action="store_true", help=parser.tr("snapshot.help.empty-each-step"))
     parser.add_argument("--keep-cache", action="store_true", help=parser.tr("snapshot.help.keep-cache"))
 
 
 def refuse_settings(arguments: Namespace) -> None:
     """Raise :class:`UsageError` for settings of PyTorch's allocator where a trace of MindSpore's is named."""
-    for name in ("device", "expandable", "max_split_size_mb", "roundup_power2_divisions", "keep_cache"):
+    for name in _ONLY_SNAPSHOTS:
         if getattr(arguments, name, None) not in (None, False):
             raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
 

@@ -130,6 +130,21 @@ def integer_argument(language: Language, *, minimum: int) -> Callable[[str], int
     return convert
 
 
+def share_argument(language: Language) -> Callable[[str], float]:
+    """An argparse type: a number above 0 and below 1."""
+
+    def convert(text: str) -> float:
+        try:
+            share = float(text)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < 1:
+            raise argparse.ArgumentTypeError(render(msg("cli.usage.share", value=text), language))
+        return share
+
+    return convert
+
+
 def language_from_arguments(arguments: Iterable[str], default: Language) -> Language:
     """The language that ``--lang`` asks for, needed before there is a parser to parse it."""
     values = [language.value for language in Language]

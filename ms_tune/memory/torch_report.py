@@ -16,6 +16,7 @@ from ms_tune.allocator.torch_replay import TorchReplay, replay_recording
 from ms_tune.allocator.torch_settings import TorchSettings
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.memory.phases import Origin, origin
+from ms_tune.memory.torch_steps import StepGrowth, grown_by_step, step_ends
 from ms_tune.texts import msg
 from ms_tune.trace.torch_snapshot import Action, read_torch_snapshot
 from ms_tune.units import MIB
@@ -134,6 +135,8 @@ class TorchReport:
         survivors: What was allocated and is still alive at the end.
         causes: Why memory was taken from the device; empty if the replay is not exact.
         shortages: Where the device had no more.
+        step_ends: The last event of each training step; empty where nothing tells.
+        step_growth: Lines of the script that hold more after each step.
     """
 
     snapshot: TorchSnapshot
@@ -151,6 +154,8 @@ class TorchReport:
     survivors: tuple[Survivors, ...]
     causes: tuple[Cause, ...]
     shortages: tuple[Shortage, ...]
+    step_ends: tuple[int, ...]
+    step_growth: tuple[StepGrowth, ...]
 
     @property
     def refused_because(self) -> Message | None:
@@ -158,7 +163,7 @@ class TorchReport:
         first = self.replay.first
         if first is None:
             return None
-        as_text = hex if first.what == "address" else str
+        as_text = hex if first.what in ("address", "foreign") else str
         params = {
             "event": first.event,
             "recorded": as_text(first.recorded),
@@ -223,6 +228,7 @@ def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay,
     reserved = held_curve(device, exact=exact)
     event = used.index(max(used)) - 1 if at is None else at
     sizes = replayed.sizes if exact else {}
+    ends = step_ends(device, snapshot.stacks)
     return TorchReport(
         snapshot=snapshot,
         device=device,
@@ -239,6 +245,8 @@ def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay,
         survivors=_survivors(snapshot, device, sizes),
         causes=_causes(replayed) if exact else (),
         shortages=_shortages(device, replayed),
+        step_ends=ends,
+        step_growth=grown_by_step(device, [where_of(stack) for stack in snapshot.stacks], sizes, ends),
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.allocator.torch_pool import TorchPool
 from ms_tune.allocator.torch_settings import NPU_BASE_ALIGNMENT
 from ms_tune.allocator.workload import Request
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, UsageError
 from ms_tune.memory.torch_report import analyse_snapshot
 from ms_tune.texts import msg
 from ms_tune.trace.torch_snapshot import Action
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.allocator.torch_settings import TorchSettings
-    from ms_tune.allocator.torch_start import Start
     from ms_tune.memory.torch_report import TorchReport
     from ms_tune.texts import Message
-    from ms_tune.trace.torch_snapshot import DeviceTrace
 
 _SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried where nobody names one
+_COLLECT = 0.8  # the threshold of PyTorch's own notes
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 
 
@@ -38,6 +38,8 @@ class TorchWhatIfRequest:
         max_split: ``max_split_size_mb`` in bytes; None as recorded.
         roundup: ``roundup_power2_divisions``; None as recorded.
         keep_cache: Whether the script's calls of ``empty_cache`` are left out.
+        empty_each_step: Whether it is called after each training step.
+        collect_above: ``garbage_collection_threshold``, a share of ``limit``; None: not set.
         limit: Bytes of the device that the allocator may take; None: no limit.
     """
 
@@ -46,12 +48,23 @@ class TorchWhatIfRequest:
     max_split: int | None = None
     roundup: int | None = None
     keep_cache: bool = False
+    empty_each_step: bool = False
+    collect_above: float | None = None
     limit: int | None = None
 
     @property
     def names_settings(self) -> bool:
         """Whether a setting is asked for."""
-        return self.keep_cache or any(each is not None for each in (self.expandable, self.max_split, self.roundup))
+        named = (self.expandable, self.max_split, self.roundup, self.collect_above)
+        return self.keep_cache or self.empty_each_step or any(each is not None for each in named)
+
+
+class Cache(Enum):
+    """When ``empty_cache`` is called."""
+
+    AS_RECORDED = "as-recorded"
+    KEPT = "kept"
+    EMPTIED_EACH_STEP = "each-step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,7 @@ class TorchOutcome:
 
     Attributes:
         settings: The setting.
-        keep_cache: Whether calls of ``empty_cache`` were left out.
+        cache: What is done with the cache.
         recorded: Whether it is the recorded one.
         start_bytes: What is held once the blocks that were there before the recording have been allocated again.
         peak_bytes: The most that is held.
@@ -70,7 +83,7 @@ class TorchOutcome:
     """
 
     settings: TorchSettings
-    keep_cache: bool
+    cache: Cache
     recorded: bool
     start_bytes: int
     peak_bytes: int
@@ -115,28 +128,32 @@ def torch_what_if(
 
     Raises:
         TraceError: The file cannot be read, or its recording cannot be replayed exactly.
-        UsageError: There is no such device.
+        UsageError: There is no such device, no limit for a share of it, or nothing tells where steps end.
     """
+    if request.collect_above is not None and request.limit is None:
+        raise UsageError(msg("snapshot.no-limit"), msg("snapshot.no-limit.hint"))
     report = analyse_snapshot(path, request.device, None, on_progress)
     reason = report.refused_because
     if reason is not None:
         raise TraceError(msg("snapshot.refused", reason=reason), msg("snapshot.refused.hint"), path=path)
+    if request.empty_each_step and not report.step_ends:
+        raise UsageError(msg("snapshot.no-steps"), msg("snapshot.no-steps.hint"))
     recorded = report.replay.settings
-    tried = [(recorded, False), *_asked(request, recorded)]
+    tried = [(recorded, Cache.AS_RECORDED), *_asked(request, recorded, steps=bool(report.step_ends))]
     outcomes = []
-    for number, (settings, keep_cache) in enumerate(tried):
+    for number, (settings, cache) in enumerate(tried):
         on_progress(msg("snapshot.progress.what-if"), number / len(tried))
         limited = replace(settings, total=request.limit)
-        found = _outcome(report.device, report.replay.start, limited, keep_cache=keep_cache, recorded=not number)
+        found = _outcome(report, limited, cache, recorded=not number)
         outcomes.append(found)
     plain = outcomes[0]
     if request.limit is not None:
-        plain = _outcome(report.device, report.replay.start, recorded, keep_cache=False, recorded=True)
+        plain = _outcome(report, recorded, Cache.AS_RECORDED, recorded=True)
     error = plain.peak_bytes - (report.reserved_peak_bytes or 0)
     return TorchWhatIf(report, tuple(outcomes), request.limit, error)
 
 
-def _asked(request: TorchWhatIfRequest, recorded: TorchSettings) -> list[tuple[TorchSettings, bool]]:
+def _asked(request: TorchWhatIfRequest, recorded: TorchSettings, *, steps: bool) -> list[tuple[TorchSettings, Cache]]:
     def with_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:
         alignment = NPU_BASE_ALIGNMENT if expandable and settings.padding else 0
         return replace(settings, expandable=expandable, base_alignment=alignment)
@@ -149,15 +166,22 @@ def _asked(request: TorchWhatIfRequest, recorded: TorchSettings) -> list[tuple[T
             settings = replace(settings, max_split=request.max_split)
         if request.roundup is not None:
             settings = replace(settings, roundup=(request.roundup,))
-        return [(settings, request.keep_cache)]
+        settings = replace(settings, collect_above=request.collect_above)
+        each_step = Cache.EMPTIED_EACH_STEP if request.empty_each_step else Cache.AS_RECORDED
+        return [(settings, Cache.KEPT if request.keep_cache else each_step)]
     classic = with_segments(recorded, expandable=False)
     other = classic if recorded.expandable else with_segments(recorded, expandable=True)
-    return [(other, False), *((replace(classic, max_split=limit), False) for limit in _SPLITS)]
+    found = [(other, Cache.AS_RECORDED)]
+    found += [(replace(classic, max_split=limit), Cache.AS_RECORDED) for limit in _SPLITS]
+    if request.limit is not None:
+        found.append((replace(recorded, collect_above=_COLLECT), Cache.AS_RECORDED))
+    if steps:
+        found.append((recorded, Cache.EMPTIED_EACH_STEP))
+    return found
 
 
-def _outcome(
-    device: DeviceTrace, start: Start, settings: TorchSettings, *, keep_cache: bool, recorded: bool
-) -> TorchOutcome:
+def _outcome(report: TorchReport, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
+    start = report.replay.start
     pool = TorchPool(settings)
     where: dict[int, int] = {}
     for address in sorted(start.live):
@@ -165,19 +189,22 @@ def _outcome(
     begun = pool.state.reserved
     curve = [(-1, begun)]
     gave = False
-    for place, event in enumerate(device.events):
+    emptied = frozenset(report.step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset()
+    for place, event in enumerate(report.device.events):
         if event.action is Action.ALLOC:
             where[event.address] = pool.allocate(Request(event.size, place, None, event.stream))
         elif event.action is Action.FREE_COMPLETED:
             pool.free(where.pop(event.address))
-        elif event.action in _GIVES and not gave and not keep_cache:
+        elif event.action in _GIVES and not gave and cache is not Cache.KEPT:
             pool.release()
         gave = event.action in _GIVES
+        if place in emptied:
+            pool.release()
         if pool.state.reserved != curve[-1][1]:
             curve.append((place, pool.state.reserved))
     return TorchOutcome(
         settings=settings,
-        keep_cache=keep_cache,
+        cache=cache,
         recorded=recorded,
         start_bytes=begun,
         peak_bytes=max(held for _, held in curve),

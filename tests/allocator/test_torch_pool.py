@@ -251,3 +251,50 @@ def test_it_does_what_a_plain_search_does(steps: list[tuple[int, int | None]]) -
             pool.free(gone)
             plain.free(gone)
     assert len(pool.state.units) == len(plain.segments)
+
+
+def aged(threshold: float) -> TorchPool:
+    """Three free segments of 20, 30 and 40 MiB, the first one free for longest, on a device of 200 MiB."""
+    pool = TorchPool(TorchSettings(total=200 * MIB, collect_above=threshold))
+    held = [pool.allocate(ask(size * MIB)) for size in (20, 30, 40)]
+    pool.free(held[0])
+    pool.allocate(ask(1))  # of the small pool: makes nothing of the large ones older
+    for address in held[1:]:
+        pool.free(pool.allocate(ask(20 * MIB)))
+        pool.free(address)
+    return pool
+
+
+def test_what_was_free_for_longest_is_collected_above_the_threshold() -> None:
+    # 92 MiB are held, 70 may be. Searches since they became free, at the miss: 1 for the 20 MiB, which were taken again, 2
+    # for the 30 MiB, 1 for the 40 MiB. The mean is 4/3, so the first pass takes the 30 MiB, more than the 22 that are wanted.
+    pool = aged(0.35)
+    assert pool.state.reserved == 92 * MIB
+    pool.allocate(ask(50 * MIB))
+    assert pool.state.reserved == (92 - 30 + 50) * MIB
+    assert {size for size, live in pool.layout().values() if not live} >= {20 * MIB, 40 * MIB}
+
+
+def test_below_the_threshold_and_without_a_limit_nothing_is_collected() -> None:
+    pool = aged(0.95)
+    pool.allocate(ask(8 * MIB))
+    assert pool.state.reserved == 92 * MIB
+    endless = TorchPool(TorchSettings(collect_above=0.1))
+    endless.free(endless.allocate(ask(30 * MIB)))
+    endless.allocate(ask(40 * MIB))
+    assert endless.state.reserved == 70 * MIB
+
+
+def test_a_second_pass_takes_the_younger_ones() -> None:
+    pool = aged(0.2)  # 52 MiB are wanted, and the first pass takes 30
+    pool.allocate(ask(60 * MIB))
+    assert pool.state.reserved == 62 * MIB
+    assert not pool.state.over
+
+
+def test_too_large_to_split_is_given_back_first_and_alone() -> None:
+    pool = TorchPool(TorchSettings(total=100 * MIB, max_split=32 * MIB))
+    for address in [pool.allocate(ask(size * MIB)) for size in (10, 34, 40)]:
+        pool.free(address)
+    pool.allocate(ask(60 * MIB))  # the 34 and the 40 MiB go; the 10 MiB may stay
+    assert pool.state.reserved == 70 * MIB

@@ -113,7 +113,7 @@ def _device(report: TorchReport, lives: TorchLives, keys: Sequence[str]) -> dict
         "limit": None,
         "verdict": _verdict(report),
         "facts": _facts(report, len(lives.start)),
-        "steps": [],
+        "steps": list(report.step_ends),
         "spans": [],
         "bands": {"tick": drawn.tick, "used": drawn.used, "footprint": drawn.footprint},
         "contents": totals,
@@ -165,6 +165,8 @@ def _facts(report: TorchReport, blocks: int) -> list[dict[str, object]]:
         found.append(fact(size(report.reserved_peak_bytes), "snapshot.show.reserved", held))
     if report.cached_bytes is not None:
         found.append(fact(size(report.cached_bytes), "snapshot.show.cached", after(report.event)))
+    if report.step_ends:
+        found.append(fact(f"{len(report.step_ends):,}", "snapshot.page.steps"))
     found.append(fact(f"{blocks:,}", "snapshot.page.blocks"))
     found.append(fact(f"{len(report.device.events):,}", "snapshot.page.events"))
     return found
@@ -192,6 +194,9 @@ def _findings(report: TorchReport) -> Iterator[dict[str, object]]:
         events = ", ".join(str(event) for event in each.events[:5])
         stack = report.snapshot.stacks[report.device.events[each.events[0]].stack]
         yield _card("warning", "leak", msg("snapshot.show.leak", **sizes, events=events), each.bytes, stack)
+    for growth in report.step_growth[:_CARDS]:
+        sizes = {"where": growth.where or "?", "size": size(growth.bytes_per_step)}
+        yield _card("warning", "growth", msg("snapshot.show.step-growth", **sizes), growth.bytes_per_step)
     fragments = [cause for cause in report.causes if cause.fragments]
     if fragments:
         lost = sum(cause.taken for cause in fragments)

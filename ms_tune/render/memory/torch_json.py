@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.memory.torch_what_if import Cache
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,6 +46,11 @@ def report_json(report: TorchReport, console: Console, top: int) -> dict[str, ob
                 "leak": each.leak,
             }
             for each in report.survivors[:top]
+        ],
+        "step_ends": list(report.step_ends),
+        "step_growth": [
+            {"where": each.where or None, "bytes_per_step": each.bytes_per_step, "bytes": list(each.held)}
+            for each in report.step_growth
         ],
         "growths": len(report.causes),
         "growths_by_fragments": len(fragments),
@@ -127,7 +134,9 @@ def _outcome(outcome: TorchOutcome) -> dict[str, object]:
         "expandable_segments": settings.expandable,
         "max_split_bytes": settings.max_split,
         "roundup_power2_divisions": list(settings.roundup),
-        "empty_cache": not outcome.keep_cache,
+        "garbage_collection_threshold": settings.collect_above,
+        "empty_cache": outcome.cache is not Cache.KEPT,
+        "cache": outcome.cache.value,
         "reserved_start_bytes": outcome.start_bytes,
         "reserved_peak_bytes": outcome.peak_bytes,
         "reserved_end_bytes": outcome.end_bytes,

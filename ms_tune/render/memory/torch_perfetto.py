@@ -37,6 +37,10 @@ def _events(lives: TorchLives) -> Iterator[dict[str, object]]:
         grown = {"taken": cause.taken, "wanted": cause.wanted, "free": cause.free, "largest hole": cause.largest}
         name = "though enough was free" if cause.fragments else "more was needed"
         yield slice_of((process, _CAUSES), name, cause.event, cause.event + 1, grown)
+    begin = 0
+    for step, end in enumerate(report.step_ends):
+        yield slice_of((process, _CURVES), f"step {step}", begin, end)
+        begin = end
     tracks, stacks = Tracks(), report.snapshot.stacks
     last = len(report.device.events)
     for row in largest_blocks(lives.start, lives.size).tolist():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.memory.torch_what_if import Cache
 from ms_tune.render.memory.words import near, pad, show_table, signed, size
 from ms_tune.units import MIB
 
@@ -35,6 +36,7 @@ def show_report(report: TorchReport, console: Console, top: int) -> None:
     if report.cached_bytes is not None:
         _line(console, "cached", report.cached_bytes, console.text("snapshot.show.cached-note", event=report.event))
     _show_contents(report, console, top)
+    _show_growth(report, console, top)
     _show_survivors(report, console, top)
     _show_causes(report, console)
     for shortage in report.shortages[:top]:
@@ -78,6 +80,16 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
         console.write(console.text("memory.show.more", count=len(rest), size=more))
 
 
+def _show_growth(report: TorchReport, console: Console, top: int) -> None:
+    if report.step_ends:
+        ends = ", ".join(str(end) for end in report.step_ends[:top])
+        console.write("")
+        console.write(console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
+    for growth in report.step_growth[:top]:
+        where = near(growth.where) if growth.where else console.text("snapshot.where.none")
+        console.write(console.text("snapshot.show.step-growth", where=where, size=size(growth.bytes_per_step)))
+
+
 def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
     for each in [each for each in report.survivors if each.leak][:top]:
         console.write("")
@@ -118,6 +130,8 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
     setting = _setting(best, console)
     text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
     console.write(console.text(text, saved=size(max(saved, 0)), setting=setting, written=_written(best)))
+    if any(outcome.settings.collect_above is not None for outcome in asked):
+        console.write(console.text("snapshot.show.collect", limit=size(result.limit or 0)))
 
 
 def _setting(outcome: TorchOutcome, console: Console) -> str:
@@ -127,8 +141,10 @@ def _setting(outcome: TorchOutcome, console: Console) -> str:
         parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
     if settings.roundup:
         parts.append(f"roundup_power2_divisions:{settings.roundup[0]}" if len(settings.roundup) == 1 else "roundup")
-    if outcome.keep_cache:
-        parts.append(console.text("snapshot.setting.keep-cache"))
+    if settings.collect_above is not None:
+        parts.append(f"garbage_collection_threshold:{settings.collect_above:g}")
+    if outcome.cache is not Cache.AS_RECORDED:
+        parts.append(console.text(f"snapshot.setting.cache.{outcome.cache.value}"))
     if outcome.recorded:
         parts.append(console.text("snapshot.setting.recorded"))
     return ", ".join(parts)
@@ -142,6 +158,8 @@ def _written(outcome: TorchOutcome) -> str:
         parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
     if len(settings.roundup) == 1:
         parts.append(f"roundup_power2_divisions:{settings.roundup[0]}")
+    if settings.collect_above is not None:
+        parts.append(f"garbage_collection_threshold:{settings.collect_above:g}")
     return f"PYTORCH_{'NPU' if settings.padding else 'CUDA'}_ALLOC_CONF={','.join(parts)}"
 
 
