@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,7 +58,7 @@ def test_what_grows_with_every_step_is_told_with_its_bytes(tmp_path: Path, capsy
     assert growth["where"] == "/workspace/train.py:12"
     held = growth["bytes"]
     assert held[0] == 0
-    assert all(8 * MIB < after - before < 9 * MIB for before, after in zip(held, held[1:], strict=False))
+    assert all(8 * MIB < after - before < 9 * MIB for before, after in pairwise(held))
     assert growth["bytes_per_step"] == (held[4] - held[1]) // 3
     for language, words in (("en", "grows with every step"), ("zh", "逐步增长")):
         assert main(["--lang", language, "memory", str(path)]) == 0
