@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.render.console import Console
 
+_MOST_READ = 1024**2  # bytes of a script
 _ABOUT_CONFIGS: dict[str, object] = {
     **dict.fromkeys(("config", "compare_real")),
     "no_extrapolate": False,
@@ -39,7 +40,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         refuse(
             arguments, {"stages": None, "stage": None, "set": [], "layers": None, "sweep": []}, "stages.command.options"
         )
-    _check_script(arguments.command)
+    _check_script(arguments.command, console)
     if arguments.real:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
     if arguments.sweep:
@@ -78,19 +79,25 @@ def _sweep(arguments: Namespace, console: Console) -> ExitCode:
 
 def check_script(arguments: Namespace, console: Console) -> ScriptCheck:
     """What the command's programs would find; nothing of it is trained or kept."""
-    _check_script(arguments.command)
+    _check_script(arguments.command, console)
     with DryrunProgress(console) as progress:
         return api.check_script(_request(arguments), observer=progress)
 
 
-def _check_script(command: Sequence[str]) -> None:
-    """A shell's script has to be there before anything is started.
+def _check_script(command: Sequence[str], console: Console) -> None:
+    """A shell's script has to be there before anything is started; what bash makes of line ends of Windows is told.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not there.
     """
-    if len(command) > 1 and command[0] == "bash" and command[1].endswith(".sh") and not Path(command[1]).is_file():
-        raise ConfigError(msg("config.not-found"), path=Path(command[1]))
+    if len(command) < 2 or command[0] != "bash" or not command[1].endswith(".sh"):  # noqa: PLR2004 - bash and its script
+        return
+    path = Path(command[1])
+    if not path.is_file():
+        raise ConfigError(msg("config.not-found"), path=path)
+    with path.open("rb") as file:
+        if b"\r\n" in file.read(_MOST_READ):
+            console.warn(msg("launch.carriage-returns", file=path))
 
 
 def _request(arguments: Namespace) -> CommandRequest:

@@ -51,6 +51,8 @@ def _write(arguments: Namespace, console: Console) -> ExitCode:
     for one in found.left:
         text = "megatron_layers.left-out" if one.out else "megatron_layers.left"
         console.warn(msg(text, line=one.line, words=one.words, reason=one.reason))
+    if found.in_windows:
+        console.warn(msg("megatron_layers.carriage-returns"))
     if arguments.diff:
         from ms_tune.render.normalize.text import write_difference  # noqa: PLC0415 - as above
 

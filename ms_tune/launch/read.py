@@ -11,6 +11,7 @@ from ms_tune.config.source import decode
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.launchers import is_wrapper, launcher_named, launcher_of_module
 from ms_tune.launch.evaluate import Follower
+from ms_tune.launch.line_ends import as_meant
 from ms_tune.launch.parse import parse
 from ms_tune.launch.values import Argument, File
 from ms_tune.texts import msg
@@ -89,7 +90,7 @@ class Launches:
 
 
 def read_launches(path: Path, text: str | None = None) -> Launches:
-    """What a script starts.
+    """What a script starts; one with the line ends of Windows as it is meant (:mod:`ms_tune.launch.line_ends`).
 
     Args:
         path: The script.
@@ -98,7 +99,7 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
     Raises:
         ConfigError: It cannot be read.
     """
-    file = File(path, content(path) if text is None else text)
+    file = File(path, as_meant(content(path) if text is None else text))
     script = parse(file.text)
     reader = _Sourced(path)
     follower = Follower(reader.read)
@@ -140,7 +141,7 @@ class _Sourced:
             if len(found) != 1:
                 return None
             path = found.pop()
-            file = File(path, decode(path.read_bytes(), path))
+            file = File(path, as_meant(decode(path.read_bytes(), path)))
         except (OSError, ValueError, ConfigError):
             return None
         self.read_from.append(path)

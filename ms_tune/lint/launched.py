@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.config.yaml_nodes import Document, Entry, Node
 from ms_tune.launch.edits import ArgumentChange, with_change
+from ms_tune.launch.line_ends import as_written
 from ms_tune.launch.options import Command, command_of
 from ms_tune.launch.read import Launches, read_launches
 from ms_tune.layers.megatron.inputs import ARGUMENTS
@@ -50,7 +51,7 @@ class LaunchSource(CodeSource):
         script: The script's own file: places in others are shown where the command stands.
         launches: All that the script starts.
         number: Which of its launches the command is.
-        carriage_return: Where the first line ends as in Windows; -1 if none does.
+        written: The script as it is, where its lines end as in Windows.
         fixed: What came of changes that were asked for: several findings may ask for the same.
     """
 
@@ -58,7 +59,7 @@ class LaunchSource(CodeSource):
     script: File = field(repr=False, compare=False)
     launches: Launches = field(repr=False, compare=False)
     number: int = field(default=0, repr=False, compare=False)
-    carriage_return: int = -1
+    written: str = field(default="", repr=False, compare=False)
     fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = field(default_factory=dict, repr=False, compare=False)
 
     def span_of(self, word: Argument) -> Span:
@@ -96,7 +97,8 @@ class LaunchSource(CodeSource):
         if not changes or script.file.text == self.text:
             return msg("edits.not-here")
         title = msg("edits.script.title", words="; ".join(words))
-        return Fix(safe, title, (), (_difference(self.text, script.file.text),), arguments=changes)
+        text = as_written(self.written, script.file.text)
+        return Fix(safe, title, (), (_difference(self.written or self.text, text),), arguments=changes)
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
         """Every fix was proved by itself when it was made; what several do together is not."""
@@ -183,22 +185,13 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
         release: The release of MindSpeed-LLM whose parser reads the arguments.
     """
     text = text.removeprefix("\ufeff")
-    found = read_launches(path, _as_meant(text))
+    found = read_launches(path, text)
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
-    at = text.find("\r\n")
     return tuple(
-        arguments_of(path, found, number, command, LaunchSource, carriage_return=at)
+        arguments_of(path, found, number, command, LaunchSource, written=text)
         for number, command in commands
         if command is not None
     )
-
-
-def _as_meant(text: str) -> str:
-    """A script with line ends of Windows as its author meant it, every character at its place.
-
-    Bash takes the carriage return for a part of the word, and behind a backslash the line does not go on.
-    """
-    return text.replace("\\\r\n", " \\\n").replace("\r\n", " \n")
 
 
 def arguments_of(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import release_for
+from ms_tune.launch.line_ends import RETURN
 from ms_tune.launch.options import command_of
-from ms_tune.launch.read import read_launches
+from ms_tune.launch.read import content, read_launches
+from ms_tune.layers.result import Problem, Severity
 from ms_tune.normalize.megatron import SERVED, NotEvaluableError, plan_of
 from ms_tune.texts import msg
 
@@ -54,11 +56,19 @@ def normalize_script(path: Path, text: str | None = None, version: str | None = 
         UnsupportedError: The release is not served.
     """
     release = release_of_scripts(path, version)
-    found = [command_of(launch, release) for launch in read_launches(path, text).launches]
+    written = content(path) if text is None else text
+    found = [command_of(launch, release) for launch in read_launches(path, written).launches]
     commands = [command for command in found if command is not None]
     if not commands:
         raise ConfigError(msg("megatron_layers.no-program"), path=path)
-    return tuple(_planned(path, command) for command in commands)
+    planned = (_planned(path, command) for command in commands)
+    return tuple(planned) if RETURN not in written else tuple(map(_in_windows, planned))
+
+
+def _in_windows(one: ProgramPlan) -> ProgramPlan:
+    """What is told of a script whose lines end as in Windows is what is meant, and not what bash makes of it."""
+    problem = Problem("carriage-returns", Severity.WARNING, msg("megatron_layers.carriage-returns"))
+    return one if one.plan is None else replace(one, plan=replace(one.plan, problems=(*one.plan.problems, problem)))
 
 
 def release_of_scripts(path: Path, version: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.megatron import names, pairs, releases_of
+from ms_tune.launch.line_ends import RETURN
 from ms_tune.launch.options import UNKNOWN
 from ms_tune.launch.refused import Fault, refused
 from ms_tune.layers.megatron.plan import normalize_megatron
@@ -131,7 +132,7 @@ def truth(context: Context) -> Iterator[Violation]:
 def carriage_returns(context: Context) -> Iterator[Violation]:
     """Lines that end as in Windows."""
     source, _ = command_in(context)
-    at = source.carriage_return
+    at = source.written.find(RETURN)
     if at >= 0:
         yield Violation((), span=source.script.span(max(at - 1, 0), at))
 

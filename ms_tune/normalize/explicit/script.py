@@ -14,8 +14,9 @@ from ms_tune.config.spans import EditRefusedError
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.frameworks.megatron import names_by_dest
 from ms_tune.launch.edits import ArgumentChange, with_change
+from ms_tune.launch.line_ends import RETURN, as_written
 from ms_tune.launch.options import command_of
-from ms_tune.launch.read import read_launches
+from ms_tune.launch.read import content, read_launches
 from ms_tune.layers.megatron.canonical import canonical, same_layers
 from ms_tune.normalize.megatron import DESTINATIONS, NotEvaluableError, inputs_of, plan_of
 from ms_tune.normalize.script import release_of_scripts
@@ -74,6 +75,11 @@ class ExplicitScript:
     left: tuple[Left, ...]
     plans: tuple[NormalizedPlan | None, ...]
 
+    @property
+    def in_windows(self) -> bool:
+        """Whether lines end as in Windows; they stay so."""
+        return RETURN in self.original
+
 
 def explicit_script(path: Path, text: str | None = None, version: str | None = None) -> ExplicitScript:
     """The script with what is ignored left out and what reaches too far cut to what it reaches. No file is written.
@@ -89,8 +95,8 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
         UnsupportedError: The release is not served.
     """
     release = release_of_scripts(path, version)
-    script = read_launches(path, text)
-    original = script.file.text
+    original = content(path) if text is None else text
+    script = read_launches(path, original)
     plans = _plans(script, release)
     if all(plan is None for plan in plans):
         _refuse_unknown(script, release)
@@ -115,7 +121,7 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
                 left.append(Left(line, change.words, change.values is None, refusal.message))
             else:
                 script, count = again, count + 1
-    return ExplicitScript(original, script.file.text, count, tuple(left), _plans(script, release))
+    return ExplicitScript(original, as_written(original, script.file.text), count, tuple(left), _plans(script, release))
 
 
 def _plans(script: Launches, release: str) -> tuple[NormalizedPlan | None, ...]:
