@@ -51,7 +51,7 @@ class LaunchSource(CodeSource):
         script: The script's own file: places in others are shown where the command stands.
         launches: All that the script starts.
         number: Which of its launches the command is.
-        written: The script as it is, where its lines end as in Windows.
+        original: The script as it is, where its lines end as in Windows.
         fixed: What came of changes that were asked for: several findings may ask for the same.
     """
 
@@ -59,7 +59,7 @@ class LaunchSource(CodeSource):
     script: File = field(repr=False, compare=False)
     launches: Launches = field(repr=False, compare=False)
     number: int = field(default=0, repr=False, compare=False)
-    written: str = field(default="", repr=False, compare=False)
+    original: str = field(default="", repr=False, compare=False)
     fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = field(default_factory=dict, repr=False, compare=False)
 
     def span_of(self, word: Argument) -> Span:
@@ -97,8 +97,8 @@ class LaunchSource(CodeSource):
         if not changes or script.file.text == self.text:
             return msg("edits.not-here")
         title = msg("edits.script.title", words="; ".join(words))
-        text = as_written(self.written, script.file.text)
-        return Fix(safe, title, (), (_difference(self.written or self.text, text),), arguments=changes)
+        text = as_written(self.original, script.file.text)
+        return Fix(safe, title, (), (_difference(self.original or self.text, text),), arguments=changes)
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
         """Every fix was proved by itself when it was made; what several do together is not."""
@@ -188,7 +188,7 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
     found = read_launches(path, text)
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
     return tuple(
-        arguments_of(path, found, number, command, LaunchSource, written=text)
+        arguments_of(path, found, number, command, LaunchSource, original=text)
         for number, command in commands
         if command is not None
     )

@@ -132,7 +132,7 @@ def truth(context: Context) -> Iterator[Violation]:
 def carriage_returns(context: Context) -> Iterator[Violation]:
     """Lines that end as in Windows."""
     source, _ = command_in(context)
-    at = source.written.find(RETURN)
+    at = source.original.find(RETURN)
     if at >= 0:
         yield Violation((), span=source.script.span(max(at - 1, 0), at))
 
