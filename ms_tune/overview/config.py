@@ -10,6 +10,7 @@ from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import MsTuneError
 from ms_tune.fit.job import read_job
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.releases import release_for
 from ms_tune.layers.result import Severity as Weight
@@ -175,7 +176,8 @@ def _subject(look: Look) -> Subject:
     loaded, plan = look.loaded, look.plan
     release = release_for(loaded.dialect, plan.framework_version)
     model = model_of(loaded.source, loaded.dialect, plan.framework_version, loaded.source.beside)
-    name = next((one for one in map(model.value, _NAMES) if isinstance(one, str)), "")
+    named = () if loaded.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are called after no model
+    name = next((one for one in map(model.value, named) if isinstance(one, str)), "")
     layers = sum(map(sum, plan.placement)) if plan.placement else None
     return Subject(loaded.dialect.value, f"{release.framework} {release.version}", name, layers)
 

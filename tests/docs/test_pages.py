@@ -1,0 +1,104 @@
+"""The documentation as it stands in the repository: links, commands, and Chinese pages that keep up with the English ones."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import COMMANDS
+from ms_tune.errors import UsageError
+from ms_tune.texts import Language
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*ROOT.glob("docs/*.md"), *ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md"]
+)
+CHINESE = sorted(page for page in PAGES if page.name.endswith(".zh.md") and page.parent.name == "docs")
+_FENCE = re.compile(r"^ *```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^ *```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+def prose(text: str) -> str:
+    """A page without its examples."""
+    return _FENCE.sub("", text)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """What a link into a page may name: headings as GitHub turns them into names, and names of its own."""
+    text = page.read_text("utf-8")
+    found = set(re.findall(r'<a id="([^"]+)">', text))
+    for heading in re.findall(r"^#{1,6} (.+)$", prose(text), re.MULTILINE):
+        plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    dead = []
+    for target in _LINK.findall(prose(page.read_text("utf-8"))):
+        name, _, anchor = target.partition("#")
+        if "://" in target or name.partition("/")[0] == "rules" or "/rules/" in name:  # those are built
+            continue
+        file = (page.parent / name).resolve() if name else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            dead.append(target)
+    assert dead == []
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words behind ``ms-tune`` of every example on a page, without what only stands for something."""
+    for kind, body in _FENCE.findall(page.read_text("utf-8")):
+        if kind not in ("console", "sh", "bash"):
+            continue
+        for line in body.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\|", line.removeprefix("$ ")):
+                words = shlex.split(part, comments=True)
+                if words[:1] == ["ms-tune"]:
+                    yield words[1 : words.index(">") if ">" in words else None]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_example_commands_are_commands_with_options_that_there_are(page: Path) -> None:
+    wrong = []
+    for words in commands(page):
+        if not words or words[0] in ("--help", "--version"):
+            continue
+        try:
+            parser = import_module(f"ms_tune.cli.{COMMANDS[words[0]]}").build_parser(Language.EN)
+            parser.parse_args(words[1:])
+        except (KeyError, UsageError) as error:
+            wrong.append(f"{shlex.join(words)}: {error}")
+        except SystemExit as done:
+            assert done.code == 0  # noqa: PT017 - argparse ends --help in this way
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
+def test_a_chinese_page_has_all_that_the_english_one_has(page: Path) -> None:
+    """Headings, examples, rows of tables, items and links, in their order: whoever adds one is told where it is missing."""
+    english = page.with_name(page.name.replace(".zh.md", ".md"))
+    assert outline(page) == outline(english)
+
+
+def outline(page: Path) -> dict[str, list[str]]:
+    """What does not depend on the language."""
+    text = page.read_text("utf-8")
+    bare = prose(text)
+    return {
+        "headings": re.findall(r"^#+ ", bare, re.MULTILINE),
+        "examples": [body.strip() for _, body in _FENCE.findall(text)],
+        "rows": [str(line.count("|")) for line in bare.splitlines() if line.strip().startswith("|")],
+        "items": [line.strip()[:2] for line in bare.splitlines() if re.match(r"\s*(?:-|\d+\.) ", line)],
+        "links": [link for link in _LINK.findall(bare) if not re.search(r"^(?:index|README)(?:\.zh)?\.md$", link)],
+    }
