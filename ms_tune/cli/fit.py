@@ -92,7 +92,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 def _check_alone(arguments: Namespace) -> None:
     """A config says by itself what a table would."""
-    for name in ("table", "sapp_layers", "limit", *_ONLY_SAPP):
+    for name in ("table", "sapp_layers", "limit", "swap_bandwidth", *_ONLY_SAPP):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="CONFIG"), usage_hint("ms-tune fit"))
@@ -124,7 +124,9 @@ def _request(arguments: Namespace) -> FitRequest:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(msg("fit.only-sapp", options=options), msg("fit.only-sapp.hint"))
     limit = arguments.limit if sapp is None else None
-    return FitRequest(Effort(arguments.effort), arguments.seed, limit, sapp, clock_of(arguments))
+    return FitRequest(
+        Effort(arguments.effort), arguments.seed, limit, sapp, clock_of(arguments), arguments.swap_bandwidth
+    )
 
 
 def _pipeline(arguments: Namespace) -> Pipeline:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.output import new_file, written
 from ms_tune.texts import msg, render
+from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
 
+_MOST_BANDWIDTH = 2**50  # bytes a second
 _WRITTEN = ("html", "export_table", "export_sapp")
 
 
@@ -30,6 +32,9 @@ def add_file_arguments(parser: Parser, language: Language) -> None:
         "--calibrate", type=_step(language), metavar="step=TIME|LOG", help=parser.tr("fit.help.calibrate")
     )
     parser.add_argument("--times", metavar="NAME=MS,..|FILE", help=parser.tr("fit.help.times"))
+    parser.add_argument(
+        "--swap-bandwidth", type=_bandwidth(language), metavar="SIZE/s", help=parser.tr("fit.help.swap-bandwidth")
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("fit.help.html"))
     parser.add_argument("--export-table", type=Path, metavar="FILE", help=parser.tr("fit.help.export-table"))
     parser.add_argument("--export-sapp", type=Path, metavar="FILE", help=parser.tr("fit.help.export-sapp"))
@@ -48,6 +53,22 @@ def _step(language: Language) -> Callable[[str], float | Path]:
             return parse_step(text)
         except ValueError:
             raise ArgumentTypeError(render(msg("fit.usage.calibrate", value=text), language)) from None
+
+    return convert
+
+
+def _bandwidth(language: Language) -> Callable[[str], int]:
+    """An argparse type: ``20GB/s`` to bytes a second."""
+
+    def convert(text: str) -> int:
+        size, slash, second = text.partition("/")
+        try:
+            bandwidth = parse_size(size) if slash and second.strip() == "s" else 0
+        except (ValueError, OverflowError):
+            bandwidth = 0
+        if not 0 < bandwidth <= _MOST_BANDWIDTH:
+            raise ArgumentTypeError(render(msg("fit.usage.bandwidth", value=text), language))
+        return bandwidth
 
     return convert
 

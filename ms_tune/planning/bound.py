@@ -45,7 +45,7 @@ class Relaxation:
 
     Args:
         costs: The table.
-        forward: Ticks of a layer by run. Shape (runs,).
+        forward: Ticks of a layer by run and kind. Shape (runs, kinds).
         backward: Ticks of a layer by run and kind. Shape (runs, kinds).
         counts: Layers of each run.
         memory: Rows of the sizes of stages by moment, and what is left for layers, both as parts of the limit.
@@ -87,9 +87,7 @@ class Relaxation:
         ends = self.costs.ends.astype(float)
         paths = [
             np.append(
-                (
-                    cut.forward[:, None, None] * self.forward[:, None] + cut.backward[:, None, None] * self.backward
-                ).ravel(),
+                (cut.forward[:, None, None] * self.forward + cut.backward[:, None, None] * self.backward).ravel(),
                 -1.0,
             )
             for cut in self.cuts
@@ -125,7 +123,7 @@ class Relaxation:
 
     def _durations(self, layers: Floats) -> Floats:
         parts = layers.reshape(self.shape)
-        forward = np.einsum("crk,r->c", parts, self.forward) + self.costs.ends
+        forward = np.einsum("crk,rk->c", parts, self.forward) + self.costs.ends
         backward = np.einsum("crk,rk->c", parts, self.backward) + 2 * self.costs.ends
         return np.concatenate([forward, backward])
 
@@ -173,8 +171,7 @@ def relaxation_of(costs: Costs) -> Relaxation:
     table = costs.table
     firsts = [first for first, _ in costs.runs]
     each = np.array([layer.count for layer in table.layers])
-    forward = np.diff(costs.forward)[firsts].astype(float)
-    backward = np.diff(costs.backward, axis=1)[:, firsts].T.astype(float)
+    forward, backward = (np.diff(ticks, axis=1)[:, firsts].T.astype(float) for ticks in (costs.forward, costs.backward))
     kept, weights = np.diff(costs.kept, axis=1)[:, firsts].T, np.diff(costs.weights)[firsts]
     once = np.diff(costs.once, axis=1)[:, firsts].T
     rows, room = [], []

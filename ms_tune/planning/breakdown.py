@@ -21,7 +21,7 @@ class Breakdown:
 
     Args:
         work: Forward passes and backward passes.
-        recompute: What is computed once more.
+        recompute: What is computed once more, and what copies to the host and back take longer than passes.
         fill: Waiting that stages of equal work would do as well: the pipeline fills and empties.
         imbalance: The rest of the waiting: for stages that take longer than others.
         busy: The part of the step in which each stage works.
@@ -69,7 +69,10 @@ def _without_extra(table: Table) -> Table:
         table,
         layers=tuple(
             replace(
-                layer, recompute={kind: kept._replace(backward_extra=0.0) for kind, kept in layer.recompute.items()}
+                layer,
+                recompute={
+                    kind: kept._replace(backward_extra=0.0, forward_extra=0.0) for kind, kept in layer.recompute.items()
+                },
             )
             for layer in table.layers
         ),

@@ -42,7 +42,7 @@ class Costs:
         table: The table.
         graph: The passes.
         unit: Time of a tick, in the table's unit.
-        forward: Ticks. Shape (layers + 1,).
+        forward: Ticks by kind of recompute. Shape (kinds, layers + 1).
         backward: Ticks by kind of recompute. Shape (kinds, layers + 1).
         kept: Bytes of activations by kind of recompute. Shape (kinds, layers + 1).
         weights: Bytes held for the whole run. Shape (layers + 1,).
@@ -77,13 +77,15 @@ class Costs:
     def durations(self, states: Whole) -> Whole:
         """Ticks of a pass by kind and plan, shape (2 x cells, plans), of states of shape (plans, cells, kinds)."""
         stop, start = self._spans(states)
-        whole = self.forward[stop[:, :, -1]] - self.forward[start[:, :, 0]] + self.ends
-        back = 2 * self.ends + sum(
-            (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(self.backward)),
-            start=np.zeros_like(whole),
-        )
-        found: Whole = np.concatenate((whole, back), axis=1).T.copy()
-        return found
+
+        def passes(ticks: Whole) -> Whole:
+            return sum(
+                (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(ticks)),
+                start=np.zeros(states.shape[:2], np.int64),
+            )
+
+        found: Whole = np.concatenate((self.ends + passes(self.forward), 2 * self.ends + passes(self.backward)), axis=1)
+        return found.T.copy()
 
     def peaks(self, states: Whole) -> Whole:
         """Bytes of the peak by plan and stage, shape (plans, stages)."""
@@ -178,7 +180,7 @@ def costs_of(table: Table) -> Costs:
         table=table,
         graph=graph,
         unit=unit,
-        forward=sums(lambda layer: ticks(_exact(layer.forward))),
+        forward=np.stack([sums(lambda layer, kind=kind: ticks(_forward(layer, kind))) for kind in kinds]),  # type: ignore[misc]
         backward=np.stack([sums(lambda layer, kind=kind: ticks(_backward(layer, kind))) for kind in kinds]),  # type: ignore[misc]
         kept=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].activation_bytes) for kind in kinds]),  # type: ignore[misc]
         weights=sums(lambda layer: layer.bytes),
@@ -199,6 +201,10 @@ def _exact(number: float) -> Fraction:
     return Fraction(repr(number))
 
 
+def _forward(layer: LayerKind, kind: Recompute) -> Fraction:
+    return _exact(layer.forward) * (1 + _exact(layer.recompute[kind].forward_extra))
+
+
 def _backward(layer: LayerKind, kind: Recompute) -> Fraction:
     return 2 * _exact(layer.forward) * (1 + _exact(layer.recompute[kind].backward_extra))
 
@@ -206,8 +212,7 @@ def _backward(layer: LayerKind, kind: Recompute) -> Fraction:
 def _ticks(table: Table) -> tuple[Fraction, Callable[[Fraction], int]]:
     """The longest time of which all times of a table are multiples; else nine digits of the longest time."""
     times = [_exact(end.forward) for end in (table.head, table.tail)]
-    times += [_exact(layer.forward) for layer in table.layers]
-    times += [_backward(layer, kind) for layer in table.layers for kind in table.kinds]
+    times += [way(layer, kind) for way in (_forward, _backward) for layer in table.layers for kind in table.kinds]
     common = lcm(*(time.denominator for time in times))
     unit = Fraction(gcd(*(int(time * common) for time in times)), common)
     longest = max(times)

@@ -155,6 +155,7 @@ def _scaled(table: Table, *, activations: int, weights: int = 1) -> tuple[LayerK
                     activation_bytes=kept.activation_bytes // activations,
                     transient_bytes=kept.transient_bytes // activations,
                     once_bytes=kept.once_bytes // activations,
+                    swapped_bytes=kept.swapped_bytes // activations,
                     again_bytes=kept.again_bytes // weights,
                 )
                 for kind, kept in layer.recompute.items()

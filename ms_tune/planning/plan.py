@@ -4,7 +4,8 @@ MindFormers takes ``offset`` against ``layers // (stages x chunks)``, and counts
 a cell on (:mod:`ms_tune.layers.mindformers`): ``recompute`` layers are recomputed in full, ``select_recompute`` and
 ``select_comm_recompute`` hold those layers as well. So a cell has its layers in one order (``IN_CELL`` of
 :mod:`ms_tune.planning.table`), and layers that recompute selected operators only and layers that recompute communication only
-cannot stand in one cell.
+cannot stand in one cell. Layers that swap are named one by one in the framework's config; a plan has them behind those that
+recompute anything.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import IN_CELL, LISTS, Plan, Recompute, Rows, Table
+from ms_tune.planning.table import IN_CELL, LISTS, SWAP_LIST, Plan, Recompute, Rows, Table
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ def plan_of(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> Plan:
         flat = [sum(cell.get(kind, 0) for kind in kinds) - less for cell in cells]
         return tuple(tuple(flat[start : start + table.stages]) for start in range(0, table.cells, table.stages))
 
+    swap = rows((Recompute.SWAP,))
     return Plan(
         offset=rows(IN_CELL, base),
         recompute=rows((Recompute.FULL,)),
         select_recompute=rows((Recompute.FULL, Recompute.BOTH, Recompute.SELECT)),
         select_comm_recompute=rows((Recompute.FULL, Recompute.BOTH, Recompute.COMM)),
+        swap=swap if any(map(any, swap)) else (),
     )
 
 
@@ -47,14 +50,19 @@ def cells_of(table: Table, plan: Plan, source: str) -> list[dict[Recompute, int]
     Raises:
         ConfigError: The lists do not fit the table or each other, or want a kind of recompute that the table has no figures of.
     """
-    for name in LISTS:
+    names = (*LISTS, SWAP_LIST) if plan.swap else LISTS
+    for name in names:
         shape = [len(row) for row in getattr(plan, name)]
         if shape != [table.stages] * table.chunks:
             wanted = f"{table.chunks} x {table.stages}"
             raise ConfigError(msg("planning.plan.shape", name=name, wanted=wanted), path=source)
     base = table.layer_count // table.cells
     rows = zip(*(itertools.chain.from_iterable(getattr(plan, name)) for name in LISTS), strict=True)
-    found = [_cell(base + offset, full, select, comm) for offset, full, select, comm in rows]
+    swaps = list(itertools.chain.from_iterable(plan.swap)) or [0] * table.cells
+    found = [
+        _cell(base + offset, full, select, comm, swap)
+        for (offset, full, select, comm), swap in zip(rows, swaps, strict=True)
+    ]
     if sum(sum(cell.values()) for cell in found) != table.layer_count or _bad(found):
         raise ConfigError(msg("planning.plan.layers", layers=table.layer_count), path=source)
     known = set(table.layers[0].recompute)
@@ -64,8 +72,8 @@ def cells_of(table: Table, plan: Plan, source: str) -> list[dict[Recompute, int]
     return found
 
 
-def _cell(layers: int, full: int, select: int, comm: int) -> dict[Recompute, int]:
-    """What the prefix rule makes of the four numbers of one cell; what reaches less far than the full layers is nothing."""
+def _cell(layers: int, full: int, select: int, comm: int, swap: int) -> dict[Recompute, int]:
+    """What the prefix rule makes of the numbers of one cell; what reaches less far than the full layers is nothing."""
     select, comm = max(select - full, 0), max(comm - full, 0)
     both = min(select, comm)
     return {
@@ -73,7 +81,8 @@ def _cell(layers: int, full: int, select: int, comm: int) -> dict[Recompute, int
         Recompute.BOTH: both,
         Recompute.SELECT: select - both,
         Recompute.COMM: comm - both,
-        Recompute.NONE: layers - full - max(select, comm),
+        Recompute.SWAP: swap,
+        Recompute.NONE: layers - full - max(select, comm) - swap,
     }
 
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.errors import ConfigError, UsageError
 from ms_tune.planning.clock import Clock, timed
+from ms_tune.planning.fit import time_of
+from ms_tune.planning.link import swaps, with_link
+from ms_tune.planning.plan import cells_of
 from ms_tune.planning.sapp import Pipeline, read_sapp
 from ms_tune.planning.search import Effort
+from ms_tune.planning.table import check
 from ms_tune.planning.table_file import read_table
+from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from ms_tune.planning.table import Table
+
+_MS = 1e-3
+_ROUNDS = 20  # until a present plan that swaps and its own link agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,7 @@ class FitRequest:
         limit_bytes: What a stage may hold, in place of what the table says.
         sapp: The file has SAPP's layers, and this is the pipeline that they run in.
         clock: What was measured.
+        swap_bandwidth: Bytes a second that go to the host, and as many that come back.
     """
 
     effort: Effort = Effort.NORMAL
@@ -31,13 +41,51 @@ class FitRequest:
     limit_bytes: int | None = None
     sapp: Pipeline | None = None
     clock: Clock = field(default_factory=Clock)
+    swap_bandwidth: int | None = None
 
     def table_of(self, text: str, source: str) -> Table:
         """The table that a file's text makes.
 
         Raises:
-            ConfigError: The text makes none.
+            ConfigError: The text makes none, or says nothing of swap that a bandwidth could be for.
+            UsageError: A bandwidth is given, and nothing that tells how long the table's unit of time is.
         """
-        table = read_table(text, source) if self.sapp is None else read_sapp(text, source, self.sapp)
+        linked = self.swap_bandwidth is not None
+        table = read_table(text, source, linked=linked) if self.sapp is None else read_sapp(text, source, self.sapp)
         table = timed(table, self.clock.times, source)
+        if self.swap_bandwidth is not None:
+            if not swaps(table):
+                raise ConfigError(msg("planning.link.none"), msg("planning.link.none.hint"), path=source)
+            table = check(linked_by(table, self.swap_bandwidth, self.clock, None, source), source)
         return table if self.limit_bytes is None else replace(table, limit_bytes=self.limit_bytes)
+
+
+def linked_by(table: Table, bandwidth: int, clock: Clock, shortest: float | None, source: str) -> Table:
+    """The table with the time that swap takes over a link of so many bytes a second.
+
+    Args:
+        table: The table.
+        bandwidth: Bytes a second, in each direction.
+        clock: What was measured: without it a table's times are in no unit.
+        shortest: Seconds that a unit of the table's time takes at least, where that is known; for want of a measurement.
+        source: Where the table is from.
+
+    Raises:
+        ConfigError: The link is too slow.
+        UsageError: Nothing tells how long a unit of time is.
+    """
+    if clock.times:
+        return with_link(table, bandwidth * _MS, source)
+    if clock.step_seconds is None or table.present is None:
+        if shortest is None:
+            raise UsageError(msg("planning.link.no-seconds"), msg("planning.link.no-seconds.hint"))
+        return with_link(table, bandwidth * shortest, source)
+    # The measured step is the present plan's, which may swap itself.
+    present = cells_of(table, table.present, source)
+    unit = clock.step_seconds / time_of(table, present)
+    for _ in range(_ROUNDS):
+        table = with_link(table, bandwidth * unit, source)
+        before, unit = unit, clock.step_seconds / time_of(table, present)
+        if unit == before:
+            break
+    return table

@@ -77,7 +77,9 @@ def _layer(layer: LayerKind) -> dict[str, object]:
 def _left(table: Table) -> Iterator[Message]:
     for layer in table.layers:
         for kind, kept in layer.recompute.items():
-            if not kept.activation_bytes:
+            if kind not in KINDS:
+                yield msg("planning.sapp.left.swap", layer=layer.name)
+            elif not kept.activation_bytes:
                 yield msg("planning.sapp.left.kind", kind=kind.value, layer=layer.name)
     kinds = [kept for layer in table.layers for kept in layer.recompute.values()]
     again = table.again

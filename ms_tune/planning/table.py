@@ -23,17 +23,18 @@ MOST_BYTES = 2**52
 
 
 class Recompute(Enum):
-    """What a layer recomputes."""
+    """What a layer does to hold less: what it recomputes, or that it recomputes nothing and swaps activations to the host."""
 
     NONE = "none"
     SELECT = "select"
     COMM = "comm"
     BOTH = "both"
     FULL = "full"
+    SWAP = "swap"
 
 
-# The layers of a cell in this order: MindFormers counts every list from the first layer of a cell on.
-IN_CELL = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Recompute.NONE)
+# The layers of a cell in this order: MindFormers counts every list of recompute from the first layer of a cell on.
+IN_CELL = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Recompute.SWAP, Recompute.NONE)
 
 
 class Kept(NamedTuple):
@@ -47,6 +48,10 @@ class Kept(NamedTuple):
             its backward pass holds less than the others.
         again_bytes: What stays of a layer that was computed once more until the backward pass of its cell ends: weights that
             were gathered for it.
+        swapped_bytes: What of a micro-batch's activations goes to the host after the forward pass and comes back for the
+            backward pass.
+        forward_extra: How much longer its forward pass takes: forward x (1 + this). Above zero where what goes to the host is
+            not hidden behind the pass (:mod:`ms_tune.planning.link`).
     """
 
     activation_bytes: int
@@ -54,6 +59,8 @@ class Kept(NamedTuple):
     transient_bytes: int = 0
     once_bytes: int = 0
     again_bytes: int = 0
+    swapped_bytes: int = 0
+    forward_extra: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +128,31 @@ class Again:
 
 Rows = tuple[tuple[int, ...], ...]
 LISTS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
+SWAP_LIST = "swap"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Lists of chunks x stages, in MindFormers' meaning."""
+    """Lists of chunks x stages, in MindFormers' meaning.
+
+    Args:
+        offset: Layers beyond an even split.
+        recompute: Layers recomputed in full.
+        select_recompute: Those and layers with selected operators.
+        select_comm_recompute: Those and layers with communication.
+        swap: Layers of each cell that swap, behind all that recompute anything; empty where none does.
+    """
 
     offset: Rows
     recompute: Rows
     select_recompute: Rows
     select_comm_recompute: Rows
+    swap: Rows = ()
 
     def to_json(self) -> dict[str, list[list[int]]]:
-        """The lists as JSON has them."""
-        return {name: [list(row) for row in getattr(self, name)] for name in LISTS}
+        """The lists as JSON has them; that of swap only where a layer swaps."""
+        names = (*LISTS, SWAP_LIST) if self.swap else LISTS
+        return {name: [list(row) for row in getattr(self, name)] for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +273,7 @@ def _check_layer(layer: LayerKind, first: LayerKind, source: str) -> None:
         if other.activation_bytes > one.activation_bytes:
             sizes = {"kept": other.activation_bytes, "fewer": one.activation_bytes}
             raise ConfigError(msg("planning.table.keeps-more", **names, **sizes), path=source)
-        if other.backward_extra < one.backward_extra:
+        if other.backward_extra < one.backward_extra or other.forward_extra < one.forward_extra:
             raise ConfigError(msg("planning.table.takes-less", **names), path=source)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import ConfigError, closest
@@ -16,6 +16,7 @@ from ms_tune.planning.table import (
     MOST_CHUNKS,
     MOST_LAYERS,
     MOST_STAGES,
+    SWAP_LIST,
     Again,
     End,
     Kept,
@@ -125,8 +126,13 @@ def parse_json(text: str, source: str) -> object:
         raise ConfigError(msg("planning.file.no-json.deep"), path=source) from None
 
 
-def read_table(text: str, source: str) -> Table:
+def read_table(text: str, source: str, *, linked: bool = False) -> Table:
     """A table from its JSON, or from the JSON that ``ms-tune fit --json`` printed.
+
+    Args:
+        text: The JSON.
+        source: Where it is from.
+        linked: What swap takes longer need not be said: a bandwidth tells it.
 
     Raises:
         ConfigError: The text is no such JSON, or the table contradicts itself; the message says where.
@@ -144,7 +150,7 @@ def read_table(text: str, source: str) -> Table:
         micro_batches=reader.whole(top["micro_batches"], where + "micro_batches", 1, MOST_PASSES),
         limit_bytes=reader.whole(top["limit_bytes"], where + "limit_bytes", 1, MOST_BYTES),
         order=_order(reader, top["order"], where + "order"),
-        layers=tuple(_layer(reader, row, f"{where}layers[{index}]") for index, row in enumerate(rows)),
+        layers=tuple(_layer(reader, row, f"{where}layers[{index}]", linked=linked) for index, row in enumerate(rows)),
         head=_end(reader, top.get("head", {}), where + "head"),
         tail=_end(reader, top.get("tail", {}), where + "tail"),
         constant_bytes=reader.whole(top.get("constant_bytes", 0), where + "constant_bytes", 0, MOST_BYTES),
@@ -167,7 +173,7 @@ def _order(reader: Reader, value: object, where: str) -> Schedule:
         reader.fail(where, msg("planning.file.order", value=_shown(value), known=known))
 
 
-def _layer(reader: Reader, value: object, where: str) -> LayerKind:
+def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerKind:
     row = reader.mapping(value, where, ("count", "forward", "bytes", "recompute"), ("name",))
     names = [kind.value for kind in Recompute]
     kinds = reader.mapping(row["recompute"], f"{where}.recompute", (), names)
@@ -177,14 +183,24 @@ def _layer(reader: Reader, value: object, where: str) -> LayerKind:
         forward=reader.number(row["forward"], f"{where}.forward", _MOST_TIME),
         bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
         recompute={
-            Recompute(name): _kept(reader, kinds[name], f"{where}.recompute.{name}") for name in names if name in kinds
+            Recompute(name): _kept(
+                reader, kinds[name], f"{where}.recompute.{name}", swap=name == Recompute.SWAP.value, linked=linked
+            )
+            for name in names
+            if name in kinds
         },
     )
 
 
-def _kept(reader: Reader, value: object, where: str) -> Kept:
-    optional = ("backward_extra", "transient_bytes", "once_bytes", "again_bytes")
-    row = reader.mapping(value, where, ("activation_bytes",), optional)
+_OF_SWAP, _OF_SWAP_ONLY = ("forward_extra", "backward_extra"), ("forward_extra", "swapped_bytes")
+
+
+def _kept(reader: Reader, value: object, where: str, *, swap: bool, linked: bool) -> Kept:
+    optional = ("backward_extra", "transient_bytes", "once_bytes", "again_bytes", *(_OF_SWAP[:1] if swap else ()))
+    required = ("activation_bytes", *(("swapped_bytes",) if swap else ()))
+    row = reader.mapping(value, where, required, optional)
+    if swap and not linked and not any(key in row for key in _OF_SWAP):
+        reader.fail(where, msg("planning.link.unknown"), msg("planning.link.unknown.hint"))
     return Kept(
         activation_bytes=reader.whole(row["activation_bytes"], f"{where}.activation_bytes", 0, MOST_BYTES),
         backward_extra=reader.number(
@@ -193,6 +209,8 @@ def _kept(reader: Reader, value: object, where: str) -> Kept:
         transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
         once_bytes=reader.whole(row.get("once_bytes", 0), f"{where}.once_bytes", -MOST_BYTES, MOST_BYTES),
         again_bytes=reader.whole(row.get("again_bytes", 0), f"{where}.again_bytes", 0, MOST_BYTES),
+        swapped_bytes=reader.whole(row.get("swapped_bytes", 0), f"{where}.swapped_bytes", 0, MOST_BYTES),
+        forward_extra=reader.number(row.get("forward_extra", 0), f"{where}.forward_extra", _MOST_EXTRA),
     )
 
 
@@ -229,7 +247,7 @@ def _stage_bytes(reader: Reader, value: object, where: str) -> tuple[int, ...]:
 
 
 def _plan(reader: Reader, value: object, where: str) -> Plan:
-    lists = reader.mapping(value, where, LISTS[:1], LISTS[1:])
+    lists = reader.mapping(value, where, LISTS[:1], (*LISTS[1:], SWAP_LIST))
     nothing = [
         [0] * len(row) if isinstance(row, list) else [] for row in reader.list(lists["offset"], where, MOST_CHUNKS)
     ]
@@ -244,7 +262,8 @@ def _plan(reader: Reader, value: object, where: str) -> Plan:
             for chunk, row in enumerate(found)
         )
 
-    return Plan(*(rows(name) for name in LISTS))
+    plan = Plan(*map(rows, LISTS))
+    return replace(plan, swap=rows(SWAP_LIST)) if SWAP_LIST in lists else plan
 
 
 def table_json(table: Table) -> dict[str, object]:
@@ -265,7 +284,7 @@ def table_json(table: Table) -> dict[str, object]:
                 "count": layer.count,
                 "forward": layer.forward,
                 "bytes": layer.bytes,
-                "recompute": {kind.value: kept._asdict() for kind, kept in layer.recompute.items()},
+                "recompute": {kind.value: _kept_json(kind, kept) for kind, kept in layer.recompute.items()},
             }
             for layer in table.layers
         ],
@@ -273,3 +292,9 @@ def table_json(table: Table) -> dict[str, object]:
         **({"again": asdict(table.again)} if table.again is not None else {}),
         **({"plan": table.present.to_json()} if table.present is not None else {}),
     }
+
+
+def _kept_json(kind: Recompute, kept: Kept) -> dict[str, object]:
+    """A layer's row; what only swap has, only with swap."""
+    row = kept._asdict()
+    return row if kind is Recompute.SWAP else {key: size for key, size in row.items() if key not in _OF_SWAP_ONLY}

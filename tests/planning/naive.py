@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # In the framework's order: what is recomputed in full stands first in a cell.
-ORDER = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Recompute.NONE)
+ORDER = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Recompute.SWAP, Recompute.NONE)
 
 
 def order_of(table: Table, stage: int) -> list[orders.Step]:
@@ -57,7 +57,10 @@ def time_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> Fraction:
             ends += Fraction(repr(table.head.forward))
         if place == table.cells - 1:
             ends += Fraction(repr(table.tail.forward))
-        forward.append(ends + sum((exact[run] for run, _ in layers), Fraction(0)))
+        ways = (
+            exact[run] * (1 + Fraction(repr(table.layers[run].recompute[kind].forward_extra))) for run, kind in layers
+        )
+        forward.append(ends + sum(ways, Fraction(0)))
         longer = (
             2 * exact[run] * (1 + Fraction(repr(table.layers[run].recompute[kind].backward_extra)))
             for run, kind in layers

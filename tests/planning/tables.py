@@ -68,7 +68,7 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
     low = max(cells - 2, 1)
     count = draw.randint(low, max(low, (5 if cells < 4 else 6) if tiny else most_layers))
     optional = [kind for kind in IN_CELL[:-1] if draw.random() < (0.4 if tiny else 0.5)]
-    kinds = [*optional[: 2 if tiny else 4], Recompute.NONE]
+    kinds = [*(optional[:2] if tiny else optional), Recompute.NONE]
     first = draw.randint(1, count - 1) if count > 1 and draw.random() < 0.4 else count
     runs = [first, count - first] if first < count else [count]
     layers = tuple(_layer(draw, f"run{number}", run, kinds) for number, run in enumerate(runs))
@@ -103,12 +103,14 @@ def _layer(draw: random.Random, name: str, count: int, kinds: list[Recompute]) -
     none = draw.randint(60, 300)
     single = {Recompute.SELECT: draw.randint(40, none), Recompute.COMM: draw.randint(40, none)} if none >= 40 else {}
     sizes = {Recompute.NONE: none, **single, Recompute.BOTH: draw.randint(20, 40), Recompute.FULL: draw.randint(0, 20)}
+    sizes[Recompute.SWAP] = draw.randint(0, 50)
     extras = {
         Recompute.NONE: 0.0,
         Recompute.SELECT: 0.04,
         Recompute.COMM: 0.125,
         Recompute.BOTH: 0.165,
         Recompute.FULL: 0.5,
+        Recompute.SWAP: draw.choice([0.0, 0.0, 0.2]),
     }
     transients, once, piled = draw.random() < 0.5, draw.random() < 0.4, draw.random() < 0.3
     recompute = {
@@ -118,6 +120,7 @@ def _layer(draw: random.Random, name: str, count: int, kinds: list[Recompute]) -
             draw.randint(0, 200) if transients and kind is not Recompute.NONE else 0,
             draw.randint(-20, 60) if once else 0,
             draw.randint(0, 60) if piled and kind is Recompute.FULL else 0,
+            *((none - sizes[kind], draw.choice([0.0, 0.25, 1.5])) if kind is Recompute.SWAP else ()),
         )
         for kind in kinds
     }

@@ -29,6 +29,7 @@ def plain(table: Table) -> Table:
             recompute={
                 kind: Kept(max(kept.activation_bytes, 1), round(kept.backward_extra, 6))
                 for kind, kept in layer.recompute.items()
+                if kind is not Recompute.SWAP
             },
         )
         for layer in table.layers
@@ -54,6 +55,15 @@ def test_what_it_has_a_place_for_comes_back(table: Table) -> None:
     for name in ("head", "tail"):
         assert getattr(other, name).bytes == getattr(table, name).bytes
         assert getattr(other, name).forward == pytest.approx(getattr(table, name).forward, rel=1e-12)
+
+
+def test_swap_has_no_place_there() -> None:
+    (layer,) = CASE_E.layers
+    kept = Kept(5, swapped_bytes=layer.recompute[Recompute.NONE].activation_bytes - 5)
+    table = replace(CASE_E, layers=(replace(layer, recompute={**layer.recompute, Recompute.SWAP: kept}),))
+    other, left = again(table)
+    assert left == ["planning.sapp.left.swap"]
+    assert other.layers == CASE_E.layers
 
 
 def test_what_stages_hold_on_top_goes_with_the_ends() -> None:
