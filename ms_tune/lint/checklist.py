@@ -16,7 +16,7 @@ from ms_tune.config.spans import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.cache import read_values
-from ms_tune.lint.finding import Category, Family, Severity
+from ms_tune.lint.finding import Category, Consequence, Family, Severity
 from ms_tune.resources import data_folder
 from ms_tune.texts import Text, msg
 
@@ -126,6 +126,8 @@ class Check:
         messages: What to say about one finding; ``default``, and others if the check tells cases apart.
         severity: How bad it is.
         category: What kind of trouble it is.
+        consequences: What happens in the run, by the message; ``default`` for messages that are not named. Empty in a
+            user's own checklist that does not say it.
         dialects: The dialects it is about.
         versions: The framework versions it is about, such as ``>=1.7``; None for all.
         when: All of these must hold for the check to be made.
@@ -149,6 +151,7 @@ class Check:
     messages: Mapping[str, Text]
     severity: Severity
     category: Category
+    consequences: Mapping[str, Consequence]
     dialects: frozenset[Dialect]
     versions: str | None
     when: tuple[When, ...]
@@ -230,9 +233,9 @@ def read_checklist(path: Path) -> Checklist:
 
 
 def _for_own(schema: dict[str, Any]) -> dict[str, Any]:
-    """The form of a user's own checklist: texts may be in one language, or plain, and nobody has to prove a claim."""
+    """The form of a user's own checklist: texts may be in one language, or plain, and nobody has to prove a claim or name its consequence."""
     text, check = schema["$defs"]["text"], schema["$defs"]["check"]
-    required = [name for name in check["required"] if name != "evidence"]
+    required = [name for name in check["required"] if name not in ("evidence", "consequence")]
     either = {"anyOf": [{"type": "string", "minLength": 1}, {**text, "required": [], "minProperties": 1}]}
     return {**schema, "$defs": {**schema["$defs"], "text": either, "check": {**check, "required": required}}}
 
@@ -269,6 +272,7 @@ def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
         messages={name: _text(text) for name, text in messages.items()},
         severity=Severity(entry["severity"]),
         category=Category(entry["category"]),
+        consequences=_consequences(entry.get("consequence", {})),
         dialects=frozenset(map(Dialect, entry.get("dialects", dialects))),
         versions=entry.get("versions"),
         when=tuple(map(_when, entry.get("when", ()))),
@@ -282,6 +286,12 @@ def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
         profiles=frozenset(entry.get("profiles", ())),
         opposite=entry.get("opposite"),
     )
+
+
+def _consequences(value: Mapping[str, str] | str) -> Mapping[str, Consequence]:
+    """What happens in the run, by the message."""
+    values = {"default": value} if isinstance(value, str) else value
+    return {message: Consequence(name) for message, name in values.items()}
 
 
 def _text(value: Mapping[str, str] | str) -> Text:

@@ -185,6 +185,7 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
         fix=fix,
         unfixable=unfixable,
         family=check.family,
+        consequence=check.consequences.get(violation.message, check.consequences.get("default")),
     )
     for wording in (finding.message, Wording(check.help, params), *(one.message for one in related)):
         # A text with a parameter that is not there must show up here, as a broken check, and not when it is printed.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.texts import Language
+from ms_tune.texts import Language, lookup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +41,41 @@ class Category(str, Enum):
     DEBUG_LEFT_ON = "debug-left-on"
     DEPRECATED = "deprecated"
     STYLE = "style"
+
+
+class Consequence(str, Enum):
+    """What happens in the run if a finding is left as it is; its sentence is the text ``consequence.`` and its value."""
+
+    STOPS_READING = "stops-reading"
+    STOPS_STARTING = "stops-starting"
+    STOPS_BUILDING = "stops-building"
+    STOPS_COMPILING = "stops-compiling"
+    STOPS_BEFORE_STEP = "stops-before-step"
+    STOPS_IN_FIRST_STEP = "stops-in-first-step"
+    STOPS_AT_LINE = "stops-at-line"
+    STOPS_LATER = "stops-later"
+    STOPS_OR_TRAINS_LESS = "stops-or-trains-less"
+    STOPS_LATER_RELEASE = "stops-later-release"
+    HANGS = "hangs"
+    NO_EFFECT = "no-effect"
+    OTHER_VALUE = "other-value"
+    OTHER_TRAINING = "other-training"
+    MORE_MEMORY = "more-memory"
+    SLOWER = "slower"
+    SLOWER_AND_FILES = "slower-and-files"
+    NOT_REPEATABLE = "not-repeatable"
+    NOTHING_TRAINED = "nothing-trained"
+    NOTHING_RECORDED = "nothing-recorded"
+    MISLEADING_RECORD = "misleading-record"
+    PARTS_OF_THE_COMMAND = "parts-of-the-command"
+    SAME_RUN = "same-run"
+    NOT_MEASURED = "not-measured"
+    NOT_CHECKED = "not-checked"
+
+    @property
+    def text(self) -> Text:
+        """The sentence."""
+        return lookup(f"consequence.{self.value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +153,7 @@ class Finding:
         fix: How it can be fixed, if that was proved to change nothing else.
         unfixable: Why there is no fix although the check has one.
         family: The family that the check is of, if it is of one.
+        consequence: What happens in the run; None for what the linter says of itself and of comments.
         trace: The traceback of a check that crashed; empty for what a check found.
     """
 
@@ -133,7 +169,16 @@ class Finding:
     fix: Fix | None = None
     unfixable: Message | None = None
     family: Family | None = None
+    consequence: Consequence | None = None
     trace: str = ""
+
+    def sentence(self, language: Language) -> str:
+        """What is wrong here and what comes of it, for where there is one line only."""
+        message = self.message.say(language)
+        if self.consequence is None:
+            return message
+        params = {"message": message, "consequence": Wording(self.consequence.text).say(language)}
+        return Wording(lookup("consequence.sentence"), params).say(language)
 
 
 def dotted(path: Iterable[str | int]) -> str:

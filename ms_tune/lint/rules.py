@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.lint.checklist import Check, Evidence
-    from ms_tune.lint.finding import Category, Family, Severity
+    from ms_tune.lint.finding import Category, Consequence, Family, Severity
     from ms_tune.lint.own import OwnRule
 
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
@@ -35,6 +35,7 @@ class Rule:
         name: ``duplicate-key``.
         severity: How bad a finding is.
         category: What kind of trouble it is about.
+        consequences: What happens in the run, each once; which of several depends on the finding.
         title: The name as a sentence.
         why: What happens if a finding is left as it is.
         help: How to fix it; what depends on the finding stands in angle brackets.
@@ -54,6 +55,7 @@ class Rule:
     name: str
     severity: Severity
     category: Category
+    consequences: tuple[Consequence, ...]
     title: Text
     why: Text
     help: Text
@@ -115,6 +117,7 @@ def _rule(check: Check, language: str, opposite: str | None) -> Rule:
         name=check.name,
         severity=check.severity,
         category=check.category,
+        consequences=tuple(dict.fromkeys(check.consequences.values())),
         title=unfolded(check.title),
         why=unfolded(check.why),
         help=unfolded(readable(check.help)),
@@ -137,6 +140,7 @@ def _own(rule: OwnRule) -> Rule:
         name=rule.name,
         severity=rule.severity,
         category=rule.category,
+        consequences=(),
         title=rule.text("title"),
         why=rule.text("why"),
         help=readable(rule.text("help")),

@@ -24,7 +24,7 @@ def write_github(report: LintReport, console: Console) -> None:
         if span.line == span.end_line:  # columns of another line would be refused
             places |= {"col": span.column, "endColumn": span.end_column}
         title = f"{finding.id} {finding.name}"
-        message = finding.message.say(console.language)
+        message = finding.sentence(console.language)
         if finding.help is not None:
             message += f"\n{console.text('lint.help-label')}: {finding.help.say(console.language)}"
         console.write(annotation(_LEVELS[finding.severity], places, title, message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.finding import Severity
+from ms_tune.lint.finding import Severity, Wording
 from ms_tune.render.lint.common import shown_path, statistics_of
 from ms_tune.texts import render
 
@@ -69,6 +69,7 @@ def _finding(finding: Finding, file: FileReport, settings: Settings, language: L
         **_place(finding.span),
         "key_path": list(finding.path),
         "message": finding.message.say(language),
+        "consequence": _consequence(finding, language),
         "related": [
             {"file": path, **_place(related.span), "message": related.message.say(language)}
             for related in finding.related
@@ -76,6 +77,12 @@ def _finding(finding: Finding, file: FileReport, settings: Settings, language: L
         "more": {"command": f"ms-tune rule {finding.name}", "page": settings.page(finding)},
         "fix": None if finding.fix is None else _fix(finding.fix, file, language),
     }
+
+
+def _consequence(finding: Finding, language: Language) -> dict[str, str] | None:
+    if finding.consequence is None:
+        return None
+    return {"id": finding.consequence.value, "text": Wording(finding.consequence.text).say(language)}
 
 
 def _fix(fix: Fix, file: FileReport, language: Language) -> dict[str, object]:

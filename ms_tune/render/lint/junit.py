@@ -39,7 +39,7 @@ def _suite(file: FileReport, console: Console) -> Iterator[str]:
     if not file.findings:
         yield f'    <testcase classname={name} name="ms-tune lint"/>'
     for finding in file.findings:
-        message = finding.message.say(console.language)
+        message = finding.sentence(console.language)
         place = f"{shown_path(file.path)}:{finding.span.line}:{finding.span.column}"
         words = [place, message]
         if finding.help is not None:

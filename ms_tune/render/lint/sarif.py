@@ -98,7 +98,7 @@ def _result(
         "ruleId": finding.id,
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
-        "message": {"text": finding.message.say(language)},
+        "message": {"text": finding.sentence(language)},
         "locations": [_location(artifact, finding.span)],
         "partialFingerprints": {"msTuneFinding/v1": f"{print_[0]}:{print_[1]}"},
     }

@@ -44,7 +44,7 @@ def write_lint(report: LintReport, console: Console, *, concise: bool = False, s
 def _line(finding: Finding, file: FileReport, console: Console) -> str:
     place = f"{shown_path(file.path)}:{finding.span.line}:{finding.span.column}"
     head = console.paint(_head(finding, console), _COLOURS[finding.severity])
-    message = " ".join(finding.message.say(console.language).split())
+    message = " ".join(finding.sentence(console.language).split())
     return f"{place}: {head} {finding.id}: {message}"
 
 
@@ -113,7 +113,11 @@ def _finding(finding: Finding, file: FileReport, settings: Settings, console: Co
 
 def _remarks(finding: Finding, page: str | None, console: Console) -> list[tuple[str, str]]:
     """What to do about a finding, and where to read more: each a label's text id and the words."""
-    remarks = [] if finding.help is None else [("lint.help-label", finding.help.say(console.language))]
+    remarks = []
+    if finding.consequence is not None:
+        remarks.append(("consequence.label", console.text(f"consequence.{finding.consequence.value}")))
+    if finding.help is not None:
+        remarks.append(("lint.help-label", finding.help.say(console.language)))
     if finding.fix is not None:
         text_id = "lint.fix.safe" if finding.fix.safe else "lint.fix.unsafe"
         remarks.append(("lint.fix-label", console.text(text_id, title=console.say(finding.fix.title))))

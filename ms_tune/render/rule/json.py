@@ -23,6 +23,7 @@ def _rule(rule: Rule) -> dict[str, object]:
         "name": rule.name,
         "severity": rule.severity.value,
         "category": rule.category.value,
+        "consequences": [{"id": one.value, **one.text._asdict()} for one in rule.consequences],
         "dialects": [dialect.value for dialect in rule.dialects],
         "versions": rule.versions,
         "profiles": list(rule.profiles),

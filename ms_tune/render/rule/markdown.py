@@ -35,6 +35,7 @@ def _page(rule: Rule, topic: Topic, *, before: str, after: str) -> str:
         (lookup("rule.topic"), chapter),
         (lookup("rule.severity"), " · ".join(lookup(f"lint.severity.{rule.severity.value}"))),
         (lookup("rule.category"), rule.category.value),
+        (lookup("consequence.label"), " / ".join(" · ".join(one.text) for one in rule.consequences)),
         (lookup("rule.dialects"), ", ".join(dialect.value for dialect in rule.dialects)),
         (lookup("rule.versions"), rule.versions or " / ".join(lookup("rule.all-versions"))),
         (lookup("rule.profiles"), ", ".join(rule.profiles)),

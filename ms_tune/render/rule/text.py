@@ -23,6 +23,7 @@ def write_rule(rule: Rule, console: Console) -> None:
     facts = {
         "rule.severity": console.text(f"lint.severity.{rule.severity.value}"),
         "rule.category": rule.category.value,
+        "consequence.label": " / ".join(_say(one.text, console) for one in rule.consequences),
         "rule.dialects": ", ".join(dialect.value for dialect in rule.dialects),
         "rule.versions": rule.versions or console.text("rule.all-versions"),
         "rule.profiles": ", ".join(rule.profiles),

@@ -1,0 +1,61 @@
+"""Every finding says what happens in the run, in every form of output: held by the form of the checklists, not by words."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.lint.checklist import built_in, built_in_code
+from ms_tune.lint.finding import Category, Consequence, Severity
+from ms_tune.resources import data_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHECKS = [*built_in(), *(check for checks in built_in_code().values() for check in checks)]
+STOPS = {one for one in Consequence if one.value.startswith("stops-")} - {Consequence.STOPS_LATER_RELEASE}
+# What an error may be, if nothing stops: the run cannot be of use.
+AS_BAD = {Consequence.HANGS, Consequence.OTHER_TRAINING, Consequence.PARTS_OF_THE_COMMAND}
+CONFIG = "runner_config: {batch_size: 1}\nparallel_config: {pipeline_stage: 1}\nprofile: True\n"
+
+
+def test_each_message_of_each_check_has_a_consequence() -> None:
+    for check in CHECKS:
+        assert check.consequences.keys() <= {"default", *check.messages}, check.id
+        for message in check.messages:
+            assert check.consequences.get(message, check.consequences.get("default")), (check.id, message)
+
+
+def test_what_is_said_goes_with_severity_and_category() -> None:
+    wrong = {}
+    for check in CHECKS:
+        said, errors = set(check.consequences.values()), check.severity is Severity.ERROR
+        if errors and not said <= STOPS | AS_BAD | {Consequence.NO_EFFECT}:
+            wrong[check.id] = said
+        if errors and not said & (STOPS | AS_BAD):
+            wrong[check.id] = said
+        if check.category not in (Category.CORRECTNESS, Category.MEMORY) and said & STOPS and not errors:
+            wrong[check.id] = said
+    assert wrong == {}
+
+
+def test_consequences_are_those_of_the_schema_each_with_its_sentence() -> None:
+    schema = json.loads((data_folder("checklists") / "schema.json").read_text(encoding="utf-8"))
+    assert schema["$defs"]["consequence"]["enum"] == [one.value for one in Consequence]
+    assert {one for check in CHECKS for one in check.consequences.values()} == set(Consequence)
+    for sentences in zip(*(one.text for one in Consequence), strict=True):
+        assert len(set(sentences)) == len(Consequence)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("form", ["text", "concise", "json", "sarif", "github", "junit"])
+def test_every_form_of_output_has_the_consequence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, language: str
+) -> None:
+    (tmp_path / "a.yaml").write_text(CONFIG, encoding="utf-8")
+    main(["lint", "--no-config", "--lang", language, "--select", "MST509", "--format", form, str(tmp_path / "a.yaml")])
+    text = Consequence.SLOWER_AND_FILES.text
+    assert (text.en if language == "en" else text.zh) in capsys.readouterr().out
