@@ -223,6 +223,7 @@ def test_the_base_install_names_the_command_and_the_line(
 API = [
     "memory('.')",
     "run_command(CommandRequest(('true',)))",
+    "compare_log('.', '.')",
     "compare_real('.', '.')",
     "dryrun('x.yaml')",
     "sweep(DryrunRequest(), [])",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.check import Check
     from ms_tune.dryrun.command_result import CommandResult, CommandSweep
+    from ms_tune.dryrun.compare_log import LogComparison
     from ms_tune.dryrun.full_report import JobReport
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest
     from ms_tune.dryrun.result import DryrunResult, RealComparison, SweepResult
@@ -184,6 +185,50 @@ def compare_real(simulated: str | Path, real: str | Path, *, request: MemoryRequ
     from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
 
     return compare.compare_real(Path(simulated), Path(real), request or MemoryRequest())
+
+
+def is_log(path: str | Path) -> bool:
+    """Whether a place is for :func:`compare_log`: a log, or a folder of logs, and no trace.
+
+    Args:
+        path: A file or a folder.
+
+    Raises:
+        TraceError: The folder cannot be read.
+
+    Example::
+
+        compare = api.compare_log if api.is_log("real-run/") else api.compare_real
+    """
+    from ms_tune.dryrun import compare_log as compare  # noqa: PLC0415 - start-up time
+
+    return compare.is_log(Path(path))
+
+
+def compare_log(simulated: str | Path, log: str | Path, *, request: MemoryRequest | None = None) -> LogComparison:
+    """A simulated run beside what the log of a real one says about its memory, figure by figure.
+
+    Args:
+        simulated: A folder that :func:`dryrun` left, or any trace.
+        log: The log of a run on devices, or the folder of its ranks' logs.
+        request: The device that both are judged by; None for what the run and the log tell.
+
+    Raises:
+        TraceError: There is no trace, the log says nothing about memory, or they have no rank in common.
+        MissingExtraError: The extra ``report`` is not installed.
+
+    Example::
+
+        for pair in api.compare_log("ms-tune-run/", "msrun_log/").pairs:
+            print(pair.rank, [(one.name, one.difference) for one in pair.figures], *pair.notes)
+    """
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
+    need("ms-tune dryrun --compare-real", "report", "numpy")
+    from ms_tune.dryrun import compare_log as compare  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
+
+    return compare.compare_log(Path(simulated), Path(log), request or MemoryRequest())
 
 
 def request_like(real: str | Path, request: DryrunRequest) -> DryrunRequest:

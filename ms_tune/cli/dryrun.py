@@ -136,6 +136,7 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
 def _compare(arguments: Namespace, console: Console) -> ExitCode:
     """A finished simulated run, or one that is made for it, beside a real one."""
     from ms_tune.render.dryrun import compare as dryrun_compare  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.render.dryrun import compare_log  # noqa: PLC0415
 
     simulated = arguments.config
     if simulated is None or simulated.suffix in {".yaml", ".yml"}:
@@ -143,6 +144,13 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
         with DryrunProgress(console) as progress:
             simulated = api.dryrun(request=request, observer=progress).folder
     terms = MemoryRequest(chip=arguments.chip, device_bytes=arguments.device_memory, reserve_bytes=arguments.reserve)
+    if api.is_log(arguments.compare_real):
+        logged = api.compare_log(simulated, arguments.compare_real, request=terms)
+        if arguments.json:
+            console.write_json(compare_log.to_json(logged, console))
+        else:
+            compare_log.show(logged, console)
+        return exit_code([pair.simulated.verdict for pair in logged.pairs], arguments)
     comparison = api.compare_real(simulated, arguments.compare_real, request=terms)
     if arguments.json:
         console.write_json(dryrun_compare.to_json(comparison, console))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.compare_log import is_log
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import TraceError, UsageError
@@ -48,6 +49,8 @@ def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealCompa
 def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
     """The request with the config and the ranks of a real run, where it names none; the layers are run as they are.
 
+    A log may be of thousands of ranks: beside one, the stages are run as they are without it.
+
     Raises:
         UsageError: The folder keeps no config.
         TraceError: It holds no trace.
@@ -55,6 +58,8 @@ def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
     config = request.config or real / "config.yaml"
     if request.config is None and not config.is_file():
         raise UsageError(msg("stages.compare.no-config", run=real))
+    if is_log(real):
+        return replace(request, config=config, extrapolate=False)
     ranks = request.ranks
     if not ranks and request.stages is StageChoice.ALL:
         ranks = tuple(files.rank for files in find_trace(real).ranks if files.rank is not None)

@@ -12,6 +12,7 @@ from ms_tune.memory.places import operator_at
 from ms_tune.memory.request import Asked
 from ms_tune.texts import msg
 from ms_tune.trace.communicators import WORLD
+from ms_tune.trace.runtime_log import SIMULATED_MIB
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.judge import Need, Outside, Verdict, judge
 from ms_tune.verdict.kept import FILE, Kept, KeptRank, from_json
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from ms_tune.trace.table import Table
 
 _LEVELS = 6  # how far above a trace the folder of its run may lie
-_SIMULATED_MIB = 65536  # "Device MOC memory size: 65536M", MindSpore 2.7 to 2.10
 _MOST_KEPT = 4 * MIB  # of the file that a run keeps
 
 
@@ -81,7 +81,7 @@ def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None, Message | None]:
 
 def is_simulated(statistics: MemoryStatistics) -> bool:
     """Whether a log is of a simulation, whose device has 64 GiB to the byte; real ones show less."""
-    return statistics.device_mib == _SIMULATED_MIB
+    return statistics.device_mib == SIMULATED_MIB
 
 
 def cap_in(statistics: MemoryStatistics) -> int | None:

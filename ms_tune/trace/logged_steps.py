@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoggedMemory:
-    """What a rank says about its memory (Megatron's ``report_memory``), in bytes."""
+    """What a rank says about its memory (Megatron's ``report_memory``), in bytes, and after how many steps; 0 is not told."""
 
     rank: int
     allocated: int
     max_allocated: int
     reserved: int
     max_reserved: int
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     from ms_tune.trace.communicators import ProcessGroups
 
+SIMULATED_MIB = (
+    65536  # "Device MOC memory size: 65536M" of a simulated device, MindSpore 2.7 to 2.10; real ones show less
+)
+
 _MAX_LINE = 64 * 1024  # bytes; what is beyond is left out
 _MAX_ERROR_LINES = 12
 _MAX_ERROR_LINE = 500  # characters
@@ -150,7 +154,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     Raises:
         TraceError: The file cannot be read.
     """
-    statistics, errors, tracker_errors = _Statistics(), _Errors(), 0
+    statistics, errors, tracker_errors = StatisticsLines(), _Errors(), 0
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()
     try:
@@ -189,13 +193,21 @@ def lines_of_log(file: BinaryIO) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class _Statistics:
-    """The statistics blocks met so far. Their four lines come in a fixed order, perhaps with others in between."""
+class StatisticsLines:
+    """The statistics blocks met so far. Their four lines come in a fixed order, perhaps with others in between.
+
+    Attributes:
+        last: The last complete one.
+        complete: How many were.
+        values: Those of the present one.
+    """
 
     last: MemoryStatistics | None = None
+    complete: int = 0
     values: dict[str, int] = field(default_factory=dict)
 
     def take(self, line: str) -> None:
+        """Read a line."""
         for name, pattern in _STATISTICS:
             if match := pattern.search(line):
                 self._value(name, int(match[1]))
@@ -213,8 +225,9 @@ class _Statistics:
             found = MemoryStatistics(*(self.values[key] for key, _ in _STATISTICS))
             self.values = {}
             # A pool that is already torn down prints zeros once more.
-            if self.last is None or found.peak_mib or found.footprint_mib:
-                self.last = found if found.device_mib or found.used_mib or found.peak_mib else self.last
+            counts = self.last is None or found.peak_mib or found.footprint_mib
+            if counts and (found.device_mib or found.used_mib or found.peak_mib):
+                self.last, self.complete = found, self.complete + 1
 
 
 @dataclass(slots=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, chosen
-from ms_tune.trace.logged_steps import LoggedMemory, LoggedRun, RankSteps, Remark, TrainingLog
+from ms_tune.trace.logged_memory import report_in
+from ms_tune.trace.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
 from ms_tune.trace.recompute_log import rank_of
 from ms_tune.trace.step_baseline import read_baseline
 from ms_tune.trace.step_lines import Form, rank_before, samples_per_second, steps_in
-from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +33,6 @@ _MOST_REMARKS = 10_000
 _MOST_DAMAGED = 100
 
 _TIMES = (b"per_step_time", b"elapsed time per iteration", b"samples/s/p", b", Time: ")
-_MEMORY_LINE = re.compile(
-    r"\[Rank (\d{1,6})\] \(after \d{1,12} iterations\) memory \(MB\) \| allocated: ([\d.]{1,30}) \| max allocated: ([\d.]{1,30})"
-    r" \| reserved: ([\d.]{1,30}) \| max reserved: ([\d.]{1,30})"
-)
 # megatron/training/checkpointing.py and training.py; mindformers/core/callback/callback.py.
 _REMARKS = {
     "saving checkpoint at iteration": "checkpoint",
@@ -185,8 +181,8 @@ class _Reader:
         if not self.runs:
             return
         run = self.runs[-1]
-        if (memory := _MEMORY_LINE.search(text)) and len(run.memory) < _MOST_RANKS:
-            run.memory[int(memory[1])] = LoggedMemory(int(memory[1]), *(_mib(part) for part in memory.groups()[1:]))
+        if (memory := report_in(text)) is not None and len(run.memory) < _MOST_RANKS:
+            run.memory[memory.rank] = memory
         for words, kind in _REMARKS.items():
             if words in text and len(run.remarks) < _MOST_REMARKS and self._latest is not None:
                 run.remarks.append(Remark(kind, self._latest.number[-1], line))
@@ -220,10 +216,3 @@ def _more(run: LoggedRun, rank: RankSteps) -> RankSteps | None:
         return None
     run.ranks.append(rank)
     return rank
-
-
-def _mib(text: str) -> int:
-    try:
-        return round(float(text) * MIB)
-    except (ValueError, OverflowError):
-        return 0

@@ -86,7 +86,7 @@ def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for index, name in enumerate(columns):
         title = console.text(f"stages.column.{name}")
-        if name in {"verdict", "settings", "content"}:
+        if name in {"verdict", "settings", "content", "figure"}:
             table.add_column(title, overflow="fold", no_wrap=name != "settings")
         else:
             whole = max(text_width(text) for text in (title, *(row[index] for row in rows)))
