@@ -125,7 +125,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._own = rank_of(path)
-        self._reports: dict[int, RankMemory] = {}
+        self._reports: dict[int | None, RankMemory] = {}
         self._statistics: dict[int | None, list[RankMemory]] = {}
         self._open: dict[int | None, StatisticsLines] = {}
 
@@ -169,7 +169,7 @@ class _Reader:
 
     def found(self) -> list[RankMemory]:
         """One for each rank."""
-        whole: dict[int | None, RankMemory] = {**self._reports}
+        whole = dict(self._reports)
         for rank, blocks in self._statistics.items():
             if blocks:
                 most = max(blocks, key=lambda one: (one.peak_bytes, one.footprint_bytes or 0))
