@@ -71,7 +71,7 @@ def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> 
     words = Words(arguments)
     try:
         layout = layout_of(words)
-        full = Small(layout.layers(stage), kinds_of(words, layout, stage), tuple(arguments))
+        full = Small(layout.layers(stage), kinds_of(layout, stage), tuple(arguments))
     except UsageError as error:
         whole = Small(0, {}, tuple(arguments))
         return StageSizes(None, (whole,), reason=None if wanted is None else error.message)
@@ -112,7 +112,7 @@ def _smaller(words: Words, layout: Layout, stage: int, full: Small) -> Iterator[
     recomputed one is made anew.
     """
     tried = 0
-    for size in range(1, max(layout.sizes)):
+    for size in range(1, layout.longest):
         found: list[Small] = []
         for changed in _changed(words, layout, stage, size):
             tried += 1
@@ -120,7 +120,7 @@ def _smaller(words: Words, layout: Layout, stage: int, full: Small) -> Iterator[
                 return
             with contextlib.suppress(UsageError):
                 made = layout_of(changed)
-                kinds = kinds_of(changed, made, stage)
+                kinds = kinds_of(made, stage)
                 if set(kinds) == set(full.kinds) and all(count <= full.kinds[kind] for kind, count in kinds.items()):
                     found.append(Small(made.layers(stage), kinds, changed.arguments()))
         yield from sorted(found, key=lambda one: one.layers)
@@ -129,13 +129,12 @@ def _smaller(words: Words, layout: Layout, stage: int, full: Small) -> Iterator[
 def _changed(words: Words, layout: Layout, stage: int, size: int) -> Iterator[Words]:
     """The arguments with so many layers in a chunk, with each number of dense and of recomputed layers that there may be."""
     names = load("launchers")["layers"]
-    small = Layout(layout.stages, layout.chunks, (size,) * layout.stages, frozenset())
     count = size * layout.stages * layout.chunks
     sized = {
         names["count"]: str(count),
         names["of_chunk"]: str(size),
         names["list"]: ",".join([str(size)] * layout.stages),
-        names["noop"]: ",".join(map(str, sorted(_noop(layout, small, stage)))),
+        names["noop"]: ",".join(map(str, sorted(_noop(layout, size, stage)))),
     }
     dense, numbers = [words.number(names["dense"])], [words.number(names["number"])]
     if names["experts"] in words and dense[0]:
@@ -158,11 +157,11 @@ def _with(words: Words, values: Mapping[str, object]) -> Words:
     return made
 
 
-def _noop(layout: Layout, small: Layout, stage: int) -> Iterator[int]:
-    """As many layers that do nothing in each chunk of the stage, at its end."""
-    for chunk in range(layout.chunks):
-        count = sum(number in layout.noop for number in layout.numbers(stage, chunk))
-        yield from list(small.numbers(stage, chunk))[::-1][:count]
+def _noop(layout: Layout, size: int, stage: int) -> Iterator[int]:
+    """As many layers that do nothing in each chunk of the stage, at its end; each chunk has so many layers."""
+    for cell in layout.of_stage(stage):
+        first = (cell.chunk * layout.stages + stage) * size
+        yield from list(range(first, first + size))[::-1][: layout.idle(cell)]
 
 
 def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
@@ -173,7 +172,7 @@ def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
     words = Words(arguments)
     try:
         layout = layout_of(words)
-        counts = [kinds_of(words, layout, stage) for stage in range(stages)]
+        counts = [kinds_of(layout, stage) for stage in range(stages)]
     except (UsageError, IndexError):
         return tuple(range(stages))
     return tuple(
