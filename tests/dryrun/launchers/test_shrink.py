@@ -165,9 +165,8 @@ def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
     layout = layout_of(words)
     stage = draw.randrange(layout.stages)
     full = kinds_of(layout, stage)
-    assert sum(layout.layers(one) for one in range(layout.stages)) == words.number("--num-layers") - len(
-        layout.settled.noop
-    )  # type: ignore[operator]
+    doing = sum(layout.layers(one) for one in range(layout.stages))
+    assert doing == layout.inputs.layers - len(layout.settled.noop)
     found = sizes_of(text.split(), stage, AUTO)
     assert found.layers == layout.layers(stage)
     if not found.factors:
