@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import ConfigError, MsTuneError, UsageError
 from ms_tune.fit.job import read_job
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
@@ -56,11 +56,19 @@ class OverviewRequest:
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A job with what its stages hold, or why that is not known."""
+    """A job with what its stages hold, or why that is not known.
+
+    Attributes:
+        job: The job; None where the config tells none.
+        estimate: What its stages hold.
+        reason: Why there is no estimate.
+        refused: The job itself is at fault: its framework, or the device, would refuse it.
+    """
 
     job: PlannedJob | None
     estimate: Estimate | None
     reason: Message | None
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,8 @@ def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
     """
     seen, stages = look.seen, look.verdicts
     matters = sorted((*found(report), *of_layers(look.plan, path)), key=lambda one: one.severity.rank)
+    if seen.refused and seen.reason is not None:
+        matters.insert(0, Matter(Severity.ERROR, seen.reason, path))
     over = seen.estimate is not None and seen.estimate.outlook is not Outlook.BELOW
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
@@ -136,7 +146,7 @@ def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
         counts={severity: report.count(severity) for severity in Severity},
         fixable=fixable,
         estimate=seen.estimate,
-        no_estimate_because=seen.reason,
+        no_estimate_because=None if seen.refused else seen.reason,
         stages=stages,
         change=change or (Change("fixes", msg("check.change.fixes", count=fixable, file=path)) if fixable else None),
         next=_next(path, report, seen, stages, change),
@@ -151,7 +161,7 @@ def _estimated(request: DryrunRequest, loaded: LoadedConfig) -> Estimated:
         limit, reserve = limit_before(request, job.first)
         return Estimated(job, estimate_of(job, limit, reserve), None)
     except MsTuneError as error:
-        return Estimated(job, None, error.message)
+        return Estimated(job, None, error.message, refused=isinstance(error, (ConfigError, UsageError)))
 
 
 def found(report: LintReport) -> list[Matter]:

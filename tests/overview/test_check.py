@@ -140,6 +140,11 @@ class TestMatters:
         assert {one.id for one in api.normalize(config).problems if one.severity.value != "info"} <= names
         assert plan.problems == ()
 
+    def test_what_the_device_cannot_give_is_an_error(self) -> None:
+        seen = api.check(TEMPLATES / "mindformers" / "qwen3_32b.yaml", request=on(16))
+        assert (seen.matters[0].severity, seen.exit_code()) == (Severity.ERROR, ExitCode.FINDINGS)
+        assert "max_device_memory" in str(seen.matters[0].text)
+
     def test_a_finding_ends_with_one(self, capsys: pytest.CaptureFixture[str], config: Path) -> None:
         assert screen(capsys, str(config))[0] == ExitCode.OK
         edited(config, num_layers=0)

@@ -95,7 +95,7 @@ def _matters(overview: Overview, console: Console) -> Iterator[str]:
 
 def _matter(number: int, one: Matter, console: Console) -> Iterator[str]:
     where = f"{one.path.name}:{one.line}: " if one.line is not None else ""
-    name = f"{one.id} {one.name}".strip()
+    name = f"{one.id} {one.name}".strip() or console.text("cli.error")
     first, *rest = _wrapped(f"{number} {where}{name}: {sentence(one, console)}", _LINES, indent="  ")
     yield first.replace(name, console.paint(name, _COLOURS[one.severity]), 1)
     yield from rest
