@@ -1,52 +1,98 @@
 """What recompute or swap of all layers would save, as far as a trace tells.
 
-Both take the activations of the numbered layers out of memory, but for one run of one layer, a micro-batch's, which is back
-while its backward pass runs. The layers' inputs, which recompute keeps, are not known and not counted.
+Both take the activations of the layers out of memory until the backward pass of their layer, which begins right before the
+first of them is released. Recompute keeps what each layer begins with: the last activation of the layer before it.
+
+In a static graph scope paths tell the layers. In a dynamic graph the calls of a loop's layers have the same stacks: a layer
+is what is repeated.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.memory.contents import Content, code
-from ms_tune.memory.curve import peak_if
-from ms_tune.memory.phases import EAGER
+from ms_tune.memory.phases import EAGER, Phase, number
 from ms_tune.memory.places import layer_of_scope
+from ms_tune.trace.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from ms_tune.memory.contents import Contents
     from ms_tune.memory.curve import Curve
     from ms_tune.trace.table import Table
 
+_LEAST_BLOCKS = 3  # of a layer: what is repeated with less is no layer
+_PERIODS = 8  # lengths of a layer that are tried
+_NEARLY = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """What is left if every numbered layer is recomputed or swapped out.
+    """What is left if every layer is recomputed or swapped out.
 
     Attributes:
-        saving: Bytes that are not there at the moment of today's peak.
-        peak: The peak that there would be, wherever it is then.
+        saving: Bytes that recompute takes away at the moment of today's peak.
+        peak: The peak that recompute would leave, wherever it is then.
+        swap_peak: The peak that swap would leave.
     """
 
     saving: int
     peak: int
+    swap_peak: int
 
 
 def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
-    """The effect on a trace of a static graph; none where no scope path tells the layers."""
+    """The effect on a trace; none where nothing tells the layers."""
     rows = curve.rows[contents.codes[curve.rows] == code(Content.ACTIVATIONS)]
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    eager = table.task.where([EAGER])[rows]
+    static, dynamic = rows[~eager], rows[eager & (contents.phases.settled[rows] == number(Phase.FORWARD))]
+    runs = [*_by_scope(table, static), *_by_repetition(table, dynamic)]
+    start = table.start.copy()
+    kept = start.copy()
+    for run in runs:
+        _postpone(table, run, kept)
+        _postpone(table, run, start)
+    for run in runs:
+        kept[run[-1]] = table.start[run[-1]]
+    at_peak = np.concatenate([run[:-1] for run in runs]) if runs else rows[:0]
+    alive = at_peak[table.live(curve.peak_tick)[at_peak]]
+    saving = int(table.size[alive[kept[alive] > curve.peak_tick]].sum())
+    return Recompute(saving, _peak(table, curve, kept), _peak(table, curve, start))
+
+
+def _postpone(table: Table, run: NDArray[np.int64], start: NDArray[np.int64]) -> None:
+    """Allocate a layer's activations right before the first of them is released in its backward pass."""
+    ends = table.end[run]
+    later = ends[(ends > table.start[run[-1]]) & (ends != NEVER_FREED)]
+    if len(later):
+        begin = int(later.min()) - 1
+        start[run] = np.where(ends > begin, np.maximum(start[run], begin), start[run])
+
+
+def _peak(table: Table, curve: Curve, start: NDArray[np.int64]) -> int:
+    """The peak with other moments of allocation."""
+    freed = curve.rows[table.end[curve.rows] != NEVER_FREED]
+    tick = np.concatenate([table.end[freed], start[curve.rows]])
+    change = np.concatenate([-table.size[freed], table.size[curve.rows]])
+    used = np.cumsum(change[np.argsort(tick, kind="stable")])
+    return min(curve.peak_bytes, max(int(used.max(initial=0)), 0))
+
+
+def _by_scope(table: Table, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The runs of numbered layers: what one allocates before another does."""
     layer = _layers(table, rows)
     rows, layer = rows[layer >= 0], layer[layer >= 0]
-    largest = _largest_run(table, rows, layer)
-    size = table.size.copy()
-    size[rows] = 0
-    at_peak = int(table.size[rows[table.live(curve.peak_tick)[rows]]].sum())
-    return Recompute(max(0, at_peak - largest), min(curve.peak_bytes, peak_if(curve, table, table.end, size) + largest))
+    if len(rows):
+        yield from np.split(rows, np.flatnonzero(np.diff(layer)) + 1)
 
 
 def _layers(table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -54,17 +100,43 @@ def _layers(table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     nodes = table.node.codes[rows]
     known: dict[str, int] = {}
     of_node = np.full(max(len(table.node.values), 1), -1, np.int64)
-    for node in np.unique(nodes[~table.task.where([EAGER])[rows]]).tolist():
+    for node in np.unique(nodes).tolist():
         layer = layer_of_scope(table.node.values[node])
         if layer.rpartition(".")[2].isdigit():
             of_node[node] = known.setdefault(layer, len(known))
     return np.asarray(of_node[nodes], np.int64)
 
 
-def _largest_run(table: Table, rows: NDArray[np.int64], layer: NDArray[np.int64]) -> int:
-    """The most bytes that a layer allocates before another layer does."""
-    if not len(rows):
-        return 0
-    order = np.argsort(table.start[rows], kind="stable")
-    first = np.flatnonzero(np.append([True], np.diff(layer[order]) != 0))
-    return int(np.add.reduceat(table.size[rows][order], first).max())
+def _by_repetition(table: Table, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The runs of equal stacks and sizes, side by side, that cover most rows: one a layer."""
+    if len(rows) < 2 * _LEAST_BLOCKS:
+        return
+    pairs = np.stack([table.stack.codes[rows].astype(np.int64), table.size[rows]])
+    _, key = np.unique(pairs, axis=1, return_inverse=True)
+    key = key.reshape(-1)
+    found = [list(_repeated(key, period)) for period in _periods(key)]
+    covered = [sum(stretch[-1] - stretch[0] for stretch in each) for each in found]
+    # What repeats as a whole is a micro-batch, too: the shortest of those that cover nearly as much is the layer.
+    most = max(covered, default=0)
+    best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
+    for stretch in best:
+        yield from (rows[begin:end] for begin, end in pairwise(stretch))
+
+
+def _periods(key: NDArray[np.int64]) -> list[int]:
+    """The distances at which equal keys follow each other most often, the shortest first."""
+    order = np.argsort(key, kind="stable")
+    same = key[order][1:] == key[order][:-1]
+    distance = np.diff(order)[same]
+    lengths, counts = np.unique(distance[distance >= _LEAST_BLOCKS], return_counts=True)
+    return sorted(lengths[np.argsort(-counts, kind="stable")[:_PERIODS]].tolist())
+
+
+def _repeated(key: NDArray[np.int64], period: int) -> Iterator[list[int]]:
+    """Stretches of whole periods, two at least: the place where each begins, and the one behind the last."""
+    equal = np.concatenate([[False], key[period:] == key[:-period], [False]])
+    changes = np.flatnonzero(equal[1:] != equal[:-1])
+    for begin, end in changes.reshape(-1, 2).tolist():
+        if end - begin >= period:
+            count = (end - begin) // period + 1
+            yield [begin + at * period for at in range(count + 1)]

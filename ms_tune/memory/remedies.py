@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ms_tune.memory.theory import Theory
     from ms_tune.trace.table import Table
 
+STATIC = ("mindformers",)  # dialects of the static graph
+DYNAMIC = ("mindspeed-ms", "mindformers-pynative", "megatron")
+TORCH = ("megatron", "torch_npu")
 _LEAST = 1000  # a remedy that frees less than this part of the peak is none
 _TWICE = 1.5  # sets of gradients, from which on there is one too many
 _DEAD = 3  # kinds of blocks that are named at a moment
@@ -50,7 +53,7 @@ class Method:
         takes: Which blocks; a block is meant if one of these selections holds for it.
         keeps: The share of their size that is left; None: the largest of them is left.
         title, price: What it is, what it costs.
-        static, dynamic: How it is written for either graph.
+        at: How it is written, by dialect; ``torch_npu`` is the PyTorch of an NPU.
         command: What to run next.
         early: Whether it is worth a look before there is a trace.
     """
@@ -61,10 +64,19 @@ class Method:
     keeps: tuple[int, int] | None
     title: Text
     price: Text
-    static: str
-    dynamic: str
+    at: Mapping[str, str]
     command: str
     early: bool
+
+    def how(self, dialects: Sequence[str]) -> str:
+        """How it is written in some dialects; empty where none of them has a way to do it."""
+        texts: dict[str, list[str]] = {}
+        for dialect in dialects:
+            if dialect in self.at:
+                texts.setdefault(self.at[dialect], []).append(dialect)
+        if len(texts) == 1:
+            return next(iter(texts))
+        return "; ".join(f"{text} ({', '.join(names)})" for text, names in texts.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +87,18 @@ class Remedy:
         method: The method.
         bytes_freed: By how much.
         peak_after: The peak that is left, wherever it is then.
-        how: How it is written.
+        dynamic: Whether the graph is dynamic.
     """
 
     method: Method
     bytes_freed: int
     peak_after: int
-    how: str
+    dynamic: bool
+
+    @property
+    def how(self) -> str:
+        """How it is written, for each dialect of this kind of graph."""
+        return self.method.how(DYNAMIC if self.dynamic else STATIC)
 
     def title(self, language: Language) -> str:
         """What it is."""
@@ -140,8 +157,7 @@ def methods() -> tuple[Method, ...]:
             keeps=tuple(entry["keeps"]) if isinstance(entry.get("keeps"), list) else None,
             title=Text(entry["title"]["en"], entry["title"]["zh"]),
             price=Text(entry["price"]["en"], entry["price"]["zh"]),
-            static=entry["at"]["static"],
-            dynamic=entry["at"]["dynamic"],
+            at=entry["at"],
             command=entry["next"],
             early=entry.get("early", False),
         )
@@ -172,8 +188,8 @@ def remedies_of(known: Known) -> tuple[Remedy, ...]:
     for method in methods():
         after = _peak_after(method, known, replayed)
         freed = curve.peak_bytes - after
-        if freed * _LEAST >= curve.peak_bytes:
-            found.append(Remedy(method, freed, after, method.dynamic if dynamic else method.static))
+        if freed * _LEAST >= curve.peak_bytes and method.how(DYNAMIC if dynamic else STATIC):
+            found.append(Remedy(method, freed, after, dynamic))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 
 
@@ -189,16 +205,26 @@ def _peak_after(method: Method, known: Known, replayed: _Resized) -> int:
     after = peak
     if method.method == "recompute":
         after = known.recompute.peak
+    elif method.method == "swap":
+        after = known.recompute.swap_peak
     elif method.method == "prompt":
         after = known.lifetimes.peak_if_prompt
     elif method.method == "second-gradients":
-        ratio = known.theory.gradients_ratio
-        if ratio is not None and ratio >= _TWICE:
+        ratio = _sets_of_gradients(known.theory)
+        if ratio >= _TWICE:
             gradients = _taken({"contents": [Content.GRADIENTS.value]}, known)
             after = replayed.peak(np.where(gradients, (size / ratio).astype(np.int64), size))
     else:
         after = _with_less(method, known, replayed)
     return min(peak, after)
+
+
+def _sets_of_gradients(theory: Theory) -> float:
+    """How many sets of gradients are held, at least: where formats are not known, they may have twice the weights' bytes."""
+    for each in theory.states:
+        if each.content is Content.GRADIENTS and each.expected:
+            return each.measured / each.expected / (1 if each.typed else 2)
+    return 0.0
 
 
 def _with_less(method: Method, known: Known, replayed: _Resized) -> int:

@@ -34,12 +34,14 @@ class Expected:
         measured: Bytes at the peak.
         expected: One set of gradients, or Adam's two moments, of all weights on the rank.
         shards: Over how many ranks it seems to be shared; None if it does not.
+        typed: Whether the number formats are known; else all are taken for one.
     """
 
     content: Content
     measured: int
     expected: int
     shards: int | None
+    typed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ def theory_of(
     for content, sets in ((Content.GRADIENTS, 1), (Content.OPTIMIZER_STATE, _MOMENTS)):
         own = _item([tensor_of(row) for row in _rows(table, contents, parts, content)])
         expected = round(sets * weights * (own / item if own and item else 1))
-        states.append(Expected(content, parts.contents[content], expected, _shards(expected, parts.contents[content])))
+        measured = parts.contents[content]
+        states.append(Expected(content, measured, expected, _shards(expected, measured), typed=bool(own and item)))
     gradients, state = (each.measured / weights for each in states)
     return Theory(weights, len(rows), tuple(states), gradients, state)
 

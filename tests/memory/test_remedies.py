@@ -11,10 +11,21 @@ from ms_tune.memory.curve import curve_of, peak_if
 from ms_tune.memory.lifetimes import lifetimes_of
 from ms_tune.memory.phases import Phase
 from ms_tune.memory.recompute import recompute_of
-from ms_tune.memory.remedies import Held, Known, held_at_peak, methods, moments_of, remedies_of
+from ms_tune.memory.remedies import (
+    DYNAMIC,
+    STATIC,
+    TORCH,
+    Held,
+    Known,
+    held_at_peak,
+    methods,
+    moments_of,
+    remedies_of,
+)
 from ms_tune.memory.steps import Evidence, Steps
-from ms_tune.memory.theory import Theory
+from ms_tune.memory.theory import Expected, Theory
 from ms_tune.texts import Language
+from ms_tune.trace.memory_block import Frame
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of
 from tests.trace.rows import table_from
 from tests.trace.samples import block
@@ -79,8 +90,50 @@ def test_remedies_of_real_runs(run: str) -> None:
 
 def test_the_file_of_methods_is_sound() -> None:
     names = [method.name for method in methods()]
-    assert len(names) == len(set(names)) == 11
+    assert len(names) == len(set(names)) == 12
     for method in methods():
-        assert method.takes or method.method in {"recompute", "prompt", "second-gradients"}
+        assert method.takes or method.method in {"recompute", "swap", "prompt", "second-gradients"}
         assert "ms-tune" in method.command
-        assert all((*method.title, *method.price, method.static, method.dynamic))
+        assert all((*method.title, *method.price, *method.at.values()))
+        assert set(method.at) <= {*STATIC, *DYNAMIC, *TORCH}
+        assert method.how(TORCH) or method.how(DYNAMIC) or method.how(STATIC)
+
+
+def eager(start: int, end: int, name: str, size: int, line: int) -> Block:
+    """A block of the dynamic graph's forward pass that one line of the script makes."""
+    frames = (
+        Frame("/job/train.py", 9, "<module>"),
+        Frame("/job/model.py", 30, "construct"),
+        Frame("/job/model.py", line, "construct"),
+    )
+    return block(start, end, size, node_name=name, stack=frames)
+
+
+def test_layers_of_a_dynamic_graph_are_what_repeats() -> None:
+    blocks = [eager(1, 900, "Embedding", 40, 5)]
+    for micro in range(2):
+        for layer in range(4):
+            at, end = 100 * micro + 10 * layer + 2, 100 * micro + 90 - 10 * layer
+            blocks += [eager(at + place, end - place, f"op{place}", 1000 + place, 50 + place) for place in range(4)]
+    known = known_of(blocks)
+    assert known.curve.peak_bytes == 40 + 4 * 4006
+    found = recompute_of(known.table, known.contents, known.curve)
+    # What each layer ends with stays (1,003); of the layer whose backward pass begins the rest is back.
+    assert found.peak == 40 + 4 * 1003 + 3003
+    assert found.swap_peak == 40 + 4006
+
+
+def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
+    def sets(measured: int, expected: int, *, typed: bool) -> list[str]:
+        blocks = [block(1, 9, measured, node_name="Empty"), block(2, 9, 100)]
+        known = known_of(blocks)
+        theory = Theory(100, 1, (Expected(Content.GRADIENTS, measured, expected, None, typed),), measured / 100, None)
+        contents = Contents(known.table, None)
+        contents.codes[0] = list(Content).index(Content.GRADIENTS)
+        known = Known(known.table, contents, known.curve, known.recompute, known.lifetimes, theory)
+        return [remedy.method.name for remedy in remedies_of(known) if remedy.method.name == "one-set-of-gradients"]
+
+    assert sets(200, 200, typed=True) == []
+    assert sets(400, 200, typed=True) == ["one-set-of-gradients"]
+    assert sets(200, 100, typed=False) == []
+    assert sets(400, 100, typed=False) == ["one-set-of-gradients"]

@@ -85,18 +85,22 @@ def test_the_first_and_the_last_stage_beside_theory() -> None:
 
 
 def test_the_peak_that_recompute_leaves() -> None:
-    layers = [kernel(10 + n, 60 - n, f"Default/net-Net/layers-CellList/{n}-Block/Dense-op{n}", 1000) for n in range(4)]
+    path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
+    layers = [kernel(10 + 2 * n, 60 - 2 * n, path.format(n, "Dense", n), 1000) for n in range(4)]
+    layers += [kernel(11 + 2 * n, 59 - 2 * n, path.format(n, "Add", n), 10) for n in range(4)]
     backward = kernel(30, 33, "Gradients/Default/net-Net/layers-CellList/3-Block/Grad_Dense/MatMul-op9", 50)
     others = [parameter(1, "w", 100), kernel(12, 61, "Default/net-Net/head-Dense/Dense-op7", 200)]
     table = table_from([*layers, backward, *others])
     curve = curve_of(table)
-    assert curve.peak_bytes == 4350
+    assert curve.peak_bytes == 4390
     found = recompute_of(table, Contents(table, None), curve)
-    assert (found.saving, found.peak) == (3000, 100 + 200 + 50 + 1000)
-    tiny = rank_of(QWEN_TINY)  # two layers, two micro-batches in flight: one run of one layer of four stays
-    assert tiny.recompute.saving == pytest.approx(0.75 * tiny.peak.contents[Content.ACTIVATIONS], rel=0.1)
+    # Right before the last layer's backward pass its 1,000 are back, beside what each layer begins with.
+    assert (found.saving, found.peak) == (4000, 100 + 200 + 1000 + 4 * 10)
+    assert found.swap_peak == 100 + 200 + 1000 + 10
+    tiny = rank_of(QWEN_TINY)  # two layers, two micro-batches in flight: what each layer begins with stays
+    assert tiny.recompute.saving == pytest.approx(0.68 * tiny.peak.contents[Content.ACTIVATIONS], rel=0.01)
     rank = rank_of(QWEN_8B)
-    assert rank.recompute.peak == 14874654208  # the update of the weights needs nearly as much
+    assert rank.recompute.peak == 14373225472  # the update of the weights needs nearly as much
     assert rank.curve.peak_bytes - rank.recompute.saving < rank.recompute.peak < rank.curve.peak_bytes
 
 

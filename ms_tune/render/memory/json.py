@@ -108,6 +108,7 @@ def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
                 "peak_after_bytes": remedy.peak_after,
                 "price": remedy.price(language),
                 "how": remedy.how,
+                "how_by_dialect": dict(remedy.method.at),
                 "next": remedy.method.command,
             }
             for remedy in rank.remedies

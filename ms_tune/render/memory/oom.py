@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.memory.remedies import DYNAMIC, STATIC, TORCH
 from ms_tune.render.memory.words import pad, size
 
 if TYPE_CHECKING:
@@ -42,12 +43,16 @@ def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, 
                 "bytes_freed": None,
                 "peak_after_bytes": None,
                 "price": method.price[place],
-                "how": method.dynamic if failure.framework.startswith("torch") else method.static,
+                "how": method.how(_dialects(failure)),
             }
             for method in first
         ],
         "how_to_trace": console.text(_trace_text(failure)),
     }
+
+
+def _dialects(failure: MemoryFailure) -> tuple[str, ...]:
+    return TORCH if failure.framework.startswith("torch") else (*STATIC, *DYNAMIC)
 
 
 def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console) -> None:
@@ -73,7 +78,7 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
             f"  {console.text('oom.fragments.torch' if failure.framework.startswith('torch') else 'oom.fragments')}"
         )
     for method in first:
-        how = method.dynamic if failure.framework.startswith("torch") else method.static
+        how = method.how(_dialects(failure))
         console.write(f"  {method.title[place]}: {how}")
     console.write(console.text(_trace_text(failure)))
 
