@@ -3,8 +3,8 @@
 Both take the activations of the layers out of memory until the backward pass of their layer, which begins right before the
 first of them is released. Recompute keeps what each layer begins with: the last activation of the layer before it.
 
-In a static graph scope paths tell the layers. In a dynamic graph the calls of a loop's layers have the same stacks: a layer
-is what is repeated.
+A layer is what is repeated: the same operators in a static graph, whose scope paths mix up layers that share a
+subgraph, and the same stacks in a dynamic one. Where nothing is repeated in a static graph, numbers in scope paths tell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from ms_tune.memory.contents import Content, code
 from ms_tune.memory.phases import EAGER, Phase, number
-from ms_tune.memory.places import layer_of_scope
+from ms_tune.memory.places import layer_of_scope, operator_at
 from ms_tune.trace.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
     rows = rows[np.argsort(table.start[rows], kind="stable")]
     eager = table.task.where([EAGER])[rows]
     static, dynamic = rows[~eager], rows[eager & (contents.phases.settled[rows] == number(Phase.FORWARD))]
-    runs = [*_by_scope(table, static), *_by_repetition(table, dynamic)]
+    runs = list(_by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)))
+    repeated = list(_by_repetition(table, static, _operators(table, static)))
+    runs += repeated or list(_by_scope(table, static))
     start = table.start.copy()
     kept = start.copy()
     for run in runs:
@@ -107,11 +109,20 @@ def _layers(table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(of_node[nodes], np.int64)
 
 
-def _by_repetition(table: Table, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """The runs of equal stacks and sizes, side by side, that cover most rows: one a layer."""
+def _operators(table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for the operator of each row, by its name."""
+    known: dict[str, int] = {}
+    nodes, places, again = np.unique(table.node.codes[rows], return_index=True, return_inverse=True)
+    names = [operator_at(table, int(rows[place])) for place in places.tolist()]
+    codes = [known.setdefault(name, len(known)) for name in names]
+    return np.array(codes or [0], np.int64)[again.reshape(-1)] if len(nodes) else rows
+
+
+def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The runs of equal makers and sizes, side by side, that cover most rows: one a layer."""
     if len(rows) < 2 * _LEAST_BLOCKS:
         return
-    pairs = np.stack([table.stack.codes[rows].astype(np.int64), table.size[rows]])
+    pairs = np.stack([maker, table.size[rows]])
     _, key = np.unique(pairs, axis=1, return_inverse=True)
     key = key.reshape(-1)
     found = [list(_repeated(key, period)) for period in _periods(key)]
