@@ -45,8 +45,8 @@ _MAY_USE = {
     "lint": {"lint", "normalize", "layers", "launch", "config", "frameworks", "resources", *_FOUNDATION},
     "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
     "performance": {
-        *("performance", "trace", "estimate", "planning", "normalize", "layers", "launch", "config", "frameworks"),
-        *_FOUNDATION,
+        *("performance", "trace", "estimate", "planning", "normalize", "layers", "lint", "launch", "config"),
+        *("frameworks", *_FOUNDATION),
     },
     "training_process": set[str](),
     "reference_model": {

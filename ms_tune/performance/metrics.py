@@ -12,7 +12,7 @@ from ms_tune.frameworks.devices import Peak, fastest_peak, peak_named, peaks
 from ms_tune.performance.doubts import impossible, of_file, of_run
 from ms_tune.performance.figures import inputs_of, model_rate, throughput, utilisation
 from ms_tune.performance.job import read_job
-from ms_tune.performance.result import Curve, Figure, MetricsReport, Ranks, RunComparison, RunMetrics
+from ms_tune.performance.result import Counted, Curve, Figure, MetricsReport, Ranks, RunComparison, RunMetrics
 from ms_tune.performance.steps import CONFIDENCE, median_interval, step_times
 from ms_tune.performance.work import Convention
 from ms_tune.texts import msg
@@ -71,7 +71,7 @@ def measured(
         ConfigError: The config cannot be read, or a size is missing that its operations follow from.
     """
     peak = _peak(request)
-    job = read_job(request.config, request.version) if request.config else None
+    job = _job(request)
     sources = _read([*logs, *([baseline] if baseline else [])], on_bytes)
     problems = tuple(problem for source in sources for problem in source.problems)
     before = replace(
@@ -80,9 +80,14 @@ def measured(
     compared = sources.pop() if baseline else None
     given = _Given(request, peak, job)
     runs = [_run(source.path, place, run, given) for source in sources for place, run in _numbered(source)]
-    given = replace(given, request=before)
+    given = replace(given, request=before, job=job if before.cards == request.cards else _job(before))
     others = [_run(compared.path, place, run, given) for place, run in _numbered(compared)] if compared else []
     return MetricsReport(tuple(runs), tuple(others), _compared(runs, others), problems)
+
+
+def _job(request: MetricsRequest) -> Job | None:
+    """What the config tells of a job on the run's cards."""
+    return read_job(request.config, request.version, request.cards) if request.config else None
 
 
 def _numbered(source: _Source) -> Iterator[tuple[int, LoggedRun]]:
@@ -192,13 +197,18 @@ def _of_job(job: Job | None) -> Iterator[Figure]:
         yield Figure("bubble", job.bubble, formula)
 
 
-def _otherwise(job: Job | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[tuple[Convention, float], ...]:
-    """MFU by the conventions that are not chosen."""
+def _otherwise(job: Job | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
+    """MFU and HFU by the conventions that are not chosen; nothing where they take what no device does."""
     mfu = next((figure.value for figure in figures if figure.name == "mfu"), None)
     if job is None or mfu is None:
         return ()
-    flops = job.work.model
-    return tuple((one, mfu * flops[one] / flops[chosen]) for one in Convention if one is not chosen)
+    each = mfu / job.work.model[chosen]
+    shares = [(one, job.work.model[one] * each, job.work.hardware[one] * each) for one in Convention]
+    return tuple(
+        Counted(one, model if model <= 1 else None, hardware if hardware <= 1 else None)
+        for one, model, hardware in shares
+        if one is not chosen
+    )
 
 
 def _main(run: LoggedRun) -> RankSteps:

@@ -80,6 +80,15 @@ class Ranks:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """Utilisation by a convention of counting operations that was not chosen; None above the peak."""
+
+    convention: Convention
+    mfu: float | None
+    hfu: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunMetrics:
     """A run.
 
@@ -93,7 +102,7 @@ class RunMetrics:
         times: How long they took.
         ranks: Ranks beside each other.
         figures: All other figures, in order.
-        counted_otherwise: MFU by the other conventions of counting operations.
+        counted_otherwise: MFU and HFU by the other conventions of counting operations.
         losses: The first and the last loss.
         memory: What ranks said about their memory.
         problems: Doubts.
@@ -109,7 +118,7 @@ class RunMetrics:
     times: StepTimes
     ranks: Ranks
     figures: tuple[Figure, ...]
-    counted_otherwise: tuple[tuple[Convention, float], ...]
+    counted_otherwise: tuple[Counted, ...]
     losses: tuple[float, float] | None
     memory: tuple[LoggedMemory, ...]
     problems: tuple[Problem, ...]

@@ -39,7 +39,8 @@ def _run(run: RunMetrics, console: Console) -> dict[str, object]:
             "slowest": run.ranks.slowest_rank,
         },
         **{figure.name: figure.value for figure in run.figures},
-        "mfu_counted_otherwise": {one.value: value for one, value in run.counted_otherwise},
+        "mfu_counted_otherwise": {one.convention.value: one.mfu for one in run.counted_otherwise},
+        "hfu_counted_otherwise": {one.convention.value: one.hfu for one in run.counted_otherwise},
         "figures": [_figure(figure, console) for figure in run.figures],
         "loss": {"first": run.losses[0], "last": run.losses[1]} if run.losses else None,
         "memory": [

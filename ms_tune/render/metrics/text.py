@@ -111,9 +111,11 @@ def _outlier(one: Outlier, console: Console) -> str:
 def _rest(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
     for figure in run.figures:
         yield _row(figure, console)
-        if figure.name == "mfu":
-            for one, share in run.counted_otherwise:
-                yield "", f"{share:.2%}", console.text(f"metrics.convention.{one.value}")
+        if figure.name in ("mfu", "hfu"):
+            for one in run.counted_otherwise:
+                share = one.mfu if figure.name == "mfu" else one.hfu
+                if share is not None:
+                    yield "", f"{share:.2%}", console.text(f"metrics.convention.{one.convention.value}")
     if run.losses:
         yield console.text("metrics.show.loss"), f"{run.losses[0]:.6g} -> {run.losses[1]:.6g}", ""
     if run.memory:
