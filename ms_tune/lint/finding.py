@@ -55,6 +55,7 @@ class Consequence(str, Enum):
     STOPS_AT_LINE = "stops-at-line"
     STOPS_LATER = "stops-later"
     STOPS_OR_TRAINS_LESS = "stops-or-trains-less"
+    STOPS_OR_NO_EFFECT = "stops-or-no-effect"
     STOPS_LATER_RELEASE = "stops-later-release"
     HANGS = "hangs"
     NO_EFFECT = "no-effect"

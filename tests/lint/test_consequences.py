@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHECKS = [*built_in(), *(check for checks in built_in_code().values() for check in checks)]
-STOPS = {one for one in Consequence if one.value.startswith("stops-")} - {Consequence.STOPS_LATER_RELEASE}
+STOPS = {one for one in Consequence if one.value.startswith("stops-")} - {
+    Consequence.STOPS_LATER_RELEASE,
+    Consequence.STOPS_OR_NO_EFFECT,
+}
 # What an error may be, if nothing stops: the run cannot be of use.
 AS_BAD = {Consequence.HANGS, Consequence.OTHER_TRAINING, Consequence.PARTS_OF_THE_COMMAND}
 CONFIG = "runner_config: {batch_size: 1}\nparallel_config: {pipeline_stage: 1}\nprofile: True\n"
