@@ -117,6 +117,8 @@ FAULTS = [
     ("--recompute-num-layers 2", "--recompute-num-layers 2 --recompute-norm-num-layers 1", "MST171"),
     ("--recompute-granularity full", "--recompute-granularity full --recompute-modules mlp", "MST171"),
     ("--bf16", "--bf16 --moe-layer-freq 2", "MST171"),
+    ("--bf16", "--bf16 --spec a.b layer_spec --recompute-norm-num-layers 1", "MST171"),
+    ("--num-attention-heads 32", "--num-attention-heads 24", "MST178"),
     ("--bf16", "--bf16 --swap-attention", "MST171"),
     ("--bf16", "--bf16 --swap-optimizer", "MST175"),
     ("\n", "\r\n", "MST176"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -54,9 +55,21 @@ def _plan(asked: Asked) -> tuple[MegatronInputs, NormalizedPlan] | None:
         except ConfigError:
             continue
         plan = normalize_megatron(inputs)
-        told = not arguments_only or any(problem.id == "arguments-rejected" for problem in plan.problems)
-        return (inputs, plan) if told else None
+        if not arguments_only or any(problem.id == "arguments-rejected" for problem in plan.problems):
+            return inputs, plan
+        return inputs, _of_arguments(command, plan)
     return None
+
+
+# What is without effect whatever layers are made of.
+_BY_ARGUMENTS = ("number-alone", "method-alone", "modules-ignored")
+
+
+def _of_arguments(command: Command, plan: NormalizedPlan) -> NormalizedPlan:
+    """What a plan tells where it is not known what its layers are made of."""
+    told = _BY_ARGUMENTS if command.surely_not("moe_fb_overlap") else ()
+    problems = tuple(problem for problem in plan.problems if problem.id in told)
+    return replace(plan, layers=(), problems=problems, failure=None)
 
 
 def unknown(context: Context) -> Iterator[Violation]:

@@ -80,7 +80,7 @@ def _of_trap(command: Command, problem: Problem, message: str) -> Iterator[Viola
 def beyond(context: Context) -> Iterator[Violation]:
     """Numbers of layers that reach further than there are layers."""
     found = plan_in(context)
-    if found is None or found[1].failure is not None:
+    if found is None or not found[1].layers:
         return
     _, command = command_in(context)
     inputs = found[0]

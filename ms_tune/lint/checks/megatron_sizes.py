@@ -61,6 +61,19 @@ def heads(context: Context) -> Iterator[Violation]:
         yield _at(command, ("num_query_groups",), {"number": groups, "tensor": tensor})
 
 
+def width(context: Context) -> Iterator[Violation]:
+    """Heads share the hidden size where their own width is not named; groups of queries share the heads."""
+    _, command = command_in(context)
+    found, wide, groups = (command.integer(one) for one in (_HEADS, "hidden_size", "num_query_groups"))
+    if not found or found < 0:
+        return
+    if wide and wide % found and command.surely_not("kv_channels"):
+        yield _at(command, (_HEADS,), {"number": found, "width": wide})
+    latent = command.surely_not("multi_latent_attention") and command.surely_not("multi_head_latent_attention")
+    if groups and groups > 0 and found % groups and command.surely("group_query_attention") and latent:
+        yield _at(command, ("num_query_groups",), {"number": groups, "heads": found}, "groups")
+
+
 def batch(context: Context) -> Iterator[Violation]:
     """The global batch is a multiple of the micro batch times DP."""
     _, command = command_in(context)
