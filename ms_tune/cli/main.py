@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.cli.parser import Command, Parser, language_from_arguments
+from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError
+from ms_tune.frameworks.releases import installed_version
 from ms_tune.render.console import Console
 from ms_tune.texts import language_from_environment, msg
 from ms_tune.version import __version__
@@ -51,18 +52,23 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         console.note(console.text("cli.interrupted"))
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (`ms-tune lint ... | head`): not a failure. Python would complain once
-        # more when it flushes standard output at exit, so that goes to the null device.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
+    except OSError as error:
+        known = trouble(error)
+        if known is None:
+            return _internal(error, console)
+        console.fail(known)
+        return known.exit_code
     except Exception as error:  # noqa: BLE001 - the last resort, so that a defect has an exit code of its own
-        import traceback  # noqa: PLC0415 - start-up time
-
-        console.note(traceback.format_exc())
-        console.note(console.text("cli.internal", error=type(error).__name__))
-        return ExitCode.INTERNAL
+        return _internal(error, console)
     return code
+
+
+def _internal(error: Exception, console: Console) -> int:
+    import traceback  # noqa: PLC0415 - start-up time
+
+    console.note("".join(traceback.format_exception(error)))
+    console.note(console.text("cli.internal", error=type(error).__name__))
+    return ExitCode.INTERNAL
 
 
 def _run(arguments: Sequence[str], console: Console) -> int:
@@ -95,9 +101,7 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
 
 def _top_parser(language: Language) -> Parser:
     parser = Parser(prog="ms-tune", language=language, description=msg("cli.description"), epilog=msg("cli.examples"))
-    parser.add_argument(
-        "--version", action="version", version=f"ms-tune {__version__}", help=parser.tr("cli.help.version")
-    )
+    parser.add_argument("--version", action="version", version=_version(), help=parser.tr("cli.help.version"))
     parser.add_common_arguments(json=False)
     summaries = "\n".join(f"  {name:<22}{parser.tr(f'{module}.summary')}" for name, module in COMMANDS.items())
     parser.epilog = f"{parser.tr('cli.title.commands')}:\n{summaries}\n\n{parser.epilog}"
@@ -107,14 +111,19 @@ def _top_parser(language: Language) -> Parser:
     return parser
 
 
+def _version() -> str:
+    """ms-tune, and the frameworks that were found beside it."""
+    names = {"mindspore": "MindSpore", "mindformers": "MindFormers", "mindspeed_llm": "MindSpeed-LLM"}
+    here = [f"{name} {found}" for package, name in names.items() if (found := installed_version(package))]
+    python = f"Python {sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
+    return f"ms-tune {__version__} ({', '.join([python, *here])})"
+
+
 def entry_point() -> None:
     """The console script."""
     # Nearly all that start-up makes lives to the end; to look for rubbish among it takes a twentieth of `lint`'s time.
     gc.set_threshold(_FEWER_COLLECTIONS)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            # Chinese text on a terminal whose locale is "C" must not end in a UnicodeEncodeError.
-            stream.reconfigure(errors="replace")
+    prepare()
     code = main(sys.argv[1:])
     gc.freeze()  # what is left ends with the process; looking through it once more takes a tenth of the time of `lint`
     sys.exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import re
@@ -65,7 +66,9 @@ def process(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) 
 
 class TestHelp:
     def test_the_version_is_printed(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert run(capsys, "--version") == (0, f"ms-tune {__version__}\n", "")
+        code, out, err = run(capsys, "--version")
+        assert (code, err) == (0, "")
+        assert out.startswith(f"ms-tune {__version__} (Python 3.")
 
     @pytest.mark.parametrize("flag", ["--help", "-h"])
     def test_help_names_every_command_and_gives_examples(self, capsys: pytest.CaptureFixture[str], flag: str) -> None:
@@ -305,6 +308,18 @@ class TestExitCodes:
         assert "ZeroDivisionError: division by zero" in err
         assert ("ms-tune 自身出错" if language is Language.ZH else "ms-tune itself failed") in err.splitlines()[-1]
 
+    def test_a_folder_that_may_not_be_read_is_no_defect(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        command(monkeypatch, raising(PermissionError(errno.EACCES, "Permission denied", "locked/a.yaml")))
+        assert run(capsys, "dryrun") == (2, "", "error: locked/a.yaml: Permission denied\n")
+
+    def test_what_else_the_operating_system_refuses_is_one(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        command(monkeypatch, raising(OSError(errno.EBADF, "Bad file descriptor")))
+        assert run(capsys, "dryrun")[0] == ExitCode.INTERNAL
+
     @pytest.mark.parametrize(("language", "text"), [(Language.EN, "interrupted"), (Language.ZH, "已中断")])
     def test_ctrl_c_is_130_without_a_traceback(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: Language, text: str
@@ -316,7 +331,8 @@ class TestExitCodes:
 class TestProcess:
     def test_python_m_ms_tune_is_the_command_line(self) -> None:
         done = process("--version")
-        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"ms-tune {__version__}\n", b"")
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert re.fullmatch(rf"ms-tune {__version__} \(Python 3\.\d+\.\d+.*\)\n", done.stdout.decode())
 
     def test_its_exit_code_reaches_the_shell(self) -> None:
         assert process("nonsense").returncode == 2
@@ -333,6 +349,38 @@ class TestProcess:
             os.close(writer)
         assert done.stderr == b""
         assert done.returncode in (0, 2)  # 2: dryrun --check without MindSpore
+
+    def test_a_reader_that_goes_away_leaves_the_exit_code(self, tmp_path: Path) -> None:
+        file = tmp_path / "bad.yaml"
+        text = "run_mode: train\ntrainer: {type: CausalLanguageModelingTrainer}\nprofile: True\n"
+        file.write_text(text, encoding="utf-8")
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = process("lint", str(file), stdout=writer)
+        finally:
+            os.close(writer)
+        assert (done.returncode, done.stderr) == (ExitCode.FINDINGS, b"")
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+    @pytest.mark.parametrize("arguments", [("--help",), ("rule", "--all")])
+    def test_a_full_disk_is_told_without_a_traceback(self, arguments: tuple[str, ...]) -> None:
+        with open("/dev/full", "wb") as full:
+            done = process(*arguments, stdout=full.fileno())
+        assert (done.returncode, done.stderr) == (
+            2,
+            b"error: standard output cannot be written: No space left on device\n",
+        )
+
+    def test_without_a_standard_output_it_says_so(self) -> None:
+        done = subprocess.run(
+            ["sh", "-c", '"$0" -m ms_tune --version >&-', sys.executable],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert done.stderr == b"error: standard output is closed: there is nowhere to write the result to\n"
 
     @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "gbk"])
     def test_chinese_on_a_terminal_of_any_encoding_is_no_failure(self, encoding: str) -> None:
