@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
 _SAFE, _UNSAFE = "safe", "unsafe"
-_OPTIONAL_VALUE = re.compile(r"--(fix|diff) unsafe(?:  )?")  # two blanks less, for the columns of the help
+_OPTIONAL_VALUE = re.compile(r"--(fix|diff) unsafe(  )?")
 
 
 class _LintParser(Parser):
@@ -45,7 +45,11 @@ class _LintParser(Parser):
 
     def format_help(self) -> str:
         """The help text, with the values of those options as they have to be written."""
-        return _OPTIONAL_VALUE.sub(r"--\1[=unsafe]", super().format_help())
+        return _OPTIONAL_VALUE.sub(r"--\1[=unsafe]\2", super().format_help())
+
+    def format_help_all(self) -> str:
+        """As above; two blanks less, for the columns of the text."""
+        return _OPTIONAL_VALUE.sub(r"--\1[=unsafe]", super().format_help_all())
 
 
 def build_parser(language: Language) -> Parser:

@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from ms_tune.cli.help_text import short, whole
 from ms_tune.errors import UsageError, closest
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import Language, Message, msg, render
@@ -43,6 +44,15 @@ class Command(Protocol):
         """Do the work; raise :class:`MsTuneError` on failure."""
 
 
+class _HelpAll(argparse.Action):
+    """``--help-all``."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, Parser)  # noqa: S101 - it is added by no other
+        parser._print_message(parser.format_help_all())  # noqa: SLF001 - as argparse's own help does
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose help and complaints are in one language.
 
@@ -68,6 +78,7 @@ class Parser(argparse.ArgumentParser):
         self._optionals.title = self.tr("cli.title.options")
         self._positionals.title = self.tr("cli.title.arguments")
         self.add_argument("-h", "--help", action="help", help=self.tr("cli.help.help"))
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help=self.tr("cli.help.help-all"))
 
     def tr(self, text_id: str, **params: object) -> str:
         """A text in the parser's language."""
@@ -79,10 +90,21 @@ class Parser(argparse.ArgumentParser):
         if json:
             self.add_argument("--json", action="store_true", help=self.tr("cli.help.json"))
 
+    def actions(self) -> list[argparse.Action]:
+        """All arguments, in the order in which they were added."""
+        return self._actions
+
+    def exclusive_groups(self) -> list[argparse._MutuallyExclusiveGroup]:
+        """Options that do not go together."""
+        return self._mutually_exclusive_groups
+
     def format_help(self) -> str:
-        """The help text in the parser's language."""
-        # argparse hard-codes the word "usage: "; its own gettext hook needs a compiled catalogue file.
-        return super().format_help().replace("usage: ", self.tr("cli.title.usage"), 1)
+        """One screen, with examples; ``--help-all`` explains every option."""
+        return short(self)
+
+    def format_help_all(self) -> str:
+        """Every option with its explanation."""
+        return whole(self)
 
     def error(self, message: str) -> NoReturn:
         """Raise argparse's complaint as a :class:`UsageError` in words of both languages."""

@@ -115,6 +115,20 @@ class TestHelp:
         assert has_chinese(out) is (language is Language.ZH)
         assert "--lang" in out
 
+    @pytest.mark.parametrize("command", COMMANDS)
+    @pytest.mark.parametrize("language", Language)
+    def test_help_is_one_screen_and_names_every_option_that_help_all_explains(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, language: Language
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "100")
+        brief = run(capsys, command, "--help", "--lang", language.value)[1]
+        code, full, err = run(capsys, command, "--help-all", "--lang", language.value)
+        assert (code, err) == (0, "")
+        assert len(brief.splitlines()) <= 32
+        explained = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", full, re.MULTILINE))
+        assert len(explained) >= 4
+        assert explained <= set(re.findall(r"--[a-z-]+", brief))
+
     def test_without_a_command_it_says_what_to_do_first(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, err = run(capsys)
         assert (code, err) == (ExitCode.OK, "")
@@ -365,7 +379,7 @@ class TestProcess:
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
     @pytest.mark.parametrize("arguments", [("--help",), ("rule", "--all")])
     def test_a_full_disk_is_told_without_a_traceback(self, arguments: tuple[str, ...]) -> None:
-        with open("/dev/full", "wb") as full:
+        with Path("/dev/full").open("wb") as full:
             done = process(*arguments, stdout=full.fileno())
         assert (done.returncode, done.stderr) == (
             2,
