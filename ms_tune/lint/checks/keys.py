@@ -35,6 +35,19 @@ def misspelt(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"similar": similar, "section": section}, at_key=True)
 
 
+def misspelt_of_class(context: Context) -> Iterator[Violation]:
+    """A key much like one that the class of a legacy model reads; what else such a class is given, code of a model may read."""
+    model, section = context.model, context.mapping("model.model_config")
+    known = model.facts.defaults.keys() if model.known else frozenset()
+    unread = [key for key in map(str, section) if key not in known]
+    for key in unread[:_GUESSES]:
+        similar = _similar(key, known, _MUCH_ALIKE)
+        if similar and similar not in section:
+            yield Violation(
+                ("model", "model_config", key), params={"similar": similar, "model": model.facts.name}, at_key=True
+            )
+
+
 def unused(context: Context) -> Iterator[Violation]:
     """A key that its section does not know, and not like one that it knows; ``former`` names as above."""
     for number, (path, known) in enumerate(_unknown(context)):
