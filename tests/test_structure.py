@@ -343,7 +343,7 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
         if use.module in ("pickle", "marshal", "shelve")
     ]
     # A snapshot for PyTorch's viewer is a pickle that is written and never read; one of PyTorch is read without any class.
-    writers = {"ms_tune.render.memory.snapshot", "ms_tune.trace.torch_snapshot"}
+    writers = {"ms_tune.render.memory.snapshot", "ms_tune.trace.plain_pickle"}
     reading = [
         f"{module.name}:{node.lineno}"
         for module in modules()
@@ -351,6 +351,6 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
         if isinstance(node, ast.Attribute)
         and node.attr in ("load", "loads", "Unpickler")
         and "pickle" in ast.unparse(node)
-        and module.name != "ms_tune.trace.torch_snapshot"
+        and module.name != "ms_tune.trace.plain_pickle"
     ]
     assert evaluated + [place for place in unpickled if place.partition(":")[0] not in writers] + reading == []

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ms_tune.trace.torch_snapshot import DeviceTrace, Event
 
+_MAPS = (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
 _ENDLESS = 1 << 41  # address space of an expandable segment
 
 
@@ -95,7 +96,9 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
     for place in range(len(device.events) - 1, -1, -1):
         found.take_back(place, device.events[place], rounded)
     live, requested, streams, classic = found.live, found.requested, found.streams, found.classic
-    held = [*(classic[base] for base in sorted(classic)), *_expandable(device, live, streams, rounded)]
+    held = [classic[base] for base in sorted(classic)]
+    if any(one.expandable for one in device.segments) or any(event.action in _MAPS for event in device.events):
+        held += _expandable(device, live, streams, rounded)
     held.sort(key=lambda one: one.base)
     for one, following in pairwise(held):
         if one.base + one.size > following.base:

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ms_tune.allocator.torch_replay import TorchReplay, replay_recording
@@ -18,6 +19,7 @@ from ms_tune.errors import TraceError, UsageError
 from ms_tune.memory.phases import Origin, origin
 from ms_tune.memory.torch_steps import StepGrowth, grown_by_step, step_ends
 from ms_tune.texts import msg
+from ms_tune.trace.plain_pickle import no_collection
 from ms_tune.trace.torch_snapshot import Action, read_torch_snapshot
 from ms_tune.units import MIB
 
@@ -212,6 +214,13 @@ def analyse_snapshot(
         UsageError: There is no such device or event.
     """
     on_progress(msg("snapshot.progress.read"), 0.0)
+    with no_collection():
+        return _analysed(path, device, at, on_progress)
+
+
+def _analysed(
+    path: Path, device: int | None, at: int | None, on_progress: Callable[[Message, float], None]
+) -> TorchReport:
     snapshot = read_torch_snapshot(path)
     chosen = device_of_snapshot(snapshot, device)
     if at is not None and at >= len(chosen.events):
@@ -316,7 +325,7 @@ def _contents(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRepla
     sizes = replayed.start.live if exact else before_recording(device)
     for address, size in sizes.items():
         live[address] = (size, final.get(address, 0), "", True)
-    for place, event in enumerate(device.events[: last + 1]):
+    for place, event in enumerate(islice(device.events, last + 1)):
         if event.action is Action.ALLOC:
             size = replayed.sizes[place] if exact else event.size
             live[event.address] = (size, event.stack, event.category, False)

@@ -8,28 +8,20 @@ Sizes of ``alloc`` and ``free_*`` events are those that were asked for; of ``seg
 
 from __future__ import annotations
 
-import gzip
-import pickle
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ms_tune.errors import TraceError
-from ms_tune.texts import msg
-from ms_tune.trace.memory_block import Frame, unreadable
-from ms_tune.units import GIB, MIB
+from ms_tune.trace.memory_block import Frame
+from ms_tune.trace.plain_pickle import GZIP, read_plain, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
-MOST_BYTES = 2 * GIB  # of a file, unpacked
-_MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # what reading may take: containers need up to some forty times the file
 _MOST_ADDRESS, _MOST_SIZE, _MOST_STREAM, _MOST_TIME = 1 << 63, 1 << 46, 1 << 64, 1 << 63
 _MOST_TEXT, _MOST_FRAMES, _MOST_DEVICES = 1000, 1000, 1024
-_GZIP, _PICKLE = b"\x1f\x8b", b"\x80"
+_PICKLE = b"\x80"
 _SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 
@@ -54,8 +46,7 @@ _ACTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One thing that the allocator did.
 
     Attributes:
@@ -147,7 +138,7 @@ def is_snapshot(path: Path) -> bool:
             head = file.read(2)
     except OSError:
         return False
-    return head[:1] == _PICKLE or head == _GZIP or path.name.lower().endswith(_SUFFIXES)
+    return head[:1] == _PICKLE or head == GZIP or path.name.lower().endswith(_SUFFIXES)
 
 
 def read_torch_snapshot(path: Path) -> TorchSnapshot:
@@ -156,96 +147,7 @@ def read_torch_snapshot(path: Path) -> TorchSnapshot:
     Raises:
         TraceError: The file cannot be read, is too large, holds anything but plain containers, or is no snapshot.
     """
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP
-            file.seek(0)
-            size = path.stat().st_size
-            if size > MOST_BYTES:
-                raise _refused(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
-            source = _Unpacked(file) if packed else file
-            with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)):
-                content = _load(cast("BinaryIO", source), path)
-                read = source.count if isinstance(source, _Unpacked) else size
-                return _Reader(path, read).snapshot(content)
-    except OSError as error:
-        raise unreadable(error, path) from error
-    except MemoryError:
-        raise _refused(text="snapshot.memory", path=path) from None
-
-
-def _refused(*, text: str, path: Path, **params: object) -> TraceError:
-    return TraceError(msg(text, **params), msg("snapshot.hint"), path=path)
-
-
-class _Unpacked:
-    """A packed file as the unpickler reads it, up to :data:`MOST_BYTES`."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = gzip.GzipFile(fileobj=file)
-        self.count = 0
-
-    def read(self, size: int) -> bytes:
-        """So many bytes."""
-        return self._counted(self._file.read(min(size, MOST_BYTES - self.count + 1)))
-
-    def readline(self) -> bytes:
-        """One line."""
-        return self._counted(self._file.readline(MOST_BYTES - self.count + 1))
-
-    def _counted(self, data: bytes) -> bytes:
-        self.count += len(data)
-        if self.count > MOST_BYTES:
-            message = "too large"
-            raise pickle.UnpicklingError(message)
-        return data
-
-
-class _Plain(pickle.Unpickler):
-    """Makes numbers, texts, lists, tuples and dictionaries; whatever would be more is refused."""
-
-    def find_class(self, module: str, name: str, /) -> NoReturn:
-        message = f"{module}.{name}"[:_MOST_TEXT]
-        raise pickle.UnpicklingError(message)
-
-    def persistent_load(self, pid: object, /) -> NoReturn:
-        message = f"persistent id {type(pid).__name__}"
-        raise pickle.UnpicklingError(message)
-
-
-def _load(file: BinaryIO, path: Path) -> object:
-    try:
-        return _Plain(file).load()
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
-        detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise _refused(text="snapshot.not-plain", path=path, detail=detail) from None
-
-
-@contextmanager
-def _bounded_memory(most: int) -> Iterator[None]:
-    """No more memory than that while it lasts, where the system can see to it (Linux).
-
-    A pickle of ten bytes may ask for tens of gigabytes.
-    """
-    try:
-        import resource  # noqa: PLC0415 - not on every system
-
-        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no file of a user
-            now = int(file.read().split()[0]) * resource.getpagesize()
-        before = resource.getrlimit(resource.RLIMIT_AS)
-    except (ImportError, OSError):
-        yield
-        return
-    limit = now + most
-    for present in before:
-        limit = limit if present == resource.RLIM_INFINITY else min(limit, present)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+    return read_plain(path, lambda content, size: _Reader(path, size).snapshot(content))
 
 
 class _BadValueError(Exception):
@@ -271,6 +173,7 @@ class _Reader:
         self._found: dict[tuple[Frame, ...], int] = {(): 0}
         self._texts: dict[str, str] = {}
         self._timed = False
+        self._kept: list[object] = []
 
     def snapshot(self, content: object) -> TorchSnapshot:
         """The snapshot.
@@ -281,7 +184,7 @@ class _Reader:
         try:
             return self._snapshot(content)
         except _BadValueError as error:
-            raise _refused(text="snapshot.not-snapshot", path=self._path, detail=str(error)) from None
+            raise refused(text="snapshot.not-snapshot", path=self._path, detail=str(error)) from None
 
     def _snapshot(self, content: object) -> TorchSnapshot:
         whole = {"segments": content} if isinstance(content, list) else content
@@ -289,6 +192,9 @@ class _Reader:
             raise _BadValueError(what="segments")
         traces = whole.get("device_traces", [])
         if not isinstance(traces, list) or len(traces) > _MOST_DEVICES:
+            raise _BadValueError(what="device_traces")
+        full = [id(trace) for trace in traces if trace]
+        if len(set(full)) < len(full):  # one list for two devices: no allocator writes that
             raise _BadValueError(what="device_traces")
         segments: dict[int, dict[int, Segment]] = {}
         for entry in whole["segments"]:
@@ -364,39 +270,43 @@ class _Reader:
     def _events(self, trace: object) -> tuple[Event, ...]:
         if not isinstance(trace, list):
             raise _BadValueError(what="device_traces")
-        return tuple([self._event(entry) for entry in trace])
+        trace.reverse()
+        found = []
+        while trace:  # what was read is not kept: it takes more than what is made of it
+            found.append(self._event(trace.pop()))
+        return tuple(found)
 
     def _event(self, entry: object) -> Event:
         event = self._take(entry, "device_traces")
-        name = event.get("action")
-        if not isinstance(name, str):
+        get = event.get
+        name, category = get("action"), get("category")
+        if type(name) is not str:
             raise _BadValueError(what="action")
         action = _ACTIONS.get(name, Action.OTHER)
-        category = event.get("category")
-        self._timed |= "time_us" in event
-        where = "device_free" if action is Action.OOM and "device_free" in event else "addr"
-        optional = 0 if action >= Action.OOM else None
-        return Event(
-            action=action,
-            address=_whole(event, where, _MOST_ADDRESS, optional),
-            size=_whole(event, "size", _MOST_SIZE, optional),
-            stream=_whole(event, "stream", _MOST_STREAM, 0),
-            stack=self._stack(event.get("frames")),
-            category=self._text(category) if isinstance(category, str) else "",
-        )
+        self._timed = self._timed or "time_us" in event
+        if action >= Action.OOM:
+            where = "device_free" if action is Action.OOM and "device_free" in event else "addr"
+            address, size = _whole(event, where, _MOST_ADDRESS, 0), _whole(event, "size", _MOST_SIZE, 0)
+        else:
+            address, size = _whole(event, "addr", _MOST_ADDRESS), _whole(event, "size", _MOST_SIZE)
+        stream = _whole(event, "stream", _MOST_STREAM, 0)
+        frames = get("frames")
+        stack = self._stack(frames) if frames else 0
+        return Event(action, address, size, stream, stack, self._text(category) if isinstance(category, str) else "")
 
     def _stack(self, frames: object) -> int:
         if not isinstance(frames, (list, tuple)) or not frames:
             return 0
-        known = self._stacks.get(id(frames))  # events share their stacks, which live as long as the file's content
+        known = self._stacks.get(id(frames))  # events share their stacks
         if known is None:
+            self._kept.append(frames)  # so that no other gets its id
             self._left -= min(len(frames), _MOST_FRAMES)
             stack = tuple(frame for each in reversed(frames[:_MOST_FRAMES]) if (frame := self._frame(each)) is not None)
             known = self._stacks[id(frames)] = self._found.setdefault(stack, len(self._found))
         return known
 
     def _frame(self, entry: object) -> Frame | None:
-        if id(entry) not in self._frames:
+        if id(entry) not in self._frames:  # it lives as long as its stack
             if not isinstance(entry, dict):
                 raise _BadValueError(what="frames")
             file, name, line = entry.get("filename"), entry.get("name"), entry.get("line")

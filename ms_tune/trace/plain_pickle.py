@@ -1,0 +1,141 @@
+"""Unpickles files that nobody vouches for: plain containers only, no class is ever looked up, within bounds of size and memory."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import pickle
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from ms_tune.errors import TraceError
+from ms_tune.texts import msg
+from ms_tune.trace.memory_block import unreadable
+from ms_tune.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import BinaryIO, TypeVar
+
+    Result = TypeVar("Result")
+
+MOST_BYTES = 2 * GIB  # of a file, unpacked
+GZIP = b"\x1f\x8b"
+_MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # what reading may take: containers need up to some forty times the file
+_MOST_TEXT = 1000
+
+
+def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
+    """What a function makes of a pickle of plain containers, packed with gzip or not.
+
+    Args:
+        path: The file.
+        read: Told the content and how many bytes it had; runs within the bounds of memory, too.
+
+    Raises:
+        TraceError: The file cannot be read, is too large, or holds anything but plain containers.
+    """
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+            file.seek(0)
+            size = path.stat().st_size
+            if size > MOST_BYTES:
+                raise refused(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
+            source = _Unpacked(file) if packed else file
+            with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)), no_collection():
+                content = [_load(cast("BinaryIO", source), path)]
+                # Handed over: what is read of it need not be kept.
+                return read(content.pop(), source.count if isinstance(source, _Unpacked) else size)
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except MemoryError:
+        raise refused(text="snapshot.memory", path=path) from None
+
+
+def refused(*, text: str, path: Path, **params: object) -> TraceError:
+    """Why a file is no snapshot."""
+    return TraceError(msg(text, **params), msg("snapshot.hint"), path=path)
+
+
+class _Unpacked:
+    """A packed file as the unpickler reads it, up to :data:`MOST_BYTES`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = gzip.GzipFile(fileobj=file)
+        self.count = 0
+
+    def read(self, size: int) -> bytes:
+        """So many bytes."""
+        return self._counted(self._file.read(min(size, MOST_BYTES - self.count + 1)))
+
+    def readline(self) -> bytes:
+        """One line."""
+        return self._counted(self._file.readline(MOST_BYTES - self.count + 1))
+
+    def _counted(self, data: bytes) -> bytes:
+        self.count += len(data)
+        if self.count > MOST_BYTES:
+            message = "too large"
+            raise pickle.UnpicklingError(message)
+        return data
+
+
+class _Plain(pickle.Unpickler):
+    """Makes numbers, texts, lists, tuples and dictionaries; whatever would be more is refused."""
+
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        message = f"{module}.{name}"[:_MOST_TEXT]
+        raise pickle.UnpicklingError(message)
+
+    def persistent_load(self, pid: object, /) -> NoReturn:
+        message = f"persistent id {type(pid).__name__}"
+        raise pickle.UnpicklingError(message)
+
+
+def _load(file: BinaryIO, path: Path) -> object:
+    try:
+        return _Plain(file).load()
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
+        detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise refused(text="snapshot.not-plain", path=path, detail=detail) from None
+
+
+@contextmanager
+def _bounded_memory(most: int) -> Iterator[None]:
+    """No more memory than that while it lasts, where the system can see to it (Linux).
+
+    A pickle of ten bytes may ask for tens of gigabytes.
+    """
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no file of a user
+            now = int(file.read().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+    except (ImportError, OSError):
+        yield
+        return
+    limit = now + most
+    for present in before:
+        limit = limit if present == resource.RLIM_INFINITY else min(limit, present)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No search for cycles meanwhile: millions of containers are made, none in a cycle, and each search looks at all."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
