@@ -24,12 +24,13 @@ from ms_tune.trace.step_lines import rank_before
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _MOST_RANKS = 4096
 _REPORT = re.compile(
     r"\[Rank (\d{1,6})\] \(after (\d{1,12}) iterations\) memory \(MB\) \| allocated: ([\d.]{1,30})"
-    r" \| max allocated: ([\d.]{1,30}) \| reserved: ([\d.]{1,30}) \| max reserved: ([\d.]{1,30})"
+    r" \| max allocated: ([\d.]{1,30}) \| reserved: ([\d.]{1,30})(?: \| max reserved: ([\d.]{1,30}))?"
 )
 _NEEDLES = (b" memory (MB) |", b" memory size: ", b"peak memory usage")
 
@@ -74,12 +75,11 @@ class RankMemory:
     processes: int = 1
 
 
-def report_in(text: str) -> LoggedMemory | None:
-    """What a line of Megatron's ``report_memory`` says."""
-    found = _REPORT.search(text)
-    if found is None:
-        return None
-    return LoggedMemory(int(found[1]), _mib(found[3]), _mib(found[4]), _mib(found[5]), _mib(found[6]), int(found[2]))
+def reports_in(text: str) -> Iterator[LoggedMemory]:
+    """What a line of Megatron's ``report_memory`` says; several ranks may have written it at once."""
+    for found in _REPORT.finditer(text):
+        sizes = [_mib(found[place] or "0") for place in range(3, 7)]
+        yield LoggedMemory(int(found[1]), sizes[0], sizes[1], sizes[2], sizes[3], int(found[2]))
 
 
 def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
@@ -132,9 +132,10 @@ class _Reader:
     def take(self, number: int, line: str) -> None:
         """Read a line."""
         rank, text = rank_before(line)
-        if (told := report_in(text)) is not None:
-            if told.rank in self._reports or len(self._reports) < _MOST_RANKS:
-                self._reports[told.rank] = _reported(told, self._path, number)
+        if " memory (MB) |" in text:
+            for told in reports_in(text):
+                if told.rank in self._reports or len(self._reports) < _MOST_RANKS:
+                    self._reports[told.rank] = _reported(told, self._path, number)
             return
         rank = self._own if rank is None else rank
         if rank not in self._open and len(self._open) >= _MOST_RANKS:

@@ -7,7 +7,8 @@
 * Megatron (megatron/training/training.py, core 0.6 to 0.12; MindSpeed's tflops_calculate): ``iteration n/ N | key: value | ..``,
   as MindSpeed-Core-MS since r0.2, MindSpeed-LLM and MindSpeed-MM print it.
 
-``torchrun``, ``srun``, ``mpirun`` and ``tail`` put the rank before a line.
+``torchrun``, ``srun``, ``mpirun``, ``tail`` and some loggers put the rank before a line. Where a value has an average behind it
+(``123.4/125.0``, ``496.3 (avg 496.1)``, as Primus' Megatron prints them), the value counts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _MOST_TOKENS = 10**17
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = re.compile(
-    r"\s*(?:\[(?:rank|default)?(\d{1,6})\]:|(\d{1,6}): |\[\d{1,6},(\d{1,6})\]<\w{1,8}>:|(?:\S{1,400}/)?worker_(\d{1,6})\.log[:|])"
+    r"\s*(?:\[(?:rank|default)?(\d{1,6})\]:|(\d{1,6}): |\[\d{1,6},(\d{1,6})\]<\w{1,8}>:|(?:\S{1,400}/)?worker_(\d{1,6})\.log[:|]"
+    r"|(?:\[\d{8} [\d:]{8}\])?\[rank-(\d{1,6})/\d{1,6}\]|\[Rank (\d{1,6}) \| Local Rank \d{1,6}\])"
 )
 _N = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?"
 _BRACE = re.compile(r"\{\s{0,4}(?=Epoch:|step:)")
@@ -42,11 +44,13 @@ _OLD = re.compile(
     rf"Epoch: (\d{{1,12}}), Step: (\d{{1,15}}), Loss: (\S{{1,60}}), .{{0,400}}\bTime: ({_N}) ms", re.IGNORECASE
 )
 _ITERATION = re.compile(r"iteration\s{1,20}(\d{1,15})\s{0,20}/\s{0,20}(\d{1,15})\s{0,4}\|")
+_WITH_AVERAGE = re.compile(rf"({_N})(?=/| \()")
 _SAMPLES = re.compile(rf"({_N}) samples/s/p")
 # Key in a line of Megatron's form to what it is; the first that is there counts.
 _KEYS = {
     "elapsed time per iteration (ms)": "time",
     "throughput per GPU (TFLOP/s/GPU)": "tflops",
+    "compute per GPU (TFLOP/s/GPU)": "tflops",
     "theoretical throughput per NPU (TFLOP/s/NPU)": "tflops",
     "TFLOPs": "tflops",  # Megatron-DeepSpeed
     "actual throughput per NPU (TFLOP/s/NPU)": "counted",
@@ -202,7 +206,8 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return NOT_LOGGED
+        found = _WITH_AVERAGE.match(text)
+        return float(found[1]) if found else NOT_LOGGED
 
 
 def _positive(text: str) -> float:

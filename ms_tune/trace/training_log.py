@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, chosen
-from ms_tune.trace.logged_memory import report_in
+from ms_tune.trace.logged_memory import reports_in
 from ms_tune.trace.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
 from ms_tune.trace.recompute_log import rank_of
 from ms_tune.trace.step_baseline import read_baseline
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ms_tune.trace.logged_steps import LoggedMemory
     from ms_tune.trace.step_lines import StepLine
 
 _MOST_STEPS = 1_000_000  # of a file; what is beyond is counted
@@ -106,6 +107,7 @@ class _Reader:
         self._writers: dict[int | None, _Writer] = {}
         self._tailed: int | None = None  # the rank whose lines `tail -f` shows
         self._latest: RankSteps | None = None
+        self._early: dict[int, LoggedMemory] = {}  # what was said of a run before its first step
 
     def take(self, number: int, line: str, *, whole: bool) -> None:
         """Read a line; one without an end may be cut off."""
@@ -162,7 +164,8 @@ class _Reader:
             if writer.run >= _MOST_RUNS:
                 writer.run -= 1
                 return None
-            self.runs.append(LoggedRun(total=step.total, repeated=repeated))
+            self.runs.append(LoggedRun(total=step.total, repeated=repeated, memory=self._early))
+            self._early = {}
         if step.form is Form.MINDSPEED and writer.offset:
             writer.offset = 0
         writer.last = 0
@@ -178,14 +181,22 @@ class _Reader:
     def _other(self, text: str, line: int) -> None:
         if tail := _TAIL.search(text):
             self._tailed = int(tail[1])
+        if " memory (MB) |" in text:
+            for memory in reports_in(text):
+                self._memory(memory)
         if not self.runs:
             return
         run = self.runs[-1]
-        if (memory := report_in(text)) is not None and len(run.memory) < _MOST_RANKS:
-            run.memory[memory.rank] = memory
         for words, kind in _REMARKS.items():
             if words in text and len(run.remarks) < _MOST_REMARKS and self._latest is not None:
                 run.remarks.append(Remark(kind, self._latest.number[-1], line))
+
+    def _memory(self, memory: LoggedMemory) -> None:
+        """Of the present run, or of the one that begins: ranks do not wait for the one that writes its first step."""
+        begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
+        kept = self.runs[-1].memory if begun else self._early
+        if memory.rank in kept or len(kept) < _MOST_RANKS:
+            kept[memory.rank] = memory
 
 
 def _counted(writer: _Writer, step: StepLine) -> int:

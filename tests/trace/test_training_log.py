@@ -76,6 +76,37 @@ class TestForms:
         assert step is not None
         assert (step.tflops, step.counted, step.hardware) == (90.5, 80.5, 99.5)
 
+    def test_a_value_with_its_average_behind_it(self) -> None:
+        line = (
+            " iteration 2/ 9 | elapsed time per iteration (ms): 100.5/101.0 | compute per GPU (TFLOP/s/GPU): 90.5 (avg 90.4) |"
+            " global batch size: 8 | lm loss: 1.5x | grad norm: / 3 |"
+        )
+        (step,) = steps_in(line)
+        assert step is not None
+        assert (step.seconds, step.tflops, step.batch) == (0.1005, 90.5, 8)
+        assert math.isnan(step.loss)
+        assert math.isnan(step.norm)
+
+    def test_memory_that_several_ranks_write_at_once_and_before_the_first_step(self, tmp_path: Path) -> None:
+        def said(rank: int, size: int) -> str:
+            return (
+                f"[Rank {rank}] (after 1 iterations) memory (MB) | allocated: 1 | max allocated: {size}.5 | reserved: 2"
+            )
+
+        first = f"{said(4, 4)} | max reserved: 9.0\n{said(2, 2)} | max reserved: 9.0{said(6, 6)}\n\n"
+        second = f"{said(4, 8)}\n"
+        text = (
+            first
+            + "".join(megatron_line(step, 9.0) for step in (1, 2, 3))
+            + second
+            + megatron_line(1, 7.0)
+            + said(0, 5)
+        )
+        one, other = read(tmp_path, text).runs
+        assert {rank: memory.max_allocated / 2**20 for rank, memory in one.memory.items()} == {4: 4.5, 2: 2.5, 6: 6.5}
+        assert {rank: memory.max_allocated / 2**20 for rank, memory in other.memory.items()} == {4: 8.5, 0: 5.5}
+        assert (one.memory[2].max_reserved, one.memory[6].max_reserved) == (9 * 2**20, 0)
+
     def test_expected_figures_in_json(self, tmp_path: Path) -> None:
         rows = [{"rank": 3, "allocated memory": 1.5, "max allocated memory": 2.0}, {"rank": "x"}, 7]
         data = {"time info": [900.0, 100, 101.5], "lm loss": [3, 2], "memo info": rows}
@@ -88,7 +119,13 @@ class TestForms:
 class TestRanksAndRuns:
     @pytest.mark.parametrize(
         "prefix",
-        ["[rank{}]: ", "[default{}]:", "{}: ", "[1,{}]<stdout>:", "msrun_log/worker_{}.log:"],
+        [
+            *("[rank{}]: ", "[default{}]:", "{}: ", "[1,{}]<stdout>:", "msrun_log/worker_{}.log:"),
+            *(
+                "[20260101 10:00:00][rank-{}/64][INFO ] [trainer.py:1] : ",
+                "[Rank {} | Local Rank 0] 2026-01-01 10:00:00 INFO ",
+            ),
+        ],
     )
     def test_prefixes_tell_ranks(self, tmp_path: Path, prefix: str) -> None:
         lines = [prefix.format(rank) + megatron_line(step, 100 + rank) for step in (1, 2, 3) for rank in (0, 5)]

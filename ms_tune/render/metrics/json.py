@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
+# Keys of every run; null where a figure is not there.
+_FIGURES = (
+    *("samples_per_second", "samples_per_second_per_card", "tokens_per_second", "tokens_per_second_per_card"),
+    *("tflops_logged", "tflops_per_card", "mfu", "hfu", "bubble"),
+)
+
 
 def report_json(report: MetricsReport, console: Console) -> dict[str, object]:
     """The whole object."""
@@ -38,6 +44,7 @@ def _run(run: RunMetrics, console: Console) -> dict[str, object]:
             "slowest_median": run.ranks.slowest,
             "slowest": run.ranks.slowest_rank,
         },
+        **dict.fromkeys(_FIGURES),
         **{figure.name: figure.value for figure in run.figures},
         "mfu_counted_otherwise": {one.convention.value: one.mfu for one in run.counted_otherwise},
         "hfu_counted_otherwise": {one.convention.value: one.hfu for one in run.counted_otherwise},
