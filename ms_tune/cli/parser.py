@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
@@ -49,7 +50,7 @@ class _HelpAll(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         assert isinstance(parser, Parser)  # noqa: S101 - it is added by no other
-        parser._print_message(parser.format_help_all())  # noqa: SLF001 - as argparse's own help does
+        parser._print_message(parser.format_help_all(), sys.stdout)  # noqa: SLF001 - as argparse's own help does
         parser.exit()
 
 
