@@ -92,7 +92,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 def _check_alone(arguments: Namespace) -> None:
     """A config says by itself what a table would."""
-    for name in ("table", "sapp_layers", "limit", "swap_bandwidth", *_ONLY_SAPP):
+    for name in ("table", "sapp_layers", "limit", *_ONLY_SAPP):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="CONFIG"), usage_hint("ms-tune fit"))

@@ -40,7 +40,7 @@ ONLY_CONFIG: Mapping[str, object] = {
     "engine": ENGINES[0],
     "timeout": 3600,
 }
-_KINDS = ("select", "comm", "both", "full")
+_KINDS = ("select", "comm", "both", "full")  # by default; swap needs a bandwidth
 
 
 def add_config_arguments(parser: Parser, language: Language) -> None:
@@ -50,7 +50,9 @@ def add_config_arguments(parser: Parser, language: Language) -> None:
     parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
     add_device_arguments(parser, language)
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
-    parser.add_argument("--kinds", metavar="KIND,..", help=parser.tr("fitting.help.kinds", kinds=", ".join(_KINDS)))
+    parser.add_argument(
+        "--kinds", metavar="KIND,..", help=parser.tr("fitting.help.kinds", kinds=", ".join((*_KINDS, "swap")))
+    )
     add_search_arguments(parser, language)
     parser.add_argument("--explain", action="store_true", help=parser.tr("fitting.help.explain"))
     parser.add_argument("--no-verify", action="store_true", help=parser.tr("fitting.help.no-verify"))
@@ -149,9 +151,9 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
     from ms_tune.planning.table import Recompute  # noqa: PLC0415 - as above
 
     names = _KINDS if arguments.kinds is None else tuple(filter(None, arguments.kinds.split(",")))
-    unknown = [name for name in names if name not in _KINDS]
+    unknown = [name for name in names if name not in (*_KINDS, "swap")]
     if unknown:
-        choices = {"argument": "--kinds", "value": unknown[0], "choices": ", ".join(_KINDS)}
+        choices = {"argument": "--kinds", "value": unknown[0], "choices": ", ".join((*_KINDS, "swap"))}
         raise UsageError(msg("cli.usage.choice", **choices))
     return ConfigFitRequest(
         dryrun=_job(arguments),
@@ -161,6 +163,7 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
         verify=not arguments.no_verify,
         allow_tight=arguments.allow_tight,
         clock=clock_of(arguments),
+        swap_bandwidth=arguments.swap_bandwidth,
     )
 
 

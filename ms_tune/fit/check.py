@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.fit.job import full_first
 from ms_tune.fit.measure import Probe
 from ms_tune.fit.verify import NEAR
-from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.table import Recompute
 
@@ -53,7 +53,7 @@ def check_probe(job: PlannedJob) -> Probe:
     """The run: of the last but one stage, which small runs tell least about, or of the first where there is none between."""
     stage = job.stages - 2 if job.stages > 2 else 0  # noqa: PLR2004 - the first, one between, the last
     full: Rows = [[count - count // 2 for count in row] for row in job.placement]
-    loaded = job.with_lists(SappLists(None, full, full, full))
+    loaded = job.with_lists(full_first(full))
     return Probe("check", loaded, stage, sum(row[stage] for row in job.placement))
 
 

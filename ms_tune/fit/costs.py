@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from ms_tune.config.follow import followed
 from ms_tune.estimate.flops import head_flops, layer_flops
 from ms_tune.estimate.widths import widths_of
+from ms_tune.fit.layouts import layout_of
+from ms_tune.frameworks.devices import fastest_peak, peak_named
 from ms_tune.frameworks.models import model_of
 from ms_tune.normalize.source import dialect_of
 from ms_tune.planning.table import Recompute
@@ -23,7 +25,11 @@ EXTRA = {
     Recompute.COMM: 0.125,
     Recompute.BOTH: 0.165,
     Recompute.FULL: 0.5,
+    Recompute.SWAP: 0.0,  # what the link takes beside the passes is added by a bandwidth
 }
+
+
+_TERA = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Costs:
         dense: A layer without experts.
         experts: A layer with experts.
         head: The output projection and the loss.
+        shortest: Seconds that a dense layer's forward pass of a micro-batch takes at least, on the fastest device that is known
+            or on the one that is named; None where the model's sizes are not known.
         known: Whether they come from the model's sizes; otherwise all layers are taken for equal and the head for nothing.
     """
 
@@ -41,6 +49,7 @@ class Costs:
     experts: float = 1.0
     head: float = 0.0
     known: bool = False
+    shortest: float | None = None
 
 
 def costs_of(job: PlannedJob) -> Costs:
@@ -51,4 +60,9 @@ def costs_of(job: PlannedJob) -> Costs:
         return Costs()
     dense = layer_flops(widths, experts=False)
     experts = layer_flops(widths, experts=True) if widths.experts else dense
-    return Costs(1.0, experts / dense, head_flops(widths) / dense, known=True)
+    split, chip = job.first.split, job.request.chip
+    named = peak_named(chip) if chip is not None else None
+    tflops = named.tflops if named is not None else fastest_peak()
+    tokens = widths.tokens * layout_of(job.loaded, job.first).size
+    shortest = dense * tokens / (split.tensor * split.context) / (tflops * _TERA)
+    return Costs(1.0, experts / dense, head_flops(widths) / dense, known=True, shortest=shortest)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.layers.conversion.sapp import Table as Rows
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.layers.result import LayerPlan
     from ms_tune.planning.table import Table
 
 Cells = tuple[tuple[int, ...], ...]  # chunks x stages
@@ -101,7 +102,7 @@ def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
 
     Args:
         cells: Layers of each cell.
-        kind: ``none``, ``select``, ``comm``, ``both`` or ``full``.
+        kind: ``none``, ``select``, ``comm``, ``both``, ``full`` or ``swap``.
     """
     everything: Rows = [list(row) for row in cells]
     nothing: Rows = [[0] * len(row) for row in cells]
@@ -110,18 +111,33 @@ def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
         everything if kind == "full" else nothing,
         everything if kind in ("full", "select", "both") else nothing,
         everything if kind in ("full", "comm", "both") else nothing,
+        swap=everything if kind == "swap" else nothing,
     )
+
+
+def full_first(counts: Sequence[Sequence[int]]) -> SappLists:
+    """The lists that have so many layers of each cell recomputed in full, and the others do nothing; the placement stays."""
+    full: Rows = [list(row) for row in counts]
+    return SappLists(None, full, full, full, swap=[[0] * len(row) for row in counts])
+
+
+def _whole(layer: LayerPlan) -> bool:
+    """Whether a layer swaps all that it keeps."""
+    return any(not swap.target for swap in layer.swap)
 
 
 def present_plan(job: PlannedJob, table: Table) -> Plan | None:
     """What the config's layers do now, as lists; None where lists cannot say it: other layers than the first of a cell."""
     chunks, stages = job.chunks, job.stages
-    counts = {name: [[0] * stages for _ in range(chunks)] for name in ("full", "select", "comm")}
+    counts = {name: [[0] * stages for _ in range(chunks)] for name in ("full", "select", "comm", "swap")}
     ranks: dict[tuple[int, int], int] = {}
     for layer in job.now.layers[: job.layers]:
         cell = (layer.chunk, layer.stage)
         rank = ranks[cell] = ranks.get(cell, 0) + 1
         full = layer.recompute is Effect.FULL
+        swaps = bool(layer.swap) and not full
+        if swaps and (not _whole(layer) or layer.select_patterns or layer.comm_patterns):
+            return None
         does = {"full": full, "select": full or bool(layer.select_patterns), "comm": full or bool(layer.comm_patterns)}
         for name, wanted in does.items():
             if not wanted:
@@ -129,9 +145,16 @@ def present_plan(job: PlannedJob, table: Table) -> Plan | None:
             if counts[name][layer.chunk][layer.stage] != rank - 1:
                 return None
             counts[name][layer.chunk][layer.stage] = rank
+        if swaps:
+            first = max(counts[name][layer.chunk][layer.stage] for name in ("full", "select", "comm"))
+            if first + counts["swap"][layer.chunk][layer.stage] != rank - 1:
+                return None
+            counts["swap"][layer.chunk][layer.stage] += 1
     base = table.layer_count // table.cells
     offset = [[count - base for count in row] for row in job.placement]
     plan = Plan(*(tuple(map(tuple, rows)) for rows in (offset, counts["full"], counts["select"], counts["comm"])))
+    if any(map(any, counts["swap"])):
+        plan = replace(plan, swap=tuple(map(tuple, counts["swap"])))
     try:
         cells_of(table, plan, str(job.loaded.source.path))
     except ConfigError:

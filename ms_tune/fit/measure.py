@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
+from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.run import simulate_each
 from ms_tune.dryrun.rundir import write_json
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer
 
-_FOLDER, _FORM = "fit", 4  # in the cache; the form of what is kept
+_FOLDER, _FORM = "fit", 5  # in the cache; the form of what is kept
 _MOST_KEPT = 4096  # files
 _LASTING = (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS)
 _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
@@ -62,6 +63,7 @@ class Figures:
         peaks: The peak in each phase of the training step, in bytes.
         lasting: What weights, optimizer state and gradients hold at each of these moments, in bytes.
         footprint: The most of the device that the pool took, in bytes.
+        swapped: What went to the host for one micro-batch, in bytes.
     """
 
     stage: int
@@ -70,6 +72,7 @@ class Figures:
     peaks: Mapping[str, int]
     lasting: Mapping[str, int]
     footprint: int = 0
+    swapped: int = 0
 
     @property
     def peak(self) -> int:
@@ -164,7 +167,14 @@ def figures_of(run: PreparedRun, reading: Reading) -> Figures:
         lasting[_name(phase)] = sum(contents[content] for content in _LASTING)
     peaks = {_name(phase): peak.bytes for phase, peak in moments.items()}
     kinds = dict(run.kinds) or {"layer": run.layers}
-    return Figures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes)
+    return Figures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes, _swapped(run, reading))
+
+
+def _swapped(run: PreparedRun, reading: Reading) -> int:
+    """What went to the host for one micro-batch; 0 for jobs whose layers cannot swap."""
+    if not isinstance(run.job, MindFormersJob):
+        return 0
+    return reading.report.host_moved_bytes // (run.job.batches * run.pipeline.micro_batches)
 
 
 def _name(phase: Any) -> str:  # noqa: ANN401 - a phase or None
@@ -199,6 +209,7 @@ def _read(file: Path) -> Figures | None:
             {str(phase): int(size) for phase, size in kept["peaks"].items()},
             {str(phase): int(size) for phase, size in kept["lasting"].items()},
             int(kept["footprint"]),
+            int(kept["swapped"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

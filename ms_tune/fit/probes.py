@@ -10,10 +10,9 @@ from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.fit.job import uniform
+from ms_tune.fit.job import full_first, uniform
 from ms_tune.fit.measure import Probe
 from ms_tune.frameworks.models import model_of
-from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.layers.stage import DENSE, cell_of
 from ms_tune.planning.table import Recompute
 from ms_tune.texts import msg
@@ -26,7 +25,11 @@ if TYPE_CHECKING:
     from ms_tune.layers.conversion.sapp import Table as Rows
     from ms_tune.texts import Message
 
-_TWO_SIZES = (Recompute.NONE, Recompute.FULL)  # the others need one: what a stage holds anyhow is known by then
+_TWO_SIZES = (
+    Recompute.NONE,
+    Recompute.FULL,
+    Recompute.SWAP,
+)  # the others need one: what a stage holds anyhow is known by then
 _LEAST = 2  # layers of a cell, if it has so many
 _SOME = 5  # layers of a cell of which some are recomputed, if it has so many
 
@@ -155,7 +158,7 @@ def some_recomputed(job: PlannedJob) -> list[Probe]:
         counts: Rows = [
             [1 if some == 1 else (some * count + size // 2) // size for count in row] for row in job.placement
         ]
-        loaded = job.with_lists(SappLists(None, counts, counts, counts))
+        loaded = job.with_lists(full_first(counts))
         found += [Probe(f"some {some}", loaded, stage, size * job.chunks) for stage in _ends(job.stages)]
     return found
 
@@ -165,7 +168,7 @@ def first_chunk_recomputed(job: PlannedJob, model: Model) -> list[Probe]:
     if job.chunks == 1:
         return []
     counts: Rows = [list(row) if not chunk else [0] * len(row) for chunk, row in enumerate(job.placement)]
-    loaded = job.with_lists(SappLists(None, counts, counts, counts))
+    loaded = job.with_lists(full_first(counts))
     return [
         Probe("first chunk", loaded, stage, sizes(job.chunks, model.whole[stage])[1]) for stage in _ends(job.stages)
     ]

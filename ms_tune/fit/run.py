@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import costs_of
 from ms_tune.fit.explain import table_without_sizes
@@ -17,11 +17,13 @@ from ms_tune.fit.measure import measure
 from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_recomputed
 from ms_tune.fit.remedies import with_remedies
 from ms_tune.fit.result import ConfigFit, Round
-from ms_tune.fit.table import Measured, Seen, table_of
+from ms_tune.fit.table import DENSE_UNITS, Measured, Seen, table_of
 from ms_tune.fit.verify import NEAR, beside, corrected, lists_of, simulated
 from ms_tune.normalize.sapp import merge
 from ms_tune.planning.clock import Clock, timed
 from ms_tune.planning.fit import fit as plan_for
+from ms_tune.planning.link import swaps
+from ms_tune.planning.request import linked_by
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Kept, Recompute, check
 from ms_tune.texts import msg
@@ -55,15 +57,28 @@ class ConfigFitRequest:
         verify: Whether the plan is simulated before it is handed over.
         allow_tight: Whether a plan is good enough that fits only without fragments, or only inside the reserve.
         clock: What was measured.
+        swap_bandwidth: Bytes a second that go to the host, and as many that come back; with the kind ``swap`` only.
     """
 
     dryrun: DryrunRequest = field(default_factory=DryrunRequest)
-    kinds: tuple[Recompute, ...] = tuple(Recompute)
+    kinds: tuple[Recompute, ...] = tuple(kind for kind in Recompute if kind is not Recompute.SWAP)
     effort: Effort = Effort.NORMAL
     seed: int = 1
     verify: bool = True
     allow_tight: bool = False
     clock: Clock = field(default_factory=Clock)
+    swap_bandwidth: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse swap of which nothing tells what it takes.
+
+        Raises:
+            UsageError: Swap is one of the kinds and no bandwidth is given, or the other way round.
+        """
+        if Recompute.SWAP in self.kinds and self.swap_bandwidth is None:
+            raise UsageError(msg("fitting.swap.bandwidth"), msg("fitting.swap.bandwidth.hint"))
+        if Recompute.SWAP not in self.kinds and self.swap_bandwidth is not None:
+            raise UsageError(msg("fitting.swap.kind"), msg("fitting.swap.kind.hint"))
 
 
 def fit_config(
@@ -91,7 +106,11 @@ def fit_config(
     measured, notes = _measured(job, request.kinds, observer)
     table = table_of(job, measured, costs, limit.bytes - reserve)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
-    table = check(timed(table, request.clock.times, source), source)
+    table = timed(table, request.clock.times, source)
+    if swaps(table) and request.swap_bandwidth is not None:
+        shortest = None if costs.shortest is None else costs.shortest / DENSE_UNITS
+        table = linked_by(table, request.swap_bandwidth, request.clock, shortest, source)
+    table = check(table, source)
     checked = _checked(job, table, observer)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragments(job.stages))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
-_UNIT = 1000  # of time: the forward pass of a dense layer
+DENSE_UNITS = 1000  # of time: the forward pass of a dense layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,22 @@ class Measured:
         lines = self.deciding(self.model.main, Recompute.FULL) if Recompute.FULL in self.kinds() else []
         return bool(lines) and not layer_bytes(lines).plausible
 
+    def swapped(self, made_of: str) -> int:
+        """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
+        for (made, kind, _), runs in self._runs.items():
+            if (made, kind) == (made_of, Recompute.SWAP) and len(runs) > 1:
+                return max(0, (runs[1].swapped - runs[0].swapped) // (runs[1].layers - runs[0].layers))
+        return 0
+
+    def fetched(self, made_of: str) -> int:
+        """What stages hold on top while a layer that swaps is at its backward pass."""
+        more = [
+            self.base(made_of, Recompute.SWAP, stage) - self.base(made_of, Recompute.NONE, stage)
+            for stage in self.stages(made_of)
+            if self.highest(made_of, Recompute.SWAP, stage) is not None
+        ]
+        return max(0, round(max(more, default=Fraction(0))))
+
     def with_some(self, runs: Sequence[Figures]) -> None:
         """Runs in which some layers of each cell are recomputed in full, and the others recompute nothing."""
         for figures in runs:
@@ -232,12 +248,17 @@ def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int
         limit_bytes=limit_bytes,
         order=pipeline.schedule or Schedule.ONE_FORWARD_ONE_BACKWARD,
         layers=tuple(
-            _kind(
-                made, count, round(_UNIT * forward[made]), layers.get(made, layers[main]), left if made == main else 0
+            _swapping(
+                _kind(
+                    *(made, count, round(DENSE_UNITS * forward[made]), layers.get(made, layers[main])),
+                    left if made == main else 0,
+                ),
+                measured,
+                made if made in layers else main,
             )
             for made, count in model.counts.items()
         ),
-        tail=End(forward=round(_UNIT * costs.head), transient_bytes=round(late)),
+        tail=End(forward=round(DENSE_UNITS * costs.head), transient_bytes=round(late)),
         constant_bytes=max(0, round(whole)),
         stage_bytes=tuple(round(base - whole) for base in bases),
         update=_update(measured, job.stages),
@@ -264,6 +285,15 @@ def _kind(made_of: str, count: int, forward: int, layers: Mapping[Recompute, Lay
         stays = left if kind is Recompute.FULL else 0
         kept[kind] = Kept(activations, EXTRA[kind], 0, round(layer.once), stays)
     return LayerKind(made_of, count, forward, lasting, kept)
+
+
+def _swapping(layer: LayerKind, measured: Measured, made_of: str) -> LayerKind:
+    """The row with what goes to the host, and is back while a layer is at its backward pass."""
+    kept = layer.recompute.get(Recompute.SWAP)
+    if kept is None:
+        return layer
+    kept = kept._replace(swapped_bytes=measured.swapped(made_of), transient_bytes=measured.fetched(made_of))
+    return replace(layer, recompute={**layer.recompute, Recompute.SWAP: kept})
 
 
 def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fraction:

@@ -56,13 +56,16 @@ def lists_of(job: PlannedJob, plan: Plan) -> SappLists:
     counts = tuple(map(tuple, job.now.placement or ()))
     base = job.layers // (job.stages * job.chunks)
     placed = tuple(tuple(base + more for more in row) for row in plan.offset)
-    selects = any(layer.select_patterns for layer in job.now.layers)
-    communicates = any(layer.comm_patterns for layer in job.now.layers)
+    # With swap on the framework reads lists of recompute as layers' numbers: all are said where it is or was.
+    swaps = bool(plan.swap) or any(layer.swap for layer in job.now.layers)
+    selects = swaps or any(layer.select_patterns for layer in job.now.layers)
+    communicates = swaps or any(layer.comm_patterns for layer in job.now.layers)
     return SappLists(
         _rows(plan.offset) if placed != counts else None,
         _rows(plan.recompute),
         _rows(plan.select_recompute) if selects or plan.select_recompute != nothing else None,
         _rows(plan.select_comm_recompute) if communicates or plan.select_comm_recompute != nothing else None,
+        swap=_rows(plan.swap or tuple((0,) * job.stages for _ in range(job.chunks))) if swaps else None,
     )
 
 

@@ -103,6 +103,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         verdict=verdict_of(terms, table, curve, log),
         host_rows=len(everything) - len(table),
         host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,
+        host_moved_bytes=int(everything.size[~on_device].sum()),
         unread=tuple(unread),
     )
     known = Known(table, contents, curve, report.recompute, report.lifetimes, report.theory)

@@ -121,6 +121,7 @@ class RankReport:
         verdict: Whether it fits, where something tells the device.
         host_rows: Blocks in the pool of host memory, which no other figure counts.
         host_bytes: The most bytes that they take at once.
+        host_moved_bytes: All of them together: what went to the host during the whole trace.
         unread: Why files that help the analysis, but that it can do without, could not be read.
         held: The memory at the peak by phase and content.
         moments: The highest moment of each phase.
@@ -149,6 +150,7 @@ class RankReport:
     verdict: Verdict
     host_rows: int = 0
     host_bytes: int = 0
+    host_moved_bytes: int = 0
     unread: tuple[TraceError, ...] = ()
     held: tuple[Held, ...] = ()
     moments: tuple[Moment, ...] = ()

@@ -16,7 +16,7 @@ from ms_tune.config.source import parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, same_data
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import model_of
+from ms_tune.frameworks.models import model_of, names_of
 from ms_tune.frameworks.names import counterpart, models
 from ms_tune.frameworks.releases import DEFAULT_VERSION
 from ms_tune.layers.conversion.convert import Converted, convert
@@ -126,12 +126,17 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     else:
         sizes = _sizes(source, dialect, version, layers)
     _check_sizes(lists, sizes)
+    if any(map(any, lists.swap or ())) and dialect is not Dialect.MINDFORMERS:
+        raise UsageError(msg("plans.sapp.swap", dialect=dialect.value))
     lists = settled(lists, sizes.layers)
     problems: list[Problem] = []
     plan = plan_of(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
     plan = replace(plan, framework_version=release_of(dialect, version))
     if dialect is Dialect.MINDFORMERS:
-        wanted = dict(_static(source, lists, plan, by_id=inputs.swaps.swap is True))
+        by_id = inputs.swaps.swap is True if lists.swap is None else any(map(any, lists.swap))
+        wanted = dict(_static(source, lists, plan, by_id=by_id))
+        if lists.swap is not None:
+            wanted |= _swap(source, lists, plan, legacy=inputs.legacy)
     else:
         wanted = dict(_others(source, lists, plan, layers, problems))
     wanted = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
@@ -139,6 +144,9 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     result = normalize_source(parse_source(text, own.path), version, layers)
     if result.failure is not None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
+    lost = next((one for one in result.problems if one.id == "swap-no-stage" and lists.swap), None)
+    if lost is not None:
+        raise UsageError(lost.message)
     if not _keeps(plan, result, lists):
         raise UsageError(msg("normalize.write-unproven"))
     problems += _own_values(source, dialect, lists)
@@ -151,7 +159,8 @@ def _keeps(plan: NormalizedPlan, result: NormalizedPlan, lists: SappLists) -> bo
     in_full = lists.recompute is None or all(
         (one.recompute is Effect.FULL) is (other.recompute is Effect.FULL) for one, other in acts
     )
-    return in_full and (lists.offset is None or plan.placement == result.placement)
+    swaps = lists.swap is None or _swapped(plan, lists) == [layer.layer for layer in result.layers if layer.swap]
+    return in_full and swaps and (lists.offset is None or plan.placement == result.placement)
 
 
 def _sizes(source: SourceFile, dialect: Dialect, version: str | None, layers: int | None) -> Sizes:
@@ -212,6 +221,46 @@ def _static(
             yield from _counts(
                 path, source.get(path, False), table, _numbers(plan, table) if by_id else None, idle=idle
             )
+
+
+def _swapped(plan: NormalizedPlan, lists: SappLists) -> list[int]:
+    """The layers that swap: of each cell so many, behind all that recompute anything."""
+    reached = [getattr(lists, kind) or [] for kind in KEYS[1:]]
+    met: dict[tuple[int, int], int] = {}
+    found = []
+    for layer in plan.layers:
+        chunk, stage = cell = (layer.chunk, layer.stage)
+        place = met[cell] = met.get(cell, -1) + 1
+        first = max((table[chunk][stage] for table in reached if table), default=0)
+        if lists.swap is not None and first <= place < first + lists.swap[chunk][stage]:
+            found.append(layer.layer)
+    return found
+
+
+def _swap(source: SourceFile, lists: SappLists, plan: NormalizedPlan, *, legacy: bool) -> dict[KeyPath, object]:
+    """Whole layers that swap, by their numbers, with the prefetch that is there.
+
+    Both lists are said: without any, MindFormers swaps all attention.
+    """
+    section: KeyPath = ("swap_config",) if legacy else ("model", "model_config")
+    there = source.get(section)
+    names = {name: _name_in(there, name, legacy=legacy) for name in ("swap", "layer_swap", "op_swap")}
+    layers = _swapped(plan, lists)
+    if not layers:
+        return {(*section, names["swap"]): False} if isinstance(there, dict) and names["swap"] in there else {}
+    before = source.get((*section, names["layer_swap"]))
+    first = before[0] if isinstance(before, list) and before else None
+    prefetch = first.get("backward_prefetch") if isinstance(first, dict) else None
+    if not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 1:
+        prefetch = 1
+    values = {"swap": True, "layer_swap": [{"backward_prefetch": prefetch, "layers": layers}], "op_swap": []}
+    return {(*section, names[name]): value for name, value in values.items()}
+
+
+def _name_in(section: object, name: str, *, legacy: bool) -> str:
+    """What a section calls a setting of swap: models that are not legacy ones know two names."""
+    known = () if legacy else names_of(name)
+    return next((other for other in known if isinstance(section, dict) and other in section), name)
 
 
 def _counts(

@@ -50,6 +50,8 @@ class SappLists:
         kinds: How many kinds of layers were added up.
         even: Layers of each cell in the even splits that are named, all kinds together.
         all_named: Whether every kind's even split is named.
+        swap: Layers of each cell that swap, behind those that recompute anything; None where nothing is said of it. SAPP itself
+            has none.
     """
 
     offset: Table | None
@@ -59,6 +61,7 @@ class SappLists:
     kinds: int = field(default=1, kw_only=True)
     even: int = field(default=0, kw_only=True)
     all_named: bool = field(default=False, kw_only=True)
+    swap: Table | None = field(default=None, kw_only=True)
 
 
 def parse_sapp(text: str) -> SappLists:
