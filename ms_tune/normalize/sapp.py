@@ -31,13 +31,15 @@ from ms_tune.normalize.source import dialect_of, normalize_source
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.layers.conversion.sapp import Table
     from ms_tune.layers.plans import NormalizedPlan
 
 _OFFSET: KeyPath = ("model", "model_config", "offset")
+_LEGACY_SWAP: KeyPath = ("swap_config",)
+_CORE_SWAP: KeyPath = ("model", "model_config")
 _MISSING = object()
 
 
@@ -136,7 +138,7 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
         by_id = inputs.swaps.swap is True if lists.swap is None else any(map(any, lists.swap))
         wanted = dict(_static(source, lists, plan, by_id=by_id))
         if lists.swap is not None:
-            wanted |= _swap(source, lists, plan, legacy=inputs.legacy)
+            wanted |= dict(_swap(source, lists, plan, _swap_sections(wanted, sizes.stages, legacy=inputs.legacy)))
     else:
         wanted = dict(_others(source, lists, plan, layers, problems))
     wanted = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
@@ -237,29 +239,55 @@ def _swapped(plan: NormalizedPlan, lists: SappLists) -> list[int]:
     return found
 
 
-def _swap(source: SourceFile, lists: SappLists, plan: NormalizedPlan, *, legacy: bool) -> dict[KeyPath, object]:
+def _swap(
+    source: SourceFile, lists: SappLists, plan: NormalizedPlan, sections: Iterable[KeyPath]
+) -> Iterator[tuple[KeyPath, object]]:
     """Whole layers that swap, by their numbers, with the prefetch that is there.
 
     Both lists are said: without any, MindFormers swaps all attention.
+
+    Args:
+        source: The config.
+        lists: The lists.
+        plan: What they come to without swap.
+        sections: Where the config is to say it; nowhere else does anything swap then.
     """
-    section: KeyPath = ("swap_config",) if legacy else ("model", "model_config")
-    there = source.get(section)
-    names = {name: _name_in(there, name, legacy=legacy) for name in ("swap", "layer_swap", "op_swap")}
     layers = _swapped(plan, lists)
-    if not layers:
-        return {(*section, names["swap"]): False} if isinstance(there, dict) and names["swap"] in there else {}
-    before = source.get((*section, names["layer_swap"]))
-    first = before[0] if isinstance(before, list) and before else None
-    prefetch = first.get("backward_prefetch") if isinstance(first, dict) else None
-    if not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 1:
-        prefetch = 1
-    values = {"swap": True, "layer_swap": [{"backward_prefetch": prefetch, "layers": layers}], "op_swap": []}
-    return {(*section, names[name]): value for name, value in values.items()}
+    for section in (_LEGACY_SWAP, _CORE_SWAP):
+        there = source.get(section)
+        names = {name: _name_in(there, name, core=section == _CORE_SWAP) for name in ("swap", "layer_swap", "op_swap")}
+        if not layers or section not in sections:
+            if isinstance(there, dict) and there.get(names["swap"]) is True:
+                yield (*section, names["swap"]), False
+            continue
+        before = source.get((*section, names["layer_swap"]))
+        first = before[0] if isinstance(before, list) and before else None
+        prefetch = first.get("backward_prefetch") if isinstance(first, dict) else None
+        if not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 1:
+            prefetch = 1
+        yield (*section, names["swap"]), True
+        yield (*section, names["layer_swap"]), [{"backward_prefetch": prefetch, "layers": layers}]
+        yield (*section, names["op_swap"]), []
 
 
-def _name_in(section: object, name: str, *, legacy: bool) -> str:
+def _swap_sections(wanted: Mapping[KeyPath, object], stages: int, *, legacy: bool) -> tuple[KeyPath, ...]:
+    """Where swap is said: models that are not legacy ones have it themselves.
+
+    Without the section that only the framework's checks read, such a model's list of more layers than there are stages is refused.
+    """
+    if legacy:
+        return (_LEGACY_SWAP,)
+    long = any(
+        isinstance(value, list) and len(value) > stages
+        for path, value in wanted.items()
+        if path[0] == "recompute_config"
+    )
+    return (_CORE_SWAP, _LEGACY_SWAP) if long else (_CORE_SWAP,)
+
+
+def _name_in(section: object, name: str, *, core: bool) -> str:
     """What a section calls a setting of swap: models that are not legacy ones know two names."""
-    known = () if legacy else names_of(name)
+    known = names_of(name) if core else ()
     return next((other for other in known if isinstance(section, dict) and other in section), name)
 
 
