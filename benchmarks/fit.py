@@ -1,6 +1,6 @@
 """Measures ``ms-tune fit``: the two public cases, an interleaved one, plans simulated a second, random tables.
 
-``python benchmarks/fit.py [--random N]``: processor seconds of one process; N random tables are planned with little effort, and
+``python benchmarks/fit.py [--random N] [--only-random]``: processor seconds of one process; N random tables are planned with little effort, and
 every plan is asked of the pipeline that the tests play through pass by pass.
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import fit
-from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.search import Effort, even_state
+from ms_tune.planning.search import Effort, even_state, search
+from ms_tune.planning.table import Recompute
 from ms_tune.units import MIB
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
@@ -35,8 +35,9 @@ def main() -> None:
     """Print all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=100, metavar="N")
-    count = parser.parse_args().random
-    for name, table in CASES.items():
+    parser.add_argument("--only-random", action="store_true")
+    arguments = parser.parse_args()
+    for name, table in () if arguments.only_random else CASES.items():
         costs = costs_of(table)
         states = np.repeat(even_state(costs)[None], PLANS, axis=0)
         begin = time.process_time()
@@ -49,23 +50,28 @@ def main() -> None:
         found = report.planned.time if report.planned else None
         state = "optimal" if report.optimal else f"gap {report.gap:.2%}"
         print(f"{name}: {found} (bound {report.lower_bound}, {state}), {seconds:.1f} s, {rate:,.0f} plans/s")
-    _random(count)
+    _random(arguments.random)
 
 
 def _random(count: int) -> None:
-    proved = found = wrong = 0
+    proved = planned = wrong = swaps = 0
     begin = time.process_time()
     for seed in range(count):
         table = random_table(10_000 + seed)
-        report = fit(table, effort=Effort.QUICK)
-        if report.planned is None:
+        found = search(table, Effort.QUICK, 1, lambda _progress: None)
+        if not found.found:
+            wrong += found.least_bytes > table.limit_bytes >= max(found.costs.peaks(found.best.state[None])[0])
             continue
-        found, proved = found + 1, proved + report.optimal
-        cells = cells_of(table, report.planned.plan, "")
+        cells = found.costs.cells(found.best.state)
+        planned, proved = planned + 1, proved + found.optimal()
+        swaps += any(cell.get(Recompute.SWAP) for cell in cells)
         keeps = max(naive.peaks_of(table, cells)) <= table.limit_bytes
-        wrong += not (keeps and report.lower_bound <= float(naive.time_of(table, cells)) == report.planned.time)
+        step = naive.time_of(table, cells)
+        wrong += not (keeps and found.bound * found.costs.unit <= step == found.best.score * found.costs.unit)
     seconds = time.process_time() - begin
-    print(f"random tables: {count}, a plan for {found}, optimal {proved}, wrong {wrong}, {seconds:.0f} s")
+    print(
+        f"random tables: {count}, a plan for {planned}, of these {swaps} swap, optimal {proved}, wrong {wrong}, {seconds:.0f} s"
+    )
 
 
 if __name__ == "__main__":
