@@ -108,7 +108,7 @@ def _plan(arguments: Namespace, console: Console) -> int:
 
 def _explain(arguments: Namespace, console: Console) -> int:
     """Where the present config's time goes."""
-    for name in ("write", "diff", "no_verify", "html", "export_table", "export_sapp"):
+    for name in ("write", "diff", "no_verify", "html", "export_table", "export_sapp", "swap_bandwidth"):
         if getattr(arguments, name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="--explain"))

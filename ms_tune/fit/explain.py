@@ -107,6 +107,8 @@ def _kind(layer: LayerPlan) -> Recompute:
     if layer.recompute is Effect.FULL:
         return Recompute.FULL
     select, comm = bool(layer.select_patterns), bool(layer.comm_patterns)
+    if layer.swap and not select and not comm:
+        return Recompute.SWAP
     if select and comm:
         return Recompute.BOTH
     return Recompute.SELECT if select else Recompute.COMM if comm else Recompute.NONE

@@ -161,7 +161,7 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str)
     offset = [[count - base for count in row] for row in placed(layers, layout)]
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
     select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
-    merged = merge(source, SappLists(offset, nothing, select, comm), version)
+    merged = merge(source, SappLists(offset, nothing, select, comm, swap=nothing), version)
     return replace(loaded, source=parse_source(merged.text, source.path))
 
 

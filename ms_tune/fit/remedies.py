@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.fit import FitReport
 
-_SWAPS = (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE)
-
 
 def with_remedies(report: FitReport, job: PlannedJob) -> FitReport:
     """A report of nothing that fits, with what the job's config could do beside: what costs no computation comes first."""
@@ -56,7 +54,7 @@ def _freed(report: FitReport, job: PlannedJob) -> Iterator[tuple[str, int]]:
             "sequence",
             _by_sequence(job, float(kinds[Recompute.FULL]), float(sum(kinds.values()) - kinds[Recompute.FULL])),
         )
-    if dialect in _SWAPS:
+    if _can_swap(report, job):
         # What is kept of micro-batches that are not at their backward pass can wait on the host.
         more = {
             kind: sum(cell.get(kind, 0) * (count - 1) for cell, count in zip(cells, held, strict=True))
@@ -67,6 +65,15 @@ def _freed(report: FitReport, job: PlannedJob) -> Iterator[tuple[str, int]]:
             "swap",
             round(sum(count * layer.recompute[kind].activation_bytes for kind, count in more.items() if count)),
         )
+
+
+def _can_swap(report: FitReport, job: PlannedJob) -> bool:
+    """Whether swap is something that the plans of the table do not have: the dynamic graph refuses it with several stages."""
+    if Recompute.SWAP in report.table.kinds:
+        return False
+    return job.loaded.dialect is Dialect.MINDFORMERS or (
+        job.loaded.dialect is Dialect.MINDFORMERS_PYNATIVE and job.stages == 1
+    )
 
 
 def _by_sequence(job: PlannedJob, full: float, others: float) -> int:

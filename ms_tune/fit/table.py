@@ -93,7 +93,7 @@ class Measured:
     def updates(self, made_of: str, stage: int) -> list[Line]:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
         found: list[Line] = []
-        for kind in (Recompute.NONE, Recompute.FULL):
+        for kind in (Recompute.NONE, Recompute.FULL, Recompute.SWAP):
             usual, others = parted(self._lines.get((made_of, kind, stage), ()), self.lasting(made_of))
             found += others
             if kind is Recompute.FULL and self.hidden:

@@ -115,6 +115,25 @@ class TestTable:
                 if not any(map(any, plan.recompute)):
                     assert abs(foretold[stage] - true) <= 2 * MIB
 
+    @pytest.mark.parametrize("update", [0, 1400])
+    def test_what_swap_keeps_moves_and_fetches_comes_out(self, update: int) -> None:
+        world = World(update=update)
+        job = read_job(DryrunRequest(config=data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml"))
+        measured = measured_in(world, job, (Recompute.NONE, Recompute.SWAP))
+        table = table_of(job, measured, Costs(), 60 << 30)
+        (layer,) = table.layers
+        kept = layer.recompute[Recompute.SWAP]
+        assert (kept.activation_bytes, kept.swapped_bytes, kept.transient_bytes) == (40 * MIB, 230 * MIB, 280 * MIB)
+        costs, draw = in_arrays(table), np.random.default_rng(20261123)
+        for _ in range(40):
+            # Chunks alike: the made-up stage has one vector of micro-batches in flight.
+            counts = draw.integers(0, 4, table.stages).tolist() * table.chunks
+            cells = [{Recompute.SWAP: count, Recompute.NONE: 8 - count} for count in counts]
+            foretold = costs.peaks(costs.state(cells)[None])[0]
+            for stage in range(table.stages):
+                true = max(world.peaks(job, stage, cells[stage :: table.stages]).values())
+                assert -2 * MIB <= foretold[stage] - true <= world.fetched * MIB
+
     def test_a_job_without_a_pipeline(self, tmp_path: Path) -> None:
         world = World()
         table = made(world, job_of(tmp_path, 1, 1, 8, 2))

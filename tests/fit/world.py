@@ -37,6 +37,8 @@ class World:
         first: On the first stage as soon as one of its layers is recomputed in full, MiB.
         bend: On every stage with more layers than small runs have, MiB.
         left: Of a layer that was computed once more until its cell's backward pass ends, MiB.
+        fetched: On every stage while a layer that swaps is at its backward pass, MiB.
+        swapped: Of a layer and a micro-batch that goes to the host, MiB.
     """
 
     lasting: int = 1000
@@ -47,6 +49,7 @@ class World:
             Recompute.COMM: 250,
             Recompute.BOTH: 250,
             Recompute.FULL: 30,
+            Recompute.SWAP: 40,
         }
     )
     once: Mapping[Recompute, int] = field(default_factory=lambda: {Recompute.FULL: -15})
@@ -59,6 +62,8 @@ class World:
     first: int = 0
     left: int = 0
     bend: int = 0
+    fetched: int = 280
+    swapped: int = 230
 
     def figures(self, job: PlannedJob, asked: Asked) -> Figures:
         """What a probe finds."""
@@ -89,7 +94,8 @@ class World:
         }
         held = job.first.pipeline.in_flight(probe.stage)
         footprint = max(peaks.values()) + self.fragments * MIB
-        return Figures(probe.stage, kinds, held, peaks, lasting, footprint)
+        swapped = sum(cell.get(Recompute.SWAP, 0) for cell in cells) * self.swapped * MIB
+        return Figures(probe.stage, kinds, held, peaks, lasting, footprint, swapped)
 
     def peaks(self, job: PlannedJob, stage: int, cells: list[dict[Recompute, int]]) -> dict[str, int]:
         """The peak of each phase of a stage with these layers, in bytes."""
@@ -113,6 +119,8 @@ class World:
         piled = max((cells[chunk][Recompute.FULL] - 1 for chunk in full), default=0)
         piled *= max(self.left - self.activations[Recompute.FULL], 0)
         again = max(self.transient + self.left + piled - behind, 0) if full else 0
+        swaps = [cell.get(Recompute.NONE, 0) for cell in cells if cell.get(Recompute.SWAP, 0)]
+        again = max(again, self.fetched - min(swaps) * self.activations[Recompute.NONE]) if swaps else again
         kept += self.first if full and stage == 0 else 0
         base += self.bend if layers > 5 * job.chunks else 0
         backward = base + layers * self.lasting + kept + again

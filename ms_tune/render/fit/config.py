@@ -170,6 +170,8 @@ def notes(found: ConfigFit) -> list[Message]:
         msg("fit.note.present" if report.has_present else "fit.note.even"),
         why.clock_note(report.clock),
     ]
+    if any(kind.value == "swap" for kind in found.table.kinds):
+        told.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))
     if not report.clock.times:
         told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
     if found.chosen is not None and len(found.rounds) > 1:

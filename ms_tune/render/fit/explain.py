@@ -36,6 +36,8 @@ def show(found: Explained, console: Console) -> None:
     for line in table(heads, rows, right=2, width=terminal_width()):
         console.write(line)
     console.write("")
+    if any(kind.value == "swap" and count for cell in found.cells for kind, count in cell.items()):
+        console.write(console.text("fitting.note.swap-hidden"))
     if found.clock.runs:
         console.write(console.say(why.clock_note(found.clock)))
     if not found.clock.times:
