@@ -1,0 +1,180 @@
+"""What the checklist says of its own examples against what each release of MindFormers does with them.
+
+An example holds what its check is about and little else, so that most networks cannot be built of it. Each is tried in
+several surroundings that add what is missing. In those in which a release takes the good example it has to refuse the bad
+one where lint says that the run stops, at the step that lint names; and where a release refuses only the bad one, lint has
+to say so, by this check or by another. This proves the checks' ``versions`` in both directions.
+
+``MS_TUNE_TEST_MORE=1`` asks every release (a minute), else the newest only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import yaml
+
+from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.lint.checklist import Check, built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.finding import Consequence, Finding, Severity
+from tests.lint.few import profile_for
+from tests.oracle.framework import Framework, Refusal, why_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHECKS = built_in(Dialect.MINDFORMERS)
+ASKED = VERSIONS if "MS_TUNE_TEST_MORE" in os.environ else VERSIONS[-1:]
+# The steps of a start at which a consequence may show; others (the compiler, the optimizer, the data) are not run here.
+STEPS = {
+    Consequence.STOPS_READING: {"load", "trainer"},
+    Consequence.STOPS_STARTING: {"load", "context", "trainer", "batches", "rules", "wrap"},
+    Consequence.STOPS_BUILDING: {"network", "wrap"},
+    Consequence.STOPS_OR_NO_EFFECT: {"network"},
+    Consequence.STOPS_COMPILING: {"network"},  # where a stand-in of an operator looks at its shapes
+    Consequence.HANGS: {"network"},
+}
+PERHAPS = {Consequence.STOPS_OR_NO_EFFECT, Consequence.STOPS_COMPILING}
+NOT_RUN = {  # sections and settings that are only looked at beyond what is run here
+    "MST206": "the data set, the optimizer and the callbacks",
+    "MST208": "the callbacks",
+    "MST342": "the data set",
+    "MST344": "the data set",
+    "MST352": "a mode of its own",
+    "MST522": "MindSpore's context",
+    "MST525": "MindSpore's context",
+    "MST528": "the trainer's class",
+    "MST533": "the device",
+}
+_TRIED = 2  # surroundings of what does not stop a run
+_WRAPPER = {"runner_wrapper": {"type": "MFTrainOneStepCell"}}
+_SIZES = {"num_layers": 4, "num_heads": 8, "hidden_size": 64}
+_CORE_SIZES = {"num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 64}
+_DEEPSEEK = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]}
+_QWEN = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
+_MODELS: tuple[dict[str, Any], ...] = (
+    {"type": "LlamaConfig"},
+    {"type": "LlamaConfig", **_SIZES},
+    _QWEN,
+    {**_QWEN, **_CORE_SIZES},
+    _DEEPSEEK,
+    {**_DEEPSEEK, **_CORE_SIZES},
+    {**_DEEPSEEK, "num_hidden_layers": 64},
+    {**_DEEPSEEK, **_CORE_SIZES, "first_k_dense_replace": 0},
+)
+SURROUNDINGS: tuple[dict[str, Any], ...] = (
+    {},
+    *(
+        {**_WRAPPER, **parallel, "model": {"model_config": model}}
+        for model in _MODELS
+        for parallel in ({}, {"use_parallel": True})
+    ),
+)
+
+
+class Answer(NamedTuple):
+    """What a release does with a bad example, in surroundings in which it takes the good one."""
+
+    text: str
+    refusal: Refusal | None
+
+
+@pytest.fixture(scope="module", params=ASKED)
+def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    missing = why_missing(request.param)
+    if missing:
+        pytest.skip(missing)
+    with Framework(request.param, tmp_path_factory.mktemp("framework")) as started:
+        yield started
+
+
+def filled(into: Any, more: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """A config with what it does not say itself."""
+    if not isinstance(into, dict) or not isinstance(more, dict):
+        return into
+    return {**into, **{key: filled(into[key], value) if key in into else value for key, value in more.items()}}
+
+
+def placed(example: str, surroundings: dict[str, Any]) -> str | None:
+    """An example in its surroundings; None for a text of which YAML keeps a part only."""
+    if not surroundings:
+        return example
+    try:
+        values = yaml.safe_load(example)
+    except yaml.YAMLError:
+        return None
+    legacy = not isinstance(values, dict) or values.get("use_legacy", True) is not False
+    if legacy is not ("type" in surroundings["model"]["model_config"]):
+        return None  # a network of the other kind
+    values = filled(values, surroundings)
+    if isinstance(values, dict) and isinstance(values.get("moe_config"), dict):
+        values["moe_config"].setdefault("routing_policy", "TopkRouterV2")
+    return yaml.safe_dump(values, sort_keys=False)
+
+
+def answers(framework: Framework, check: Check) -> Iterator[Answer]:
+    """What the release does with the bad example where it takes the good one: up to the first refusal."""
+    taken = 0
+    for surroundings in SURROUNDINGS:
+        bad, good = placed(check.bad, surroundings), placed(check.good, surroundings)
+        if bad is None or good is None or framework.refusal(good) is not None:
+            continue
+        yield (answer := Answer(bad, framework.refusal(bad)))
+        taken += 1
+        if answer.refusal or (check.severity is not Severity.ERROR and taken == _TRIED):
+            return
+
+
+def findings(text: str, version: str, check: Check, checks: tuple[Check, ...]) -> tuple[Finding, ...]:
+    return lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, checks, version, profile_for(check))
+
+
+def compare(framework: Framework, check: Check) -> str:
+    """How the release and the check agree; they have to."""
+    heard = list(answers(framework, check))
+    if not heard:
+        return "not comparable"
+    refused = [answer for answer in heard if answer.refusal is not None]
+    said = [one for answer in refused or heard for one in findings(answer.text, framework.version, check, (check,))]
+    where = f"{check.id} {check.name}, {framework.version}"
+    if said and said[0].consequence in STEPS and said[0].consequence not in PERHAPS:
+        assert refused, f"{where}: taken, and lint says {said[0].consequence}\n{heard[0].text}"
+    if not refused:
+        return "taken" if said else "taken, not told"
+    # What is refused for this reason is told as an error, by whatever check.
+    steps = {answer.refusal.step for answer in refused if answer.refusal}
+    if said and said[0].consequence in STEPS:
+        assert steps & STEPS[said[0].consequence], f"{where}: refused at {steps}\n{refused[0]}"
+        return "refused"
+    others = findings(refused[0].text, framework.version, check, CHECKS)
+    assert any(one.consequence in STEPS for one in others), f"{where}: {refused[0].refusal}\n{refused[0].text}"
+    return "refused, told by another check"
+
+
+@pytest.mark.slow
+def test_examples(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: Counter[str] = Counter()
+    wrong: list[str] = []
+    left: list[str] = []
+    for check in CHECKS:
+        if check.id in NOT_RUN:
+            continue
+        try:
+            how = compare(framework, check)
+        except AssertionError as error:
+            wrong.append(str(error).partition("\nassert")[0])
+            continue
+        seen[how] += 1
+        left += [check.id] if how == "not comparable" else []
+    with capsys.disabled():
+        print(f"\n{framework.version}: {dict(seen.most_common())}; not comparable: {left}")  # noqa: T201 - the count is the point
+    assert not wrong, "\n\n".join(wrong)
+    assert seen["refused"] > 70
+    assert seen["not comparable"] < len(CHECKS) // 5
