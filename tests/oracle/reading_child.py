@@ -1,0 +1,49 @@
+"""Tells what MindFormers makes of whole configs: the filled template, the model's class and what happens to each layer.
+
+Run as :mod:`tests.oracle.static_child`, which does the work; each answer has the values of the loaded config beside it.
+"""
+
+# ruff: noqa: ANN401 - MindFormers has no types
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.oracle import static_child
+
+
+class Reading(static_child.Static):
+    """MindFormers, which also remembers the config as it was loaded and as the steps of the start have left it."""
+
+    config_read: Any = None
+
+    def size(self, config: Any) -> None:
+        """The first that is asked once a config is loaded."""
+        self.config_read = config
+        super().size(config)
+
+    def read(self) -> Any:
+        """The config as it is now, in plain values."""
+        return None if self.config_read is None else _plain(self.config_read)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else type(value).__name__
+
+
+def answer(framework: Reading, path: str) -> dict[str, Any]:
+    """What the static graph's child answers, and the config."""
+    framework.config_read = None
+    found = _of_layers(framework, path)
+    return {**found, "config": framework.read()}
+
+
+_of_layers = static_child.answer
+
+if __name__ == "__main__":
+    static_child.Static, static_child.answer = Reading, answer  # type: ignore[misc,assignment]
+    static_child.main()
