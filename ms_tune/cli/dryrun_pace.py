@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # compiled, which is most of a static graph's time.
 _DYNAMIC = {("step", 1): 0.6, ("step", 2): 0.75, ("write", 0): 0.95}
 _COMPILED = {("step", 2): 0.94, ("write", 0): 0.97}
+_LAST = 4  # processes that have ended
 
 
 class Pace:
@@ -74,10 +75,16 @@ class Pace:
         return whole - elapsed if whole is not None and whole > elapsed else None
 
     def _whole(self, task: Task) -> float | None:
-        """What a process takes: as those with as many layers took, else as all took, else as its phases tell."""
-        took = [seconds for layers, seconds in self._took if layers == task.layers] or [one for _, one in self._took]
+        """What a process takes: as the last ones with as many layers took, else as the last ones did, else as its phases tell.
+
+        Where only others have ended, half of the time is taken to go with the layers: what starts first has most of them.
+        """
+        took = [seconds for layers, seconds in self._took if layers == task.layers]
+        if not took:
+            took = [seconds * (1 + task.layers / max(layers, 1)) / 2 for layers, seconds in self._took]
         if took:
-            return sum(took) / len(took)
+            last = took[-_LAST:]  # how busy the machine is now
+            return sum(last) / len(last)
         if task.folder in self._expected:
             return self._expected[task.folder]
         return max(self._expected.values(), default=None)

@@ -88,6 +88,7 @@ def simulate_each(
     jobs: Sequence[tuple[DryrunRequest, LoadedConfig | None]],
     observer: Observer,
     on_read: Callable[[int, Reading], None] = lambda _number, _reading: None,
+    on_error: Callable[[int, MsTuneError], None] = lambda _number, _error: None,
 ) -> SweepResult:
     """Simulate several jobs in one go, below one run folder: that of the first.
 
@@ -95,6 +96,8 @@ def simulate_each(
         jobs: What each is to be, and its config; None for the one that the request names.
         observer: Told what is going on.
         on_read: Told what each process has left, with the number of its job, as soon as it has ended well.
+        on_error: Told why a job has no result, with its number, as soon as one of its processes has failed; what it raises
+            ends all the others.
 
     Raises:
         MsTuneError: None could be run, or this machine is at fault.
@@ -116,6 +119,7 @@ def simulate_each(
             job.prefix = f"variant_{number}/"
             job.folder = folder / f"variant_{number}"
             job.on_read = partial(on_read, number - 1)
+            job.on_error = partial(on_error, number - 1)
     _simulate(good, folder, here, observer, keep_going=True)
     found = (_variant(request, job, here) for (request, _), job in zip(jobs, planned, strict=True))
     return SweepResult(folder, tuple(found))
@@ -151,6 +155,7 @@ class _Job:
         error: Why it has no result.
         seconds: Until its last process ended.
         on_read: Told what each of its processes has left.
+        on_error: Told why it has no result, as soon as one of its processes has failed.
     """
 
     request: DryrunRequest
@@ -162,6 +167,7 @@ class _Job:
     error: MsTuneError | None = None
     seconds: float = 0.0
     on_read: Callable[[Reading], None] = lambda _reading: None
+    on_error: Callable[[MsTuneError], None] = lambda _error: None
 
     @property
     def first(self) -> PreparedRun:
@@ -254,6 +260,7 @@ def _simulate(jobs: Sequence[_Job], folder: Path, here: _Here, observer: Observe
             job.error = job.error or error
             if not keep_going:
                 raise
+            job.on_error(error)
 
     with told_where(folder, observer):
         _engine(jobs[0].request, here, tasks).run(tasks, folder, tell, read)

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.source import parse_source
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
+from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.settings import with_settings
 from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.layers.result import Effect
 from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.source import normalize_source
 from ms_tune.planning.plan import cells_of
+from ms_tune.planning.schedule import few_micro_batches
 from ms_tune.planning.table import Plan
 from ms_tune.texts import msg
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
     from ms_tune.planning.table import Table
+
+_MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # of MindFormers' static graph
 
 Cells = tuple[tuple[int, ...], ...]  # chunks x stages
 
@@ -74,6 +80,27 @@ class PlannedJob:
         """
         merged = merge(self.loaded.source, lists, self.now.framework_version)
         return replace(self.loaded, source=parse_source(merged.text, self.loaded.source.path))
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a small run spends its time on compiling a graph that has the passes of all micro-batches."""
+        return self.loaded.dialect is Dialect.MINDFORMERS
+
+    def small(self, lists: SappLists) -> LoadedConfig:
+        """The config with other lists for small runs: with no more micro-batches than tell what a stage holds.
+
+        Raises:
+            ConfigError: A value stands where it cannot be changed alone.
+            UsageError: The framework does not get through the result.
+        """
+        loaded, pipeline = self.with_lists(lists), self.first.pipeline
+        if not self.compiled or pipeline.schedule is None:
+            return loaded  # the dynamic graph's are few in every dryrun (ms_tune.dryrun.shrink)
+        few = few_micro_batches(pipeline.schedule, self.stages, self.chunks, pipeline.micro_batches)
+        if few == pipeline.micro_batches:
+            return loaded
+        setting = Setting(_MICRO_BATCHES, str(few))
+        return replace(loaded, source=with_settings(loaded.source, [setting], loaded.dialect))
 
 
 def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PlannedJob:

@@ -78,6 +78,19 @@ def parted(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[L
     return usual, [line for line in lines if line.lasting > lasting * _NEAR]
 
 
+def phases_alike(figures: Figures, plain: Figures, lasting: Fraction) -> list[str]:
+    """The phases at whose peak layers hold no more of what lasts than those of another run of the stage.
+
+    Args:
+        figures: A run.
+        plain: The other one.
+        lasting: What a layer holds all the time.
+    """
+    more = lasting * (figures.layers - plain.layers)
+    there = figures.lasting.keys() & plain.lasting.keys()
+    return [phase for phase in sorted(there) if figures.lasting[phase] <= (plain.lasting[phase] + more) * _NEAR]
+
+
 def lines_beside(one: Figures, plain: Figures, lines: Sequence[Line]) -> Iterator[Line]:
     """The lines of layers that do something else, from one run and what the stage holds anyhow.
 

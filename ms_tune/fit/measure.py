@@ -44,12 +44,14 @@ class Probe:
         loaded: The config that says so.
         stage: The stage.
         layers: Its layers.
+        needed: There is no table without it: where it fails, no other one is run.
     """
 
     name: str
     loaded: LoadedConfig
     stage: int
     layers: int
+    needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer)
         Figures, or why there are none, for each probe.
 
     Raises:
-        MsTuneError: This machine cannot simulate.
+        MsTuneError: This machine cannot simulate, or a probe failed that is needed.
     """
     found: dict[int, Figures | MsTuneError] = {}
     left: dict[int, _Left] = {}
@@ -116,9 +118,11 @@ def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer)
         try:
             run = prepare(replace(asked, stage=probe.stage), probe.loaded)
         except MsTuneError as error:
+            if probe.needed:
+                raise
             found[number] = error
             continue
-        one = _Left(asked, probe.loaded, run, _file(run, asked, here))
+        one = _Left(asked, probe.loaded, run, _file(run, asked, here), probe.needed)
         kept = _read(one.file)
         if kept is None:
             left[number] = one
@@ -136,6 +140,7 @@ class _Left(NamedTuple):
     loaded: LoadedConfig
     run: PreparedRun
     file: Path
+    needed: bool
 
 
 def _simulate(left: dict[int, _Left], found: dict[int, Figures | MsTuneError], observer: Observer) -> None:
@@ -147,7 +152,11 @@ def _simulate(left: dict[int, _Left], found: dict[int, Figures | MsTuneError], o
         found[number] = figures = figures_of(left[number].run, reading)
         _keep(left[number].file, figures)
 
-    done = simulate_each([(one.asked, one.loaded) for one in left.values()], observer, keep)
+    def stop(place: int, error: MsTuneError) -> None:
+        if left[numbers[place]].needed:
+            raise error
+
+    done = simulate_each([(one.asked, one.loaded) for one in left.values()], observer, keep, stop)
     for number, variant in zip(numbers, done.variants, strict=True):
         if variant.error is not None:
             found[number] = variant.error

@@ -95,15 +95,22 @@ def stages_to_probe(stages: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(stage for stage in (0, 1, stages - 2, stages - 1) if 0 <= stage < stages))
 
 
-def sizes(chunks: int, whole: int) -> tuple[int, int]:
+def sizes(chunks: int, whole: int, *, compiled: bool = False) -> tuple[int, int]:
     """Two numbers of layers that differ by one in each chunk: two and three, or one and two where there are no more.
 
-    A layer that is alone in its cell is its first and its last at once, and the line through it is another one.
+    A layer that is alone in its cell is its first and its last at once, and in the dynamic graph the line through it is another
+    one. In a static graph it is not (seen with MindFormers 1.9 on MindSpore 2.9), and each layer takes long to compile: one and two.
+
+    Args:
+        chunks: Chunks of a stage.
+        whole: Layers of the stage.
+        compiled: It is a static graph.
 
     Raises:
         UnsupportedError: The stage has too few.
     """
-    few = _LEAST * chunks if (_LEAST + 1) * chunks <= whole else whole - chunks
+    least = 1 if compiled else _LEAST
+    few = least * chunks if (least + 1) * chunks <= whole else whole - chunks
     if few < chunks:
         raise UnsupportedError(msg("fitting.few-layers", layers=whole), msg("fitting.few-layers.hint"))
     return few, few + chunks
@@ -124,21 +131,22 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
     notes = []
     for kind in dict.fromkeys((Recompute.NONE, *kinds)):
         try:
-            loaded = job.with_lists(uniform(job.placement, kind.value))
+            loaded = job.small(uniform(job.placement, kind.value))
         except MsTuneError as error:
             if kind is Recompute.NONE:
                 raise
             notes.append(msg("fitting.kind-fails", kind=kind.value, reason=error.message))
             continue
         for stage in stages_to_probe(job.stages):
-            both = sizes(job.chunks, model.whole[stage])
+            both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
             if kind in _TWO_SIZES and stage in _ends(job.stages):
                 wanted: tuple[int, ...] = both
             elif kind is Recompute.NONE or stage in (0, job.stages - 1):
                 wanted = both[:1]
             else:
                 continue
-            found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers)) for layers in wanted]
+            needed = kind is Recompute.NONE
+            found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
         found += _dense(job, model, kind, loaded)
     return found, notes
 
@@ -146,9 +154,10 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
 def some_recomputed(job: PlannedJob) -> list[Probe]:
     """Probes in which one layer of each cell is recomputed in full, and two are, and the others are not; none where cells are small.
 
-    The others keep more than what comes on top while a layer is computed once more, if there are three.
+    The others keep more than what comes on top while a layer is computed once more, if there are three. Of a static graph none
+    either: there runs in which all layers are recomputed tell the same, and each layer takes long to compile.
     """
-    least = min(map(min, job.placement))
+    least = 0 if job.compiled else min(map(min, job.placement))
     size = min(_SOME, least)
     if size <= _LEAST:
         return []
@@ -158,7 +167,7 @@ def some_recomputed(job: PlannedJob) -> list[Probe]:
         counts: Rows = [
             [1 if some == 1 else (some * count + size // 2) // size for count in row] for row in job.placement
         ]
-        loaded = job.with_lists(full_first(counts))
+        loaded = job.small(full_first(counts))
         found += [Probe(f"some {some}", loaded, stage, size * job.chunks) for stage in _ends(job.stages)]
     return found
 
@@ -168,9 +177,10 @@ def first_chunk_recomputed(job: PlannedJob, model: Model) -> list[Probe]:
     if job.chunks == 1:
         return []
     counts: Rows = [list(row) if not chunk else [0] * len(row) for chunk, row in enumerate(job.placement)]
-    loaded = job.with_lists(full_first(counts))
+    loaded = job.small(full_first(counts))
     return [
-        Probe("first chunk", loaded, stage, sizes(job.chunks, model.whole[stage])[1]) for stage in _ends(job.stages)
+        Probe("first chunk", loaded, stage, sizes(job.chunks, model.whole[stage], compiled=job.compiled)[1])
+        for stage in _ends(job.stages)
     ]
 
 
@@ -186,9 +196,9 @@ def _dense(job: PlannedJob, model: Model, kind: Recompute, loaded: LoadedConfig)
     made = _all_dense(job, loaded, model.whole[0])
     if made is None:
         return
-    both = sizes(job.chunks, model.whole[0])
+    both = sizes(job.chunks, model.whole[0], compiled=job.compiled)
     for layers in both if kind in _TWO_SIZES else both[:1]:
-        yield Asked(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers))
+        yield Asked(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers, kind is Recompute.NONE))
 
 
 def _all_dense(job: PlannedJob, loaded: LoadedConfig, layers: int) -> LoadedConfig | None:

@@ -56,12 +56,16 @@ class OnTop:
     left: Fraction = Fraction(0)
 
 
+def recomputed_kinds(figures: Figures) -> list[tuple[str, int]]:
+    """Layers that are recomputed in full: what they are made of and how many there are."""
+    return [(cell_of(kind)[1], count) for kind, count in figures.kinds.items() if FULL_RECOMPUTE in kind]
+
+
 def recomputed_in(figures: Figures, main: str) -> tuple[int, int]:
     """Layers that are recomputed in full: of what most are made of, and others."""
     found = [0, 0]
-    for kind, count in figures.kinds.items():
-        if FULL_RECOMPUTE in kind:
-            found[cell_of(kind)[1] != main] += count
+    for made_of, count in recomputed_kinds(figures):
+        found[made_of != main] += count
     return found[0], found[1]
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.measure import Figures
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.search import Progress
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 _MOST_ROUNDS = 3
-_WORTH = 0.001  # of the step, that another round has to promise
+_WORTH, _WORTH_COMPILED = 0.001, 0.01  # of the step, that another round has to promise: a static graph's takes minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def fit_config(
     timed(table_without_sizes(job, costs), request.clock.times, source)  # before minutes of dryruns
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
-    measured, notes = _measured(job, request.kinds, observer)
+    measured, check_run, notes = _measured(job, request.kinds, observer)
     table = table_of(job, measured, costs, limit.bytes - reserve)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
     table = timed(table, request.clock.times, source)
@@ -111,7 +112,7 @@ def fit_config(
         shortest = None if costs.shortest is None else costs.shortest / DENSE_UNITS
         table = linked_by(table, request.swap_bandwidth, request.clock, shortest, source)
     table = check(table, source)
-    checked = _checked(job, table, observer)
+    checked = _checked(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
     made = time.monotonic()
@@ -141,18 +142,29 @@ def fit_config(
     )
 
 
-def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -> tuple[Measured, list[Message]]:
+def _measured(
+    job: PlannedJob, kinds: Sequence[Recompute], observer: Observer
+) -> tuple[Measured, Figures | None, list[Message]]:
     """What small dryruns of the job hold; a kind of recompute that cannot be run is left out, and told.
+
+    Returns:
+        What they hold; what the table's check run holds, None where there is none; what to tell.
 
     Raises:
         MsTuneError: A run of layers that recompute nothing or everything failed, or this machine cannot simulate.
     """
     model = model_in(job)
     probes, notes = asked(job, model, kinds)
-    some = some_recomputed(job) if any(one.kind is Recompute.FULL for one in probes) else []
-    observer.say(msg("fitting.table", count=len(probes) + len(some)))
-    every = measure(job.request, [*(one.probe for one in probes), *some], observer)
-    found, mixed = every[: len(probes)], every[len(probes) :]
+    full = any(one.kind is Recompute.FULL for one in probes)
+    some = some_recomputed(job) if full else []
+    alone = first_chunk_recomputed(job, model) if full and job.compiled else []
+    check_run = [check_probe(job)] if full else []
+    observer.say(msg("fitting.table", count=len(probes) + len(some) + len(alone)))
+    for run in check_run:
+        observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
+    groups = [[one.probe for one in probes], some, alone, check_run]
+    every = iter(measure(job.request, [probe for group in groups for probe in group], observer))
+    found, mixed, first, checked = ([next(every) for _ in group] for group in groups)
     failed: dict[Recompute, MsTuneError] = {}
     for one, figures in zip(probes, found, strict=True):
         if isinstance(figures, MsTuneError):
@@ -167,22 +179,17 @@ def _measured(job: PlannedJob, kinds: Sequence[Recompute], observer: Observer) -
     ]
     measured = Measured(seen, model)
     measured.with_some([one for one in mixed if not isinstance(one, MsTuneError)])
-    if measured.hidden:
-        runs = measure(job.request, first_chunk_recomputed(job, model), observer)
-        measured.with_alone([one for one in runs if not isinstance(one, MsTuneError)])
-    return measured, notes
+    if measured.hidden and not alone:
+        first = list(measure(job.request, first_chunk_recomputed(job, model), observer))
+    measured.with_alone([one for one in first if not isinstance(one, MsTuneError)])
+    return measured, next((one for one in checked if not isinstance(one, MsTuneError)), None), notes
 
 
-def _checked(job: PlannedJob, table: Table, observer: Observer) -> Checked | None:
+def _checked(job: PlannedJob, table: Table, run: Figures | None) -> Checked | None:
     """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
-    if Recompute.FULL not in table.kinds:
+    if run is None or Recompute.FULL not in table.kinds:
         return None
-    probe = check_probe(job)
-    observer.say(msg("fitting.check", stage=probe.stage, layers=probe.layers))
-    (figures,) = measure(job.request, [probe], observer)
-    if isinstance(figures, MsTuneError):
-        return None
-    return Checked(probe.stage, probe.layers, foretold(job, table, probe.stage), figures.peak)
+    return Checked(run.stage, run.layers, foretold(job, table, run.stage), run.peak)
 
 
 def _without_idle(table: Table) -> tuple[Table, tuple[Recompute, ...]]:
@@ -239,15 +246,13 @@ class _Rounds:
         """All rounds, the one whose plan is handed over, and the simulated stage that stands for each."""
         best: Round | None = None
         for number in range(_MOST_ROUNDS):
-            report = self._plan(table, fragments)
-            if report.planned is None and any(fragments) and best is None:
-                # What small runs lost is no proof that a plan would: only what nothing is set aside for is.
-                fragments = (0,) * len(fragments)
-                report = self._plan(table, fragments)
+            report, fragments = self._next(table, fragments, less=best is None)
             if report.planned is None:
                 self._done.append(Round(report, ()))
                 break
-            if best is not None and not _promises(report, best):
+            if self._simulated(report):
+                break
+            if best is not None and not _promises(report, best, _WORTH_COMPILED if self._job.compiled else _WORTH):
                 break
             peaks = tuple(peak - more for peak, more in zip(report.planned.peak_bytes, fragments, strict=True))
             one = Round(report, peaks)
@@ -269,6 +274,32 @@ class _Rounds:
             more = 0 if self._good(one) else round((number + 1) * NEAR * table.limit_bytes)
             fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
         return tuple(self._done), best, self._stands_for
+
+    def _next(self, table: Table, fragments: tuple[int, ...], *, less: bool) -> tuple[FitReport, tuple[int, ...]]:
+        """A plan that was not simulated yet, where there is one, and what was set aside for its fragments.
+
+        What other runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a
+        quarter, then nothing.
+
+        Args:
+            table: The table.
+            fragments: What other runs lost, by stage.
+            less: Whether a plan is wanted that may have no room for them.
+        """
+        report = self._plan(table, fragments)
+        for part in (2, 4, 0) if less and any(fragments) else ():
+            if report.stopped or (report.planned is not None and not self._simulated(report)):
+                break
+            fewer = tuple(size // part if part else 0 for size in fragments)
+            report, held = self._plan(table, fewer), fewer
+            if part == 0 or (report.planned is not None and not self._simulated(report)):
+                return report, held
+        return report, fragments
+
+    def _simulated(self, report: FitReport) -> bool:
+        """Whether a plan's dryrun is there already: another one would show the same."""
+        plan = report.planned and report.planned.plan
+        return any(one.report.planned is not None and one.report.planned.plan == plan for one in self._done)
 
     def _plan(self, table: Table, fragments: Sequence[int]) -> FitReport:
         """The plan of a table whose stages also hold their fragments."""
@@ -294,10 +325,10 @@ class _Rounds:
         )
 
 
-def _promises(report: FitReport, best: Round) -> bool:
-    """Whether a plan is so much faster that another dryrun is worth it."""
+def _promises(report: FitReport, best: Round, worth: float) -> bool:
+    """Whether a plan is faster by so much of the step that another dryrun is worth it."""
     one, other = report.planned, best.report.planned
-    return one is not None and other is not None and one.time < other.time * (1 - _WORTH)
+    return one is not None and other is not None and one.time < other.time * (1 - worth)
 
 
 def _faster(one: Round, other: Round) -> bool:

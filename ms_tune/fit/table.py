@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.costs import EXTRA
-from ms_tune.fit.lines import LayerBytes, between, layer_bytes, lines_beside, lines_of, parted
-from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of
+from ms_tune.fit.lines import LayerBytes, between, layer_bytes, lines_beside, lines_of, parted, phases_alike
+from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds
 from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import Again, End, Kept, LayerKind, Recompute, Table, Update
@@ -210,6 +210,22 @@ class Measured:
         whole = [(_only(figures, phases), plain.at(figures.layers)) for figures in runs[:_TWO]]
         return on_top_of(freed, whole, main, max(full.activations, Fraction(0)))
 
+    def on_top_of_first_chunk(
+        self, stage: int, layers: Mapping[str, Mapping[Recompute, LayerBytes]]
+    ) -> Fraction | None:
+        """What a stage holds on top where its first chunk's layers are recomputed in full and no others; None where no run tells."""
+        main, figures = self.model.main, self._alone.get(stage)
+        plain, few = self.highest(main, Recompute.NONE, stage), self.few(main, Recompute.NONE, stage)
+        if figures is None or plain is None or few is None:
+            return None
+        held = Fraction((figures.in_flight or (1,))[0])
+        freed = Fraction(0)
+        for made_of, count in recomputed_kinds(figures):
+            rows = layers.get(made_of, layers[main])
+            freed += count * (rows[Recompute.NONE].in_flight(held) - rows[Recompute.FULL].in_flight(held))
+        usual = phases_alike(figures, few, plain.lasting)
+        return max(_only(figures, usual).peak - plain.at(figures.layers) + freed, Fraction(0)) if usual else None
+
     def base(self, made_of: str, kind: Recompute, stage: int) -> Fraction:
         """What the stage holds anyhow at the moment that decides."""
         highest = self.highest(made_of, kind, stage)
@@ -239,7 +255,7 @@ def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int
     late = _late(job, measured, bases)
     bases[-1] -= late
     whole = min(bases)
-    again, left = _again(job, measured, layers[main], late)
+    again, left = _again(job, measured, layers, late)
     forward = {made: costs.dense if made == DENSE else costs.experts for made in model.counts}
     return Table(
         stages=job.stages,
@@ -325,12 +341,25 @@ def _middle(last: int) -> int:
     return min(1, max(last - 1, 0))
 
 
+def _of_first_chunk(
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]], stage: int
+) -> int | None:
+    """What comes on top while a layer of a stage's first chunk is computed once more; None where no run tells.
+
+    It is another amount than where all layers are recomputed: in a static graph the other chunks' backward passes come first, and
+    when those of the first chunk begin, what forward passes alone need is gone, such as a copy of the embedding.
+    """
+    known = stage if stage in measured.stages(measured.model.main) else _middle(job.stages - 1)
+    found = measured.on_top_of_first_chunk(known, layers)
+    return None if found is None else round(found)
+
+
 def _again(
-    job: PlannedJob, measured: Measured, layers: Mapping[Recompute, LayerBytes], late: Fraction
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]], late: Fraction
 ) -> tuple[Again | None, int]:
     """What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends."""
     main, last = measured.model.main, job.stages - 1
-    if Recompute.FULL not in layers:
+    if Recompute.FULL not in layers[main]:
         return None, 0
     if not measured.freed:
         # No run tells of some layers that are recomputed: those in which all are must do.
@@ -340,9 +369,11 @@ def _again(
             for stage in ([] if measured.hidden else measured.stages(main))
         ]
         most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
-        transients = [most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages)]
-        return Again(nothing, nothing, tuple(transients)), 0
-    full = layers[Recompute.FULL]
+        transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
+        firsts = [_of_first_chunk(job, measured, layers, stage) for stage in range(job.stages)]
+        alone = [one if one is not None else every for one, every in zip(firsts, transients, strict=True)]
+        return Again(nothing, nothing, (*alone, *(transients * (job.chunks - 1)))), 0
+    full = layers[main][Recompute.FULL]
     on_top = {stage: measured.on_top(stage) for stage in measured.freed}
     rows = []
     for stage in range(job.stages):
@@ -355,7 +386,7 @@ def _again(
         rows.append((round(freed.first), round(beside), max(0, round(transient))))
     left = max(round(one.left) for one in on_top.values())
     first, beside_layers, transient_rows = (tuple(column) for column in zip(*rows, strict=True))
-    return Again(first, beside_layers, transient_rows), left
+    return Again(first, beside_layers, transient_rows * job.chunks), left
 
 
 def _phase(measured: Measured, stage: int, last: int) -> str:

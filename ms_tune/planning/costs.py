@@ -52,7 +52,7 @@ class Costs:
         returning: The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
         transients: Bytes by kind of recompute and run of layers. Shape (kinds, runs).
         piled: Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
-        on_top: Bytes by stage while a layer is recomputed in full. Shape (stages,).
+        on_top: Bytes by cell while a layer is recomputed in full. Shape (cells,).
         once: Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
         runs: First and last-but-one layer of each run.
     """
@@ -144,7 +144,6 @@ class Costs:
         most = np.zeros(stop.shape[:2], np.int64)
         more = np.zeros_like(most)  # what the layers behind have left, less what they kept
         full = self.table.kinds.index(Recompute.FULL) if Recompute.FULL in self.table.kinds else None
-        on_top = np.tile(self.on_top, self.table.chunks)
         for kind in reversed(range(len(self.transients))):
             for run in reversed(range(len(self.runs))):
                 first, last = self.runs[run]
@@ -152,7 +151,7 @@ class Costs:
                 count = np.maximum(end - begin, 0)
                 kept = int(self.kept[kind][first + 1] - self.kept[kind][first])
                 left = int(self.piled[kind, run])
-                size = self.transients[kind, run] + left + (on_top if kind == full else 0)
+                size = self.transients[kind, run] + left + (self.on_top if kind == full else 0)
                 # What is on top changes evenly from layer to layer: it is most at the last one of a run, or at the first.
                 ends = more + size + np.maximum((count - 1) * (left - kept), 0)
                 np.maximum(most, np.where(count > 0, ends, 0), out=most)
@@ -191,7 +190,7 @@ def costs_of(table: Table) -> Costs:
         once=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].once_bytes) for kind in kinds]),  # type: ignore[misc]
         transients=np.array([[layer.recompute[kind].transient_bytes for layer in table.layers] for kind in kinds]),
         piled=np.array([[layer.recompute[kind].again_bytes for layer in table.layers] for kind in kinds], np.int64),
-        on_top=np.array(table.again.transient_bytes if table.again is not None else (0,) * table.stages, np.int64),
+        on_top=np.array(table.again.transient_bytes if table.again is not None else (0,) * table.cells, np.int64),
         runs=tuple(pairwise(starts.tolist())),
     )
 

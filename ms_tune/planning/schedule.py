@@ -157,3 +157,11 @@ def enough_micro_batches(stages: int, chunks: int) -> int:
     if stages == 1:
         return 2
     return stages + 1 if chunks == 1 else 2 * stages
+
+
+def few_micro_batches(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> int:
+    """The fewest micro-batches with which every stage holds what it does with so many: all of them where each adds to that."""
+    if schedule is Schedule.GPIPE or stages == 1:
+        return micro_batches
+    left_over = micro_batches % stages if chunks > 1 else 0  # those go with the first round
+    return min(enough_micro_batches(stages, chunks) + left_over, micro_batches)

@@ -118,7 +118,7 @@ class Again:
     Args:
         first_bytes: By each stage, as soon as one of its layers is: copies of what enters it.
         layer_bytes: By each such layer of each stage, whatever is in flight; may be below zero.
-        transient_bytes: By each stage, while one of them is computed once more.
+        transient_bytes: By each cell, while one of its layers is computed once more.
     """
 
     first_bytes: tuple[int, ...]
@@ -251,8 +251,9 @@ def _check_stages(table: Table, source: str) -> None:
     if table.again is not None:
         lists |= {f"again.{key}": sizes for key, sizes in asdict(table.again).items()}
     for key, sizes in lists.items():
-        if len(sizes) != table.stages:
-            where = {"key": key, "found": len(sizes), "stages": table.stages}
+        wanted = table.cells if key == "again.transient_bytes" else table.stages
+        if len(sizes) != wanted:
+            where = {"key": key, "found": len(sizes), "stages": wanted}
             raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
 
 

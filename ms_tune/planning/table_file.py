@@ -159,6 +159,10 @@ def read_table(text: str, source: str, *, linked: bool = False) -> Table:
         update=_update(reader, top["update"], where + "update") if "update" in top else None,
         again=_again(reader, top["again"], where + "again") if "again" in top else None,
     )
+    if table.again is not None and len(table.again.transient_bytes) == stages:
+        # Of each stage, whichever of its chunks is computed once more.
+        again = replace(table.again, transient_bytes=table.again.transient_bytes * table.chunks)
+        table = replace(table, again=again)
     check(table, source)
     if table.present is not None:
         cells_of(table, table.present, source)

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.cli import dryrun_progress
@@ -147,3 +148,15 @@ def test_the_time_left_follows_from_what_has_ended_and_from_phases() -> None:
     assert pace.left() == 140
     pace.state(tasks[1], State("write", 0, 0, None, 120.0))
     assert pace.left() is None  # it takes longer than was thought
+
+
+def test_smaller_processes_take_less_and_the_last_ones_tell_most() -> None:
+    tasks = [replace(task(stage), layers=8 if stage < 2 else 4) for stage in range(12)]
+    pace = Pace(tasks)
+    pace.state(tasks[0], State("start", 0, 0, None, 0.0))
+    pace.end(tasks[0], Ended(0, 240.0))
+    assert pace.left() == 240 + 10 * 180  # half as many layers
+    for number in range(1, 8):
+        pace.state(tasks[number], State("start", 0, 0, None, 0.0))
+        pace.end(tasks[number], Ended(0, 240.0 if number < 4 else 20.0))
+    assert pace.left() == 4 * 20  # the machine was busy before

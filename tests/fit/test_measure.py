@@ -14,8 +14,10 @@ from ms_tune.errors import MsTuneError, RunError
 from ms_tune.fit import measure as engine
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import Figures, Probe, measure
+from ms_tune.fit.probes import asked, model_in
 from ms_tune.memory.contents import CONTENTS
 from ms_tune.memory.phases import Phase
+from ms_tune.planning.table import Recompute
 from ms_tune.texts import msg
 from tests.fit.test_table import job_of
 
@@ -40,7 +42,13 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs, self.stops_after, self.fails = folder, 0, 10**6, -1
 
-    def simulate_each(self, jobs: Any, _observer: Observer, on_read: Callable[[int, Any], None]) -> Any:  # noqa: ANN401
+    def simulate_each(
+        self,
+        jobs: Any,  # noqa: ANN401
+        _observer: Observer,
+        on_read: Callable[[int, Any], None],
+        on_error: Callable[[int, MsTuneError], None],
+    ) -> Any:  # noqa: ANN401
         self.folder.mkdir(exist_ok=True)
         variants = []
         for number in range(len(jobs)):
@@ -48,7 +56,9 @@ class Machine:
                 raise KeyboardInterrupt
             self.runs += 1
             if number == self.fails:
-                variants.append(SimpleNamespace(error=RunError(msg("dryrun.run.failed", code=1, reason="made up"))))
+                error = RunError(msg("dryrun.run.failed", code=1, reason="made up"))
+                on_error(number, error)
+                variants.append(SimpleNamespace(error=error))
                 continue
             on_read(number, reading(1000 + number))
             variants.append(SimpleNamespace(error=None))
@@ -96,6 +106,19 @@ def test_what_was_found_before_the_user_stopped_is_kept(machine: Machine, tmp_pa
     machine.stops_after = 10**6
     measure(job.request, probes_of(job), Observer())
     assert machine.runs == 4
+
+
+def test_where_one_fails_that_is_needed_no_other_is_run(machine: Machine, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    machine.fails = 1
+    with pytest.raises(RunError, match="made up"):
+        measure(job.request, [replace(probe, needed=True) for probe in probes_of(job)], Observer())
+    assert machine.runs == 2
+    machine.fails = -1
+    measure(job.request, probes_of(job), Observer())
+    assert machine.runs == 2 + 3  # what was found before is kept
+    probes, _ = asked(job, model_in(job), tuple(Recompute))
+    assert {one.kind for one in probes if one.probe.needed} == {Recompute.NONE}
 
 
 def test_a_probe_that_fails_is_told_and_run_again(machine: Machine, tmp_path: Path) -> None:

@@ -164,8 +164,11 @@ class TestPlans:
         found = fitted(monkeypatch, tmp_path, Stage(world, truth), 14)
         assert found.chosen is not None
         assert found.chosen.fits
-        wasteful = fitted(monkeypatch, tmp_path, Stage(world, world), 14)
+        stage = Stage(world, world)
+        wasteful = fitted(monkeypatch, tmp_path, stage, 14)
         assert wasteful.chosen is None
+        plans = [one.report.planned.plan for one in wasteful.rounds if one.report.planned is not None]
+        assert stage.runs == len(set(plans)) == len(wasteful.rounds)  # no plan is simulated twice
         # Nothing is told as proved that only fragments speak against.
         assert wasteful.rounds[0].verified
         assert wasteful.rounds[0].report.shortage is None

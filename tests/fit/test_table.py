@@ -12,9 +12,10 @@ import yaml
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import UnsupportedError
+from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import Costs, costs_of
 from ms_tune.fit.job import present_plan, read_job, uniform
-from ms_tune.fit.probes import asked, model_in, sizes, some_recomputed, stages_to_probe
+from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, sizes, some_recomputed, stages_to_probe
 from ms_tune.fit.table import Measured, Seen, table_of
 from ms_tune.layers.stage import cell_of
 from ms_tune.planning.costs import costs_of as in_arrays
@@ -220,6 +221,43 @@ class TestProbes:
         assert model.main == "moe"
         probes, _ = asked(job, model, (Recompute.NONE,))
         assert {one.made_of for one in probes} == {"dense", "moe"}
+
+
+class TestStaticGraph:
+    """Each layer of each micro-batch takes long to compile: small runs have as few of both as tell what a stage holds."""
+
+    @pytest.fixture
+    def job(self) -> PlannedJob:
+        return read_job(DryrunRequest(config=data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml"))
+
+    def test_few_layers_and_micro_batches(self, job: PlannedJob) -> None:
+        assert (job.stages, job.chunks, job.first.pipeline.micro_batches) == (4, 2, 16)
+        model = model_in(job)
+        probes, _ = asked(job, model, KINDS)
+        runs = [one.probe for one in probes] + first_chunk_recomputed(job, model)
+        assert some_recomputed(job) == []
+        assert {probe.layers for probe in runs} == {2, 4}
+        assert {probe.loaded.source.get(("parallel_config", "micro_batch_num")) for probe in runs} == {8}
+        first = prepare(replace(job.request, stage=0, layers=2), runs[0].loaded)
+        assert first.in_flight == job.first.in_flight == (7, 4)
+        assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 8
+
+    @pytest.mark.parametrize("alone", [60, 390])
+    def test_what_comes_on_top_of_a_first_chunk_is_told_apart(self, job: PlannedJob, alone: int) -> None:
+        world, model = World(alone=alone), model_in(job)
+        measured = measured_in(world, job)
+        measured.with_alone([world.some(job, probe) for probe in first_chunk_recomputed(job, model)])
+        table = check(table_of(job, measured, Costs(), 60 << 30), "made up")
+        assert table.again is not None
+        assert table.again.transient_bytes[:3] == (alone * MIB,) * 3
+        assert table.again.transient_bytes[4:7] == (world.transient * MIB,) * 3
+        costs = in_arrays(table)
+        for full in ([8, 0], [5, 0], [8, 3], [8, 8]):
+            cells = [{Recompute.FULL: count, Recompute.NONE: 8 - count} for count in full for _ in range(4)]
+            foretold = costs.peaks(costs.state(cells)[None])[0]
+            for stage in range(2):
+                true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
+                assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
 
 
 class TestJob:

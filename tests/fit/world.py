@@ -39,6 +39,7 @@ class World:
         left: Of a layer that was computed once more until its cell's backward pass ends, MiB.
         fetched: On every stage while a layer that swaps is at its backward pass, MiB.
         swapped: Of a layer and a micro-batch that goes to the host, MiB.
+        alone: As ``transient``, of the first chunk's layers, MiB; None for as much.
     """
 
     lasting: int = 1000
@@ -64,6 +65,7 @@ class World:
     bend: int = 0
     fetched: int = 280
     swapped: int = 230
+    alone: int | None = None
 
     def figures(self, job: PlannedJob, asked: Asked) -> Figures:
         """What a probe finds."""
@@ -119,6 +121,8 @@ class World:
         piled = max((cells[chunk][Recompute.FULL] - 1 for chunk in full), default=0)
         piled *= max(self.left - self.activations[Recompute.FULL], 0)
         again = max(self.transient + self.left + piled - behind, 0) if full else 0
+        if self.alone is not None:
+            again = max((self._of_chunk(chunk, cells[chunk]) for chunk in full), default=0)
         swaps = [cell.get(Recompute.NONE, 0) for cell in cells if cell.get(Recompute.SWAP, 0)]
         again = max(again, self.fetched - min(swaps) * self.activations[Recompute.NONE]) if swaps else again
         kept += self.first if full and stage == 0 else 0
@@ -128,6 +132,10 @@ class World:
         forward = base + layers * self.lasting + kept + (self.late if last else -1)
         update = base // 2 + layers * (self.update or self.lasting)
         return {"forward": forward * MIB, "backward": backward * MIB, "update": update * MIB}
+
+    def _of_chunk(self, chunk: int, cell: dict[Recompute, int]) -> int:
+        behind = sum(count * self.activations[kind] for kind, count in cell.items() if kind is not Recompute.FULL)
+        return max((self.transient if chunk else self.alone or 0) - behind, 0)
 
     def peak(self, job: PlannedJob, plan: Plan, stage: int) -> int:
         """The peak of a stage of a plan, in bytes."""

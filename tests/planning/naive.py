@@ -99,10 +99,10 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
             table.layers[run].bytes + table.layers[run].recompute[kind].once_bytes for cell in own for run, kind in cell
         )
         full = sum(kind is Recompute.FULL for cell in own for _, kind in cell)
-        first, on_top = 0, 0
+        first, on_top = 0, [0] * table.chunks
         if table.again is not None and full:
             first = table.again.first_bytes[stage] + full * table.again.layer_bytes[stage]
-            on_top = table.again.transient_bytes[stage]
+            on_top = list(table.again.transient_bytes[stage :: table.stages])
         held += first
         most = held
         for is_forward, chunk, _ in order_of(table, stage):
@@ -117,7 +117,7 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
             left = 0
             for one, kind in zip(reversed(kept), reversed(kinds), strict=True):
                 left += one.again_bytes
-                most = max(most, held + left + one.transient_bytes + (on_top if kind is Recompute.FULL else 0))
+                most = max(most, held + left + one.transient_bytes + (on_top[chunk] if kind is Recompute.FULL else 0))
                 held -= one.activation_bytes
         if table.update is not None:
             most = max(most, table.update.stage_bytes[stage] + table.update.layer_bytes[stage] * sum(map(len, own)))

@@ -85,13 +85,13 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
         constant_bytes=draw.randint(0, 50),
         stage_bytes=tuple(draw.randint(0, 60) for _ in range(stages)) if draw.random() < 0.3 else (),
         update=_update(draw, stages) if draw.random() < 0.3 else None,
-        again=_again(draw, stages) if draw.random() < 0.3 else None,
+        again=_again(draw, stages, chunks) if draw.random() < 0.3 else None,
     )
 
 
-def _again(draw: random.Random, stages: int) -> Again:
-    spans = ((0, 40), (-15, 30), (0, 200))
-    return Again(*(tuple(draw.randint(*span) for _ in range(stages)) for span in spans))
+def _again(draw: random.Random, stages: int, chunks: int) -> Again:
+    spans = ((0, 40, stages), (-15, 30, stages), (0, 200, stages * chunks))
+    return Again(*(tuple(draw.randint(low, high) for _ in range(count)) for low, high, count in spans))
 
 
 def _update(draw: random.Random, stages: int) -> Update:
