@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from ms_tune.cli.completion import ASKED, complete
 from ms_tune.cli.parser import Command, Parser, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError
@@ -123,6 +125,8 @@ def entry_point() -> None:
     """The console script."""
     # Nearly all that start-up makes lives to the end; to look for rubbish among it takes a twentieth of `lint`'s time.
     gc.set_threshold(_FEWER_COLLECTIONS)
+    if ASKED in os.environ:
+        complete(COMMANDS, language_from_environment())
     prepare()
     code = main(sys.argv[1:])
     gc.freeze()  # what is left ends with the process; looking through it once more takes a tenth of the time of `lint`

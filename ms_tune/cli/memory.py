@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Language
 
 # Sub-command: the module of this package that holds it, and the text with its one-line help.
-_SUBCOMMANDS = {
+SUBCOMMANDS = {
     "diff": ("memory_diff", "memory.diff.summary"),
     "export": ("memory_export", "memory.export.summary"),
     "what-if": ("memory_what_if", "allocator.what-if.summary"),
@@ -39,8 +39,8 @@ class _MemoryParser(Parser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse types it
         arguments: Sequence[str] = args or ()
-        if arguments and arguments[0] in _SUBCOMMANDS:
-            command = cast("Command", import_module(f"ms_tune.cli.{_SUBCOMMANDS[arguments[0]][0]}"))
+        if arguments and arguments[0] in SUBCOMMANDS:
+            command = cast("Command", import_module(f"ms_tune.cli.{SUBCOMMANDS[arguments[0]][0]}"))
             parsed = command.build_parser(self.language).parse_args(arguments[1:], namespace)
             parsed.command = command
             return parsed
@@ -75,7 +75,7 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
     parser.add_argument("--no-graph", action="store_true", help=parser.tr("memory.help.no-graph"))
     parser.add_common_arguments()
-    lines = [f"  {name:<22}{parser.tr(summary)}" for name, (_, summary) in _SUBCOMMANDS.items()]
+    lines = [f"  {name:<22}{parser.tr(summary)}" for name, (_, summary) in SUBCOMMANDS.items()]
     parser.epilog = "\n".join([f"{parser.tr('cli.title.commands')}:", *lines, "", parser.epilog or ""])
     return parser
 
