@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ms_tune.cli.parser import Command
     from ms_tune.texts import Language
@@ -16,21 +15,24 @@ if TYPE_CHECKING:
 ASKED = "_ARGCOMPLETE"  # the variable with which a shell asks
 
 
-def complete(commands: Mapping[str, str], language: Language) -> None:
+def complete(commands: Mapping[str, str], load: Callable[[str], Command], language: Language) -> None:
     """Answer the shell and end the process; without argcomplete there is no answer.
 
     Args:
         commands: Every command with its module.
+        load: Gives a module of commands by its name.
         language: The language of explanations, which some shells show.
     """
     try:
         import argcomplete  # noqa: PLC0415 - only where a shell asks
     except ModuleNotFoundError:
         return
-    argcomplete.autocomplete(_parser(commands, language, os.environ.get("COMP_LINE", "").split()))
+    argcomplete.autocomplete(_parser(commands, load, language, os.environ.get("COMP_LINE", "").split()))
 
 
-def _parser(commands: Mapping[str, str], language: Language, words: list[str]) -> argparse.ArgumentParser:
+def _parser(
+    commands: Mapping[str, str], load: Callable[[str], Command], language: Language, words: list[str]
+) -> argparse.ArgumentParser:
     """A parser of the whole command line; of all commands only the one that was typed is imported."""
     parser = argparse.ArgumentParser(prog="ms-tune")
     places = parser.add_subparsers()
@@ -38,14 +40,14 @@ def _parser(commands: Mapping[str, str], language: Language, words: list[str]) -
         if name not in words[1:]:
             places.add_parser(name)
             continue
-        command = import_module(f"ms_tune.cli.{module}")
+        command = load(module)
         inner = getattr(command, "SUBCOMMANDS", {})
         deeper = next((word for word in words[2:] if word in inner), None)
         if deeper is None:
-            one = cast("Command", command).build_parser(language)
+            one = command.build_parser(language)
             places.add_parser(name, parents=[one], add_help=False)
         else:
             below = places.add_parser(name).add_subparsers()
-            one = cast("Command", import_module(f"ms_tune.cli.{inner[deeper][0]}")).build_parser(language)
+            one = load(inner[deeper][0]).build_parser(language)
             below.add_parser(deeper, parents=[one], add_help=False)
     return parser

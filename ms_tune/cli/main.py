@@ -96,9 +96,13 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
         if not rest:
             top.print_help()
             return ExitCode.USAGE
-    command = cast("Command", import_module(f"ms_tune.cli.{COMMANDS[rest[0]]}"))
+    command = _load(COMMANDS[rest[0]])
     parsed = command.build_parser(console.language).parse_args(rest[1:])
     return command.run(parsed, console)
+
+
+def _load(module: str) -> Command:
+    return cast("Command", import_module(f"ms_tune.cli.{module}"))
 
 
 def _top_parser(language: Language) -> Parser:
@@ -126,7 +130,7 @@ def entry_point() -> None:
     # Nearly all that start-up makes lives to the end; to look for rubbish among it takes a twentieth of `lint`'s time.
     gc.set_threshold(_FEWER_COLLECTIONS)
     if ASKED in os.environ:
-        complete(COMMANDS, language_from_environment())
+        complete(COMMANDS, _load, language_from_environment())
     prepare()
     code = main(sys.argv[1:])
     gc.freeze()  # what is left ends with the process; looking through it once more takes a tenth of the time of `lint`
