@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from ms_tune.cli.completion import ASKED, complete
 from ms_tune.cli.parser import Command, Parser, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError
@@ -38,6 +38,7 @@ COMMANDS = {
 }
 
 _FEWER_COLLECTIONS = 50_000  # objects made before Python looks for the next rubbish; its default is 700
+_ASKED = "_ARGCOMPLETE"  # the variable with which a shell asks what may follow
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
@@ -105,6 +106,40 @@ def _load(module: str) -> Command:
     return cast("Command", import_module(f"ms_tune.cli.{module}"))
 
 
+def _complete(language: Language) -> None:
+    """Answer the shell that asks what may follow, and end the process; without argcomplete (extra ``completion``) there is no answer.
+
+    Args:
+        language: The language of explanations, which some shells show.
+    """
+    try:
+        import argcomplete  # noqa: PLC0415 - only where a shell asks
+    except ModuleNotFoundError:
+        return
+    argcomplete.autocomplete(_completed(language, os.environ.get("COMP_LINE", "").split()))
+
+
+def _completed(language: Language, words: list[str]) -> argparse.ArgumentParser:
+    """A parser of the whole command line; of all commands only the one that was typed is imported."""
+    parser = argparse.ArgumentParser(prog="ms-tune")
+    places = parser.add_subparsers()
+    for name, module in COMMANDS.items():
+        if name not in words[1:]:
+            places.add_parser(name)
+            continue
+        command = _load(module)
+        inner = getattr(command, "SUBCOMMANDS", {})
+        deeper = next((word for word in words[2:] if word in inner), None)
+        if deeper is None:
+            one = command.build_parser(language)
+            places.add_parser(name, parents=[one], add_help=False)
+        else:
+            below = places.add_parser(name).add_subparsers()
+            one = _load(inner[deeper][0]).build_parser(language)
+            below.add_parser(deeper, parents=[one], add_help=False)
+    return parser
+
+
 def _top_parser(language: Language) -> Parser:
     parser = Parser(prog="ms-tune", language=language, description=msg("cli.description"), epilog=msg("cli.examples"))
     parser.add_argument("--version", action="version", version=_version(), help=parser.tr("cli.help.version"))
@@ -129,8 +164,8 @@ def entry_point() -> None:
     """The console script."""
     # Nearly all that start-up makes lives to the end; to look for rubbish among it takes a twentieth of `lint`'s time.
     gc.set_threshold(_FEWER_COLLECTIONS)
-    if ASKED in os.environ:
-        complete(COMMANDS, _load, language_from_environment())
+    if _ASKED in os.environ:
+        _complete(language_from_environment())
     prepare()
     code = main(sys.argv[1:])
     gc.freeze()  # what is left ends with the process; looking through it once more takes a tenth of the time of `lint`
