@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.memory.contents import STATE_PREFIXES, operator_of
 from ms_tune.memory.phases import CALLS, EAGER, Origin, origin
+from ms_tune.trace.scopes import SCOPE_LAYER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 PARAMETER = "Parameter"  # the "operator" of a parameter that a graph names
 _LAYER_OF_SCOPE, _LAYER_OF_NAME = re.compile(r"/\d+(?=-)"), re.compile(r"\.\d+(?=\.)")
-_SCOPE_LAYER = re.compile(r"(?:^|/)(\w+)-\w+/(\d+)-\w+")
 _NAME_LAYER = re.compile(r"(?:^|\.)(\w+)\.(\d+)\.")
 _WRAPPERS = re.compile(r"^(?:Gradients|Default|recompute_Default|recompute_\w+|Grad_\w+)$")
 _CELL = re.compile(r"^(\w+)-\w+$")
@@ -93,7 +93,7 @@ def layer_of_scope(path: str) -> str:
 
     Outside the layers it is the innermost cell, and nothing for operators of compiler passes, which have no scope.
     """
-    match = _SCOPE_LAYER.search(path)
+    match = SCOPE_LAYER.search(path)
     if match:
         return f"{match[1]}.{match[2]}"
     cells = [part for part in path.split("/")[:-1] if not _WRAPPERS.match(part)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.scopes import SCOPE_LAYER, Pass, pass_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ _Key = TypeVar("_Key")
 _MAX_JSON = 512 * 1024**2
 _MOST_ROWS = 5_000_000
 _MOST_TYPES = 100_000
+_MOST_LAYERS, _LONGEST_NUMBER = 10_000, 7  # layers, and characters of a layer's number
 _TINY = 10.0  # microseconds
 _COMMUNICATION = ("HCCL", "COMMUNICATION")
 
@@ -81,6 +83,21 @@ class OperatorType:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerTime:
+    """The kernels of one layer, as their scopes tell it.
+
+    Attributes:
+        name: ``layers.3``.
+        count: Kernels.
+        microseconds: What they take, by pass.
+    """
+
+    name: str
+    count: int
+    microseconds: Mapping[Pass, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Kernels:
     """The kernels of a rank in a few figures.
 
@@ -93,6 +110,7 @@ class Kernels:
         types: By type, the longest first.
         cores: Whether the table tells which core ran them: levels 1 and 2 do.
         streams: Streams, each with kernels and microseconds.
+        layers: By layer, in order; empty where names have no scopes.
         cut_off: The table ends in the middle of a row.
     """
 
@@ -104,6 +122,7 @@ class Kernels:
     types: tuple[OperatorType, ...]
     cores: bool
     streams: Mapping[str, tuple[int, float]]
+    layers: tuple[LayerTime, ...]
     cut_off: bool
 
 
@@ -158,6 +177,7 @@ def read_kernels(path: Path) -> Kernels:
     """
     types: dict[tuple[str, str], list[float]] = {}
     streams: dict[str, list[float]] = {}
+    layers: dict[tuple[str, int], dict[Pass, list[float]]] = {}
     count = tiny = ai_cpu = 0
     total = slow = 0.0
     cores = cut_off = False
@@ -178,10 +198,14 @@ def read_kernels(path: Path) -> Kernels:
         if len(types) < _MOST_TYPES or (name, core) in types:
             _add(types, (name, core), length)
         _add(streams, (row.get("Stream ID") or "").strip(), length)
+        if (scope := SCOPE_LAYER.search(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
+            layer = (scope[1], int(scope[2]))
+            if layer in layers or len(layers) < _MOST_LAYERS:
+                _add(layers.setdefault(layer, {}), pass_of(row["Name"].strip()), length)
     found = [OperatorType(name, core, int(n), total) for (name, core), (n, total) in types.items()]
     found.sort(key=lambda one: -one.microseconds)
     each = {stream: (int(n), length) for stream, (n, length) in sorted(streams.items()) if stream}
-    return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, cut_off)
+    return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, tuple(_layers(layers)), cut_off)
 
 
 def read_collectives(path: Path) -> list[Collective]:
@@ -217,6 +241,12 @@ def read_collectives(path: Path) -> list[Collective]:
 def _items(data: object) -> Iterator[tuple[str, object]]:
     if isinstance(data, dict):
         yield from data.items()
+
+
+def _layers(layers: Mapping[tuple[str, int], Mapping[Pass, list[float]]]) -> Iterator[LayerTime]:
+    for (name, number), passes in sorted(layers.items()):
+        count = sum(int(count) for count, _ in passes.values())
+        yield LayerTime(f"{name}.{number}", count, {one: passes[one][1] for one in Pass if one in passes})
 
 
 def _add(table: dict[_Key, list[float]], key: _Key, length: float) -> None:

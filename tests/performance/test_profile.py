@@ -13,6 +13,7 @@ from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
 from ms_tune.performance.profile_result import Bound, Cause
 from ms_tune.trace.profile_events import read_events
+from ms_tune.trace.scopes import Pass
 from tests.performance.profiles import BASE, Step, host_bound, network_bound, operator_bound, pipeline, waiting
 from tests.trace.training_logs import PUBLIC
 
@@ -78,6 +79,40 @@ class TestVerdict:
         assert "10 of 20 kernels take less than 10 microseconds" in lines
         assert "10 kernels run on the AI CPU" in lines
         assert "data is loaded in 9 of the longest gaps" in lines or "data is loaded in 10 of the longest gaps" in lines
+
+
+class TestLayers:
+    def test_scopes_of_a_graph_tell_layers_and_passes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        scope = "Default/network-Trainer/model-Model/layers-CellList/{}-Block/attention-Attention/MatMul-op{}"
+        step = Step()
+        for layer, forward, backward, again in ((0, 30.0, 60.0, 30.0), (11, 40.0, 80.0, 0.0)):
+            step.kernel(forward, scope.format(layer, 1)).kernel(backward, "Gradients/" + scope.format(layer, 2))
+            if again:
+                step.kernel(again, "recompute_" + scope.format(layer, 3))
+        step.kernel(5.0, "Default/network-Trainer/optimizer-AdamW/Adam-op7").write(tmp_path)
+        (rank,) = api.profile(tmp_path).ranks
+        assert rank.kernels is not None
+        assert [(one.name, one.count, dict(one.microseconds)) for one in rank.kernels.layers] == [
+            ("layers.0", 3, {Pass.FORWARD: 30.0, Pass.BACKWARD: 60.0, Pass.RECOMPUTE: 30.0}),
+            ("layers.11", 2, {Pass.FORWARD: 40.0, Pass.BACKWARD: 80.0}),
+        ]
+        main(["profile", str(tmp_path), "--json"])
+        (told,) = json.loads(capsys.readouterr().out)["ranks"]
+        assert told["kernels"]["layers"][1] == {
+            "name": "layers.11",
+            "count": 2,
+            "forward_us": 40.0,
+            "backward_us": 80.0,
+            "recompute_us": 0.0,
+        }
+        main(["profile", str(tmp_path)])
+        assert "layers.11" in capsys.readouterr().out
+
+    def test_without_scopes_there_are_no_layers(self, tmp_path: Path) -> None:
+        operator_bound().write(tmp_path)
+        (rank,) = api.profile(tmp_path).ranks
+        assert rank.kernels is not None
+        assert rank.kernels.layers == ()
 
 
 class TestParts:

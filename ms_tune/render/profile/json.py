@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.trace.scopes import Pass
+
 if TYPE_CHECKING:
     from ms_tune.performance.profile_result import ProfileReport, RankTimes
     from ms_tune.render.console import Console
@@ -84,5 +86,13 @@ def _kernels(kernels: Kernels, top: int) -> dict[str, object]:
         "types": [
             {"name": one.name, "core": one.core, "count": one.count, "microseconds": one.microseconds}
             for one in kernels.types[:top]
+        ],
+        "layers": [
+            {
+                "name": one.name,
+                "count": one.count,
+                **{f"{name.value}_us": one.microseconds.get(name, 0.0) for name in Pass},
+            }
+            for one in kernels.layers
         ],
     }

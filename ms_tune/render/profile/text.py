@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.render.columns import pad, table, terminal_width, text_width
+from ms_tune.trace.scopes import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.performance.profile_result import ProfileReport
     from ms_tune.render.console import Console
+    from ms_tune.trace.profile_tables import Kernels
 
 _BAR = 30  # characters
 _MOST_RANKS = 32
+_MOST_LAYERS_SHOWN = 32
 
 
 def show_report(report: ProfileReport, top: int, console: Console) -> None:
@@ -56,7 +59,7 @@ def _show_shares(report: ProfileReport, console: Console) -> None:
 def tables_of(
     report: ProfileReport, top: int, console: Console
 ) -> Iterator[tuple[str, list[str], list[Sequence[str]], int]]:
-    """Titles, heads, rows, and how many columns are numbers: ranks, gaps, collectives, operators."""
+    """Titles, heads, rows, and how many columns are numbers: ranks, gaps, collectives, operators, layers."""
 
     def heads(*names: str) -> list[str]:
         return [console.text(f"profile.show.{name}") for name in names]
@@ -94,6 +97,7 @@ def tables_of(
     yield console.text("profile.show.gaps"), columns, gaps, 3
     yield _collectives(report, console)
     yield _operators(report, top, console)
+    yield _layers(report, console)
 
 
 def _collectives(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
@@ -111,25 +115,45 @@ def _collectives(report: ProfileReport, console: Console) -> tuple[str, list[str
     return console.text("profile.show.collectives"), [console.text(f"profile.show.{name}") for name in names], rows, 4
 
 
+def _longest_computing(report: ProfileReport) -> Kernels | None:
+    """The kernels of the rank that computes longest."""
+    able = [rank.kernels for rank in report.ranks if rank.kernels is not None and rank.kernels.microseconds]
+    return max(able, key=lambda kernels: kernels.microseconds, default=None)
+
+
 def _operators(report: ProfileReport, top: int, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
     """The operators of the rank that computes longest."""
-    able = [rank for rank in report.ranks if rank.kernels is not None and rank.kernels.microseconds]
+    kernels = _longest_computing(report)
     rows: list[Sequence[str]] = []
-    if able:
-        kernels = max(able, key=lambda rank: rank.kernels.microseconds if rank.kernels else 0.0).kernels
-        if kernels is not None:
-            rows += [
-                [
-                    f"{one.count:,}",
-                    f"{one.microseconds / 1000:,.3f}",
-                    f"{one.microseconds / kernels.microseconds:.1%}",
-                    one.name,
-                    one.core,
-                ]
-                for one in kernels.types[:top]
+    if kernels is not None:
+        rows += [
+            [
+                f"{one.count:,}",
+                f"{one.microseconds / 1000:,.3f}",
+                f"{one.microseconds / kernels.microseconds:.1%}",
+                one.name,
+                one.core,
             ]
+            for one in kernels.types[:top]
+        ]
     names = ("operator-count", "operator-ms", "operator-share", "operator-type", "operator-core")
     return console.text("profile.show.operators"), [console.text(f"profile.show.{name}") for name in names], rows, 3
+
+
+def _layers(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
+    """The layers of the rank that computes longest, the slowest first where there are many."""
+    kernels = _longest_computing(report)
+    layers = sorted(kernels.layers, key=lambda one: -sum(one.microseconds.values())) if kernels is not None else []
+    kept = {one.name for one in layers[:_MOST_LAYERS_SHOWN]}
+    rows: list[Sequence[str]] = [
+        [f"{one.count:,}", *(f"{one.microseconds.get(name, 0.0) / 1000:,.3f}" for name in Pass), one.name]
+        for one in (kernels.layers if kernels is not None else ())
+        if one.name in kept
+    ]
+    names = ("layer-count", "layer-forward", "layer-backward", "layer-recompute", "layer-name")
+    heads = [console.text(f"profile.show.{name}") for name in names]
+    title = console.text("profile.show.layers", shown=len(rows), count=len(layers))
+    return title, heads, rows, 4
 
 
 def _rank(rank: int | None) -> str:
