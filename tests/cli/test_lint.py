@@ -46,6 +46,7 @@ info[unused-key] MST202: MindFormers does not read 'zebra_stripes'
 2 | zebra_stripes: False
   | ^^^^^^^^^^^^^
   |
+  = consequence: the run goes on as if this were not there
   = help: remove the key, unless a script of your own reads it
   = fix: remove 'zebra_stripes' (--fix=unsafe does it)
   = more: ms-tune rule unused-key
@@ -59,6 +60,7 @@ error[unexpected-training-key] MST204: recompute_config does not take the key '�
 5 |   {"名": 1, recompute: [1, 1, 1]}
   |    ^^^^
   |
+  = consequence: every process stops while it reads its settings, before anything is built
   = help: correct the key, or remove it
   = more: ms-tune rule unexpected-training-key
 
@@ -71,6 +73,7 @@ error[recompute-list-too-long] MST401: 3 numbers for 2 pipeline stages
 5 |   {"名": 1, recompute: [1, 1, 1]}
   |                        ^^^^^^^^^
   |
+  = consequence: every process stops while it starts, before its first step
   = help: write one number for each stage; for interleaves write one list for each
   = more: ms-tune rule recompute-list-too-long
 
@@ -80,6 +83,7 @@ warning[save-graphs-on] MST505: 'save_graphs' is on: every compile writes its gr
 7 |   save_graphs: True
   |                ^^^^
   |
+  = consequence: the run is slower and writes large files
   = help: set it to False after debugging
   = fix: set 'save_graphs' to False (--fix=unsafe does it)
   = more: ms-tune rule save-graphs-on
@@ -140,6 +144,10 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "end_column": 32,
         "key_path": ["recompute_config", "recompute"],
         "message": "3 numbers for 2 pipeline stages",
+        "consequence": {
+            "id": "stops-starting",
+            "text": "every process stops while it starts, before its first step",
+        },
         "related": [
             {
                 "file": "config.yaml",

@@ -108,9 +108,11 @@ def test_chapters_name_checks_that_there_are() -> None:
     entries = yaml.safe_load((data_folder("checklists") / "reference" / "topics.yaml").read_text(encoding="utf-8"))
     rows = (row for topic in entries["topics"] for group in topic["groups"] for row in group["checks"])
     named = Counter(name for row in rows for name in row)
-    assert set(named) <= {rule.name for rule in RULES}
+    families = {rule.family.name for rule in RULES if rule.family is not None}
+    assert set(named) <= {rule.name for rule in RULES} | families
     assert max(named.values()) == 1
-    assert len(RULES) - len(named) < len(RULES) / 20, "new checks want a place in checklists/reference/topics.yaml"
+    placed = [rule for rule in RULES if rule.name in named or (rule.family is not None and rule.family.name in named)]
+    assert len(RULES) - len(placed) < len(RULES) / 20, "new checks want a place in checklists/reference/topics.yaml"
     assert sorted(name for part in entries["parts"] for name in part["topics"]) == sorted(
         topic["id"] for topic in entries["topics"]
     )
