@@ -1,0 +1,138 @@
+"""What the checklist of the dynamic graph says of its own examples against what MindFormers 2.0 and 2.1 do with them.
+
+As :mod:`tests.oracle.test_lint_examples` for the static graph: where a release takes the good example, it refuses the bad one
+if lint says that the run stops, at the step that lint names; and what it refuses, lint tells by some check.
+``MS_TUNE_TEST_MORE=1`` asks both releases, else the newer only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.lint.checklist import Check, built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.finding import Consequence, Finding
+from tests.lint.few import profile_for
+from tests.oracle import pynative
+from tests.oracle.models import Models
+from tests.oracle.test_lint_dynamic import _SOUND, as_read, start
+from tests.oracle.test_lint_examples import filled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHECKS = built_in(Dialect.MINDFORMERS_PYNATIVE)
+# The steps at which a consequence may show; what several cards do with each other is not run here, nor a first step.
+STEPS = {
+    Consequence.STOPS_READING: {"load"},
+    Consequence.STOPS_STARTING: {"load", "start", "layers"},
+    Consequence.STOPS_BUILDING: {"layers", "model"},
+    Consequence.STOPS_BEFORE_STEP: {"start", "model"},
+}
+NOT_RUN = {
+    "MST707": "what is missing is filled in here",
+    "MST744": "what is missing is filled in here",
+    "MST101": "YAML keeps one of the two",
+    **dict.fromkeys(("MST739", "MST740", "MST761", "MST772"), "the command, which chooses a mode"),
+    **dict.fromkeys(("MST765", "MST777"), "the register, to which code of one's own may add"),
+    **dict.fromkeys(("MST725", "MST726", "MST727", "MST728", "MST759", "MST767"), "what several cards do"),
+    **dict.fromkeys(("MST718", "MST778"), "the layers of several cards"),
+}
+
+
+@pytest.fixture(scope="module", params=["2.0.0", "2.1.0"] if "MS_TUNE_TEST_MORE" in os.environ else ["2.1.0"])
+def oracle(request: pytest.FixtureRequest) -> pynative.Oracle:
+    missing = pynative.why_missing()
+    if missing:
+        pytest.skip(missing)
+    try:
+        return pynative.Oracle(request.param)
+    except OSError as error:
+        pytest.skip(f"the wheel of MindFormers {request.param} cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="module")
+def models(oracle: pynative.Oracle) -> Iterator[Models]:
+    with Models(oracle._version[:3], 1) as started:
+        yield started
+
+
+def whole(example: str) -> dict[str, Any]:
+    """An example with what every config has to have."""
+    values = yaml.safe_load(example)
+    return filled(values, _SOUND)  # type: ignore[no-any-return]
+
+
+def refusal(oracle: pynative.Oracle, models: Models, config: dict[str, Any]) -> tuple[str, str] | None:
+    """At which step a config is refused, and with what; None if it is taken."""
+    step, cards = "load", 1
+    for way in ("tensor", "pipeline", "context"):
+        ways = config.get("parallelism", {}).get(f"{way}_parallel", 1)
+        cards *= ways if isinstance(ways, int) else 1
+    model = config["model"]
+    try:
+        read = oracle._config["TrainConfig"].from_dict(as_read(config))
+        step = "start"
+        if cards == 1:
+            start(oracle._version[:3]).go(read)
+        step = "layers"
+        layers = model.get("num_hidden_layers", model.get("num_layers", 4))
+        plan = {key: value for key, value in config.items() if key != "model"}
+        raised = oracle.ask(as_read(plan), layers, model.get("num_nextn_predict_layers", 0)).exception
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return step, f"{type(error).__name__}: {error}"
+    if raised:
+        return step, raised
+    made = models.make(model)
+    return ("model", f"{made.error}: {made.text}") if made.error else None
+
+
+def findings(text: str, version: str, check: Check, checks: tuple[Check, ...]) -> tuple[Finding, ...]:
+    return lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS_PYNATIVE, checks, version, profile_for(check))
+
+
+def compare(oracle: pynative.Oracle, models: Models, check: Check) -> str:
+    """How the release and the check agree; they have to."""
+    version = oracle._version[:3]
+    if refusal(oracle, models, whole(check.good)) is not None:
+        return "not comparable"
+    found = refusal(oracle, models, whole(check.bad))
+    text = yaml.safe_dump(whole(check.bad), sort_keys=False)
+    said = [one.consequence for one in findings(text, version, check, (check,)) if one.consequence in STEPS]
+    where = f"{check.id} {check.name}, {version}"
+    if found is None:
+        assert not said, f"{where}: taken, and lint says {said}\n{text}"
+        return "taken"
+    if said:
+        assert found[0] in STEPS[said[0]], f"{where}: refused at {found}, and lint says {said}"
+        return "refused"
+    others = {one.consequence for one in findings(text, version, check, CHECKS)}
+    assert others & STEPS.keys(), f"{where}: refused at {found}, and lint says {others}\n{text}"
+    return "refused, told by another check"
+
+
+@pytest.mark.slow
+def test_examples(oracle: pynative.Oracle, models: Models, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: dict[str, list[str]] = {}
+    wrong = []
+    for check in CHECKS:
+        if check.id in NOT_RUN:
+            continue
+        try:
+            seen.setdefault(compare(oracle, models, check), []).append(check.id)
+        except AssertionError as error:
+            wrong.append(str(error).partition("\nassert")[0])
+    counts = Counter({how: len(ids) for how, ids in seen.items()})
+    with capsys.disabled():
+        print(f"\n{oracle._version}: {dict(counts)}; not comparable: {seen.get('not comparable')}")  # noqa: T201 - the count is the point
+    assert not wrong, "\n\n".join(wrong)
+    assert counts["refused"] > 15
+    assert counts["not comparable"] < len(CHECKS) // 6
