@@ -45,12 +45,12 @@ class Found(NamedTuple):
     Attributes:
         address: By block; None if nothing was found.
         exhausted: Whether everything was tried, so that what was not found does not exist.
-        nodes: Placements of a block that were tried.
+        work: Placements of a block that were tried, each with the number of blocks that were left.
     """
 
     address: NDArray[np.int64] | None
     exhausted: bool
-    nodes: int
+    work: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +88,8 @@ class Engine(Protocol):
     ) -> list[Found]:
         """Look for a placement within a capacity, for each task, at most for so many nodes and seconds.
 
-        ``failures``, by tick, is added to: how often nothing more could be placed because of it.
+        ``failures``, by tick, is added to: how often nothing more could be placed because of it. What is found, and what
+        is added, depends on the tasks alone as long as the seconds last.
         """
 
 
@@ -125,7 +126,7 @@ class NumpyEngine:
     ) -> list[Found]:
         """Finds nothing: a search in Python would be far too slow to find anything."""
         del most_nodes, seconds, failures
-        return [Found(None, exhausted=False, nodes=0)] * len(tasks)
+        return [Found(None, exhausted=False, work=0)] * len(tasks)
 
 
 def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, alignment: int) -> int:

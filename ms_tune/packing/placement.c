@@ -238,6 +238,7 @@ typedef struct {
     int64_t *sum, *least, *second; /* by tick, scratch */
     int32_t *who;                  /* by tick, scratch */
     int64_t nodes, most_nodes;
+    int64_t work; /* blocks that were left, summed over the nodes */
     double deadline;
     int gave_up;
     int elsewhere; /* the last failure has nothing to do with the block that was placed before it */
@@ -417,6 +418,7 @@ static int try_choice(Search *search, const int32_t *blocks, int32_t count, Mark
 /* Place blocks, which are in order of their lower tick and connected, after `from`. */
 static int place_all(Search *search, const int32_t *blocks, int32_t count, Mark from) {
     search->nodes++;
+    search->work += count;
     search->elsewhere = 0;
     if (search->nodes > search->most_nodes || ((search->nodes & 255) == 0 && seconds_now() > search->deadline)) {
         search->gave_up = 1;
@@ -505,7 +507,7 @@ static int place_apart(Search *search, const int32_t *blocks, int32_t count, int
 EXPORT int placement_search(int32_t count, int32_t ticks, const int32_t *lower, const int32_t *upper,
                             const int64_t *size, const int64_t *alignment, const int32_t *rank, const int32_t *twin,
                             int64_t capacity, int64_t most_nodes, double seconds, double *failures, int64_t *address,
-                            int64_t *nodes) {
+                            int64_t *work) {
     size_t blocks_room = (size_t)count + 1, ticks_room = (size_t)ticks + 1;
     Search search = {.lower = lower, .upper = upper, .size = size, .alignment = alignment, .rank = rank,
                      .twin = twin, .capacity = capacity, .address = address, .failures = failures,
@@ -528,7 +530,7 @@ EXPORT int placement_search(int32_t count, int32_t ticks, const int32_t *lower, 
         int solved = place_apart(&search, blocks, count, -1, (Mark){-1, 0});
         result = solved ? SOLVED : search.gave_up ? GAVE_UP : IMPOSSIBLE;
     }
-    *nodes = search.nodes;
+    *work = search.work;
     free(blocks);
     free(search.floor);
     free(search.placed);

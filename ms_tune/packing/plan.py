@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ms_tune.packing.engine import Items
-from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
+from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly, work_for
 from ms_tune.packing.folding import fold
 from ms_tune.packing.placement import Plan, Problem, lives_of, lower_bound, most_live
 
@@ -79,8 +79,9 @@ class _Best:
         if self.work is not None:
             self.work -= blocks
 
-    def tell(self, height: int | None) -> float:
-        """Tell how far it is; how many seconds are left."""
+    def tell(self, height: int | None, work: int = 0) -> float:
+        """Tell how far it is, and count what a search did; how many seconds are left."""
+        self.spend(work)
         self.on_progress(Progress(time.monotonic() - self.begin, self.limit, self.bound, height))
         return self.left()
 
@@ -89,7 +90,7 @@ class _Best:
 
 
 def default_seconds(count: int, engine: Engine) -> float:
-    """How long to plan so many blocks if nobody says: 9 s where the exact stage runs, else 0.7 s and more for very many."""
+    """About how long to plan so many blocks if nobody says: 9 s where the exact stage runs, else 0.7 s and more for very many."""
     if count <= MOST_BLOCKS and engine.searches:
         return _SEARCH_SECONDS
     return _MANY_SECONDS + _SECONDS_PER_BLOCK * max(0, count - _MANY_BLOCKS)
@@ -109,16 +110,16 @@ def plan(
     Args:
         problem: The blocks.
         engine: What runs the inner loops.
-        seconds: Time limit; None: see :func:`default_seconds`, or, for many blocks, a fixed amount of work.
+        seconds: Time limit; None: a fixed amount of work, or, without a compiler, :func:`default_seconds`.
         on_progress: Told now and then how far it is.
     """
     begin = time.monotonic()
     folded = fold(problem)
     smaller = folded.problem if folded else problem
     limit = default_seconds(len(problem), engine) if seconds is None else seconds
-    # So that many blocks get the same plan on a busy machine as on an idle one, if nobody names a time.
-    by_work = seconds is None and engine.searches and len(smaller) > MOST_BLOCKS
-    result = _plan(smaller, engine, (limit, _WORK if by_work else None), on_progress, begin)
+    # So that there is the same plan on a busy machine as on an idle one, if nobody names a time.
+    by_work = seconds is None and engine.searches > 0
+    result = _plan(smaller, engine, (limit, by_work), on_progress, begin)
     if folded:
         address = result.address[folded.block]
         bound = lower_bound(problem)  # the folded one's may be a little higher
@@ -132,12 +133,15 @@ def plan(
 def _plan(
     problem: Problem,
     engine: Engine,
-    limits: tuple[float, int | None],
+    limits: tuple[float, bool],
     on_progress: Callable[[Progress], None],
     begin: float,
 ) -> Plan:
-    limit, work = limits
+    limit, by_work = limits
     lives = lives_of(problem)
+    work = None
+    if by_work:
+        work = _WORK if len(problem) > MOST_BLOCKS else work_for(lives)
     bound = int(lives.live.max(initial=0))
     best = _Best(limit, bound, on_progress, begin, work=work)
     floor = bound

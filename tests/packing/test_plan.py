@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ms_tune.packing import exact
 from ms_tune.packing.checker import Placed, faults_of
 from ms_tune.packing.engine import Engine, NumpyEngine
 from ms_tune.packing.exact import luby
@@ -32,9 +33,11 @@ from tests.packing.problems import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from ms_tune.packing.engine import Fit, Items
+    from ms_tune.packing.engine import Fit, Found, Items, Task
 
 ALLOCATION = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation"
 
@@ -66,12 +69,18 @@ class _Slow:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.name, self.searches = engine.name, engine.searches
-        self.search = engine.search
 
     def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
         """See :class:`Engine`."""
         time.sleep(0.001)
         return self._engine.first_fit(items, order, limit, seconds)
+
+    def search(
+        self, tasks: Sequence[Task], most_nodes: int, seconds: float, failures: NDArray[np.float64]
+    ) -> list[Found]:
+        """See :class:`Engine`."""
+        time.sleep(0.001)
+        return self._engine.search(tasks, most_nodes, seconds, failures)
 
 
 class TestOptimal:
@@ -128,6 +137,13 @@ class TestValid:
     @pytest.mark.slow
     def test_a_busy_machine_gets_the_same_plan_of_many_blocks(self) -> None:
         rows = cut(1500, 400, 1_000_000, 5)
+        first, slow = (plan(problem(rows), engine) for engine in (compiled(), _Slow(compiled())))
+        assert first.height == slow.height
+        assert (first.address == slow.address).all()
+
+    def test_a_busy_machine_gets_the_same_plan_of_few_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(exact, "_SECONDS", 0.2)
+        rows = cut(300, 200, 1 << 20, 7)
         first, slow = (plan(problem(rows), engine) for engine in (compiled(), _Slow(compiled())))
         assert first.height == slow.height
         assert (first.address == slow.address).all()
