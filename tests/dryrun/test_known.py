@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ms_tune.dryrun.child.hook.known import _follow, _forget
+from ms_tune.dryrun.child.hook.known import NAME, _answer_unread, _follow, _forget
 
 
 class Base:
@@ -39,3 +39,27 @@ def test_a_class_that_is_followed_does_not_come_before_another_ones_own_methods(
     assert Both().clone("zeros") == "own, zeros"
     assert Both().fill("ones") == "own, ones"
     assert Plain().clone() == Plain().fill() == "base"
+
+
+class Placed:
+    """A tensor at an address that simulation made up."""
+
+    dtype, shape = "Int64", (2, 3)
+
+    def __init__(self, **known: object) -> None:
+        vars(self).update(known)
+
+    def _tolist(self) -> str:
+        return "read"
+
+
+def test_lists_of_what_is_known_are_made_without_a_look_at_its_memory() -> None:
+    class Unread(Placed):
+        pass
+
+    _answer_unread(Unread, "_tolist")
+    assert Unread()._tolist() == "read"
+    assert Unread(**{NAME: 5})._tolist() == [[5, 5, 5], [5, 5, 5]]
+    assert Unread(**{NAME: True}, dtype="Bool", shape=())._tolist() is True
+    number = Unread(**{NAME: 0}, dtype="Float32", shape=(1,))._tolist()
+    assert (number, type(number[0])) == ([0.0], float)

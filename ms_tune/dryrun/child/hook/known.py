@@ -116,7 +116,7 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
     _follow_methods(tensor)
     _follow_primitives(mindspore)
     _answer(tensor, "_item", lambda value, read: type(read)(value))
-    _answer(tensor, "_tolist", _filled)
+    _answer_unread(tensor, "_tolist")
     _answer(tensor, "asnumpy", _full)
     finite = mindspore.amp.all_finite
 
@@ -294,5 +294,25 @@ def _full(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
     return full
 
 
-def _filled(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; nested lists
-    return [_filled(value, one) for one in read] if isinstance(read, list) else type(read)(value)
+def _answer_unread(tensor: Any, name: str) -> None:  # noqa: ANN401 - a class
+    """Have a tensor that is known answer with nested lists of its value.
+
+    Its memory is not looked at: MindSpore makes the lists where the device is said to have the elements, and in simulation that may
+    be an address that nobody has (2.9: the program was killed there).
+    """
+    method = getattr(tensor, name)
+
+    @functools.wraps(method)
+    def answering(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        value = self.__dict__.get(NAME)
+        if value is None:
+            return method(self, *arguments, **named)
+        kind = str(self.dtype).lower()
+        number = bool(value) if "bool" in kind else float(value) if "float" in kind else int(value)
+        return _nested(number, tuple(self.shape))
+
+    setattr(tensor, name, answering)
+
+
+def _nested(number: float, shape: tuple[int, ...]) -> Any:  # noqa: ANN401 - a number or lists of it
+    return number if not shape else [_nested(number, shape[1:]) for _ in range(shape[0])]
