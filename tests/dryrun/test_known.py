@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ms_tune.dryrun.child.hook.known import NAME, _answer_unread, _follow, _forget
 
 
@@ -49,7 +51,7 @@ class Placed:
     def __init__(self, **known: object) -> None:
         vars(self).update(known)
 
-    def _tolist(self) -> str:
+    def _tolist(self) -> Any:  # noqa: ANN401 - a number or lists of it
         return "read"
 
 
