@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.errors import MsTuneError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, UsageError
 from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import costs_of
 from ms_tune.fit.explain import table_without_sizes
@@ -24,7 +24,7 @@ from ms_tune.planning.clock import Clock, timed
 from ms_tune.planning.fit import fit as plan_for
 from ms_tune.planning.link import swaps
 from ms_tune.planning.request import linked_by
-from ms_tune.planning.search import Effort
+from ms_tune.planning.search import Effort, without
 from ms_tune.planning.table import Kept, Recompute, check
 from ms_tune.texts import msg
 
@@ -110,7 +110,11 @@ def fit_config(
     table = timed(table, request.clock.times, source)
     if swaps(table) and request.swap_bandwidth is not None:
         shortest = None if costs.shortest is None else costs.shortest / DENSE_UNITS
-        table = linked_by(table, request.swap_bandwidth, request.clock, shortest, source)
+        try:
+            table = linked_by(table, request.swap_bandwidth, request.clock, shortest, source)
+        except ConfigError as error:  # a link far too slow: what was measured is worth a plan without it
+            notes.append(msg("fitting.kind-fails", kind=Recompute.SWAP.value, reason=error.message))
+            table = without(table, [Recompute.SWAP])
     table = check(table, source)
     checked = _checked(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0

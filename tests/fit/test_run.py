@@ -9,12 +9,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from ms_tune.config.source import parse_source
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
-from ms_tune.errors import RunError, UnsupportedError
+from ms_tune.errors import RunError, UnsupportedError, UsageError
 from ms_tune.fit import run as engine
+from ms_tune.fit.job import read_job
 from ms_tune.fit.run import ConfigFitRequest, fit_config
 from ms_tune.normalize.source import normalize_source
 from ms_tune.planning import explain, search
@@ -22,6 +24,7 @@ from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Recompute
 from ms_tune.render.console import Console
 from ms_tune.render.fit import config, html
+from ms_tune.resources import data_folder
 from ms_tune.texts import Language, msg
 from ms_tune.units import GIB
 from ms_tune.verdict.judge import Fit, Need, Outside, judge
@@ -58,11 +61,12 @@ def fitted(
     folder: Path,
     stage: Stage,
     gib: float,
-    stages: int = 2,
+    job: PlannedJob | int = 2,
     **asked: Any,  # noqa: ANN401 - of the request
 ) -> ConfigFit:
-    """The plan of a job of 8 layers a stage on devices of so many GiB, where small runs and whole ones may differ."""
-    job = job_of(folder, stages, 1, 8 * stages, 4)
+    """The plan of a job, or of one of so many stages of 8 layers, on devices of so many GiB, where small runs and whole ones may differ."""
+    if isinstance(job, int):
+        job = job_of(folder, job, 1, 8 * job, 4)
     device = int(gib * GIB)
 
     def measure(
@@ -97,6 +101,20 @@ def fitted(
     return fit_config(ConfigFitRequest(request, effort=Effort.QUICK, **asked), Observer())
 
 
+def static_job(folder: Path) -> PlannedJob:
+    """Two stages of eight layers in a static graph."""
+    text = (data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml").read_text(encoding="utf-8")
+    data = yaml.safe_load(text)
+    data["parallel_config"] |= {"pipeline_stage": 2, "micro_batch_num": 4}
+    data["model"]["model_config"] |= {"num_hidden_layers": 16, "pp_interleave_num": 1, "offset": 0}
+    data["parallel"]["pipeline_config"]["pipeline_interleave"] = False
+    data["recompute_config"] = {"recompute": [0, 0]}
+    data["context"]["max_device_memory"] = "12GB"
+    file = folder / "static.yaml"
+    file.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return read_job(DryrunRequest(config=file))
+
+
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is searched is the concern of other tests."""
@@ -122,6 +140,43 @@ class TestPlans:
             full[layer.stage] += layer.recompute.value == "full"
         assert (tuple(full),) == planned.plan.recompute
         assert found.source.path.read_text(encoding="utf-8") == found.source.text
+
+    def test_swap_that_copies_hide_is_taken_and_written(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        job = static_job(tmp_path)
+        kinds = (Recompute.FULL, Recompute.SWAP)
+        asked = {"job": job, "kinds": kinds, "swap_bandwidth": 1000 * GIB}
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **asked)
+        assert found.chosen is not None
+        assert found.chosen.fits
+        assert found.chosen.report.optimal
+        planned = found.chosen.report.planned
+        assert planned is not None
+        assert planned.time == found.chosen.report.reference.time  # nothing is recomputed, and the copies are hidden
+        plan = normalize_source(parse_source(found.text, found.source.path))
+        swaps = [0] * 2
+        for layer in plan.layers:
+            swaps[layer.stage] += bool(layer.swap)
+        assert (tuple(swaps),) == planned.plan.swap
+        assert sum(swaps) > 0
+        assert "fitting.note.swap-peak" in [note.id for note in config.notes(found)]
+        # Over a link that is slow beside the passes, recomputing is cheaper.
+        slow = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **{**asked, "swap_bandwidth": GIB // 2})
+        assert slow.chosen is not None
+        assert slow.chosen.report.planned is not None
+        assert not slow.chosen.report.planned.plan.swap
+
+    def test_swap_needs_a_bandwidth(self) -> None:
+        with pytest.raises(UsageError, match="how long swap takes"):
+            ConfigFitRequest(kinds=(Recompute.SWAP,))
+        with pytest.raises(UsageError, match="no plan may swap"):
+            ConfigFitRequest(swap_bandwidth=GIB)
+
+    def test_a_dialect_without_swap_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        kinds = (Recompute.FULL, Recompute.SWAP)
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=kinds, swap_bandwidth=GIB)
+        assert found.chosen is not None
+        assert Recompute.SWAP not in found.table.kinds
+        assert [note.id for note in found.notes] == ["fitting.kind-fails"]
 
     def test_enough_memory_needs_no_change(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 64)
@@ -204,7 +259,7 @@ class TestPlans:
 
 class TestTheTablesOwnCheck:
     def test_it_says_how_near_the_table_is(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, stages=4)
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, job=4)
         assert found.checked is not None
         assert (found.checked.stage, found.checked.layers) == (2, 8)
         assert found.checked.exact

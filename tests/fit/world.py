@@ -144,8 +144,9 @@ class World:
         for chunk in range(job.chunks):
             full = plan.recompute[chunk][stage]
             comm = plan.select_comm_recompute[chunk][stage] - full
-            total = base + plan.offset[chunk][stage]
-            cells.append({Recompute.FULL: full, Recompute.COMM: comm, Recompute.NONE: total - full - comm})
+            swap = plan.swap[chunk][stage] if plan.swap else 0
+            none = base + plan.offset[chunk][stage] - full - comm - swap
+            cells.append({Recompute.FULL: full, Recompute.COMM: comm, Recompute.SWAP: swap, Recompute.NONE: none})
         return max(self.peaks(job, stage, cells).values())
 
 
