@@ -114,7 +114,8 @@ def fit_config(
             table = linked_by(table, request.swap_bandwidth, request.clock, shortest, source)
         except ConfigError as error:  # a link far too slow: what was measured is worth a plan without it
             notes.append(msg("fitting.kind-fails", kind=Recompute.SWAP.value, reason=error.message))
-            table = without(table, [Recompute.SWAP])
+            kept = table.present if table.present is None or not table.present.swap else None
+            table = replace(without(table, [Recompute.SWAP]), present=kept)
     table = check(table, source)
     checked = _checked(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0

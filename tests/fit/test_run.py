@@ -160,10 +160,11 @@ class TestPlans:
         assert sum(swaps) > 0
         assert "fitting.note.swap-peak" in [note.id for note in config.notes(found)]
         # Over a link that is slow beside the passes, recomputing is cheaper.
-        slow = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **{**asked, "swap_bandwidth": GIB // 2})
+        slow = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **{**asked, "swap_bandwidth": GIB // 4})
         assert slow.chosen is not None
         assert slow.chosen.report.planned is not None
         assert not slow.chosen.report.planned.plan.swap
+        assert [note.params["kind"] for note in slow.notes if note.id == "fitting.kind-fails"] == ["swap"]
 
     def test_swap_needs_a_bandwidth(self) -> None:
         with pytest.raises(UsageError, match="how long swap takes"):
