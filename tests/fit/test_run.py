@@ -144,7 +144,7 @@ class TestPlans:
     def test_swap_that_copies_hide_is_taken_and_written(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         job = static_job(tmp_path)
         kinds = (Recompute.FULL, Recompute.SWAP)
-        asked = {"job": job, "kinds": kinds, "swap_bandwidth": 1000 * GIB}
+        asked: dict[str, Any] = {"job": job, "kinds": kinds, "swap_bandwidth": 1000 * GIB}
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **asked)
         assert found.chosen is not None
         assert found.chosen.fits
