@@ -7,9 +7,11 @@ the host to its start on the device, and host events that are long enough to cov
 
 from __future__ import annotations
 
+import itertools
 import json
 from array import array
 from dataclasses import dataclass, field
+from sys import intern
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
@@ -178,7 +180,7 @@ class _Reader:
         self.truncated = False
         self._base: int | None = None
         self._processes: dict[object, str] = {}
-        self._overlap: dict[str, list[tuple[float, float]]] = {name: [] for name in _OVERLAP.values()}
+        self._overlap = {name: Intervals() for name in _OVERLAP.values()}
         self._starts: dict[str, float] = {}
         self._ends: list[tuple[str, int]] = []
         self._long: list[tuple[float, float, str, object]] = []
@@ -199,13 +201,14 @@ class _Reader:
                 self._processes[_key(event.get("pid"))] = str(arguments.get("name"))
 
     def _interval(self, event: dict[str, Any]) -> None:
-        start, length, name = self._time(event.get("ts")), _number(event.get("dur")), str(event.get("name"))
+        start, length = self._time(event.get("ts")), _number(event.get("dur"))
         if start is None or length is None:
             return
+        name = intern(str(event.get("name")))  # a few names, millions of times
         kind = _OVERLAP.get(name)
         arguments = event.get("args")
         if kind is not None and not arguments:
-            self._keep(self._overlap[kind], (start, length))
+            self._during(self._overlap[kind], start, length)
         elif name.startswith(("hcom_", "hccl_")):
             self._keep(self._collectives, (start, length, name))
         elif isinstance(arguments, dict) and ("Task Type" in arguments or "Physic Stream Id" in arguments):
@@ -213,6 +216,13 @@ class _Reader:
                 self._device[round(start * 1000)] = name
         elif length >= _LONG:
             self._keep(self._long, (start, length, name[:200], _key(event.get("pid"))))
+
+    def _during(self, kept: Intervals, start: float, length: float) -> None:
+        if len(kept) < _MOST:
+            kept.start.append(start)
+            kept.length.append(length)
+        else:
+            self.dropped += 1
 
     def _flow(self, event: dict[str, Any], phase: str) -> None:
         at, number = self._time(event.get("ts")), str(event.get("id"))
@@ -246,7 +256,7 @@ class _Reader:
         host.sort(key=lambda one: one[0])
         return ProfileEvents(
             base=self._base or 0,
-            overlap={name: _columns(sorted(rows)) for name, rows in self._overlap.items()},
+            overlap={name: _in_order(rows) for name, rows in self._overlap.items()},
             collectives=sorted(self._collectives),
             launches={at: self._starts[number] for number, at in self._ends if number in self._starts},
             host=_columns([(start, length) for start, length, _, _ in host]),
@@ -260,6 +270,13 @@ class _Reader:
 
 def _key(value: object) -> object:
     return value if isinstance(value, int | str) else str(value)
+
+
+def _in_order(rows: Intervals) -> Intervals:
+    """By their starts, as exporters write them most of the time."""
+    if all(sooner < later for sooner, later in itertools.pairwise(rows.start)):
+        return rows
+    return _columns(sorted(zip(rows.start, rows.length, strict=True)))
 
 
 def _columns(rows: list[tuple[float, float]]) -> Intervals:

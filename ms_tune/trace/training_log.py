@@ -42,7 +42,7 @@ _REMARKS = {
     "Eval result: ": "evaluation",
 }
 _TAIL = re.compile(r"==> \S{0,400}worker_(\d{1,6})\.log <==")
-_NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b"==> ")
+_NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
 
 
 def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> TrainingLog:
