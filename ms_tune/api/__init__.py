@@ -41,6 +41,7 @@ from ms_tune.api._memory import (
     memory_snapshot,
     memory_snapshot_diff,
     memory_snapshot_lives,
+    memory_snapshot_remedies,
     memory_snapshot_what_if,
     memory_what_if,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "memory_snapshot",
     "memory_snapshot_diff",
     "memory_snapshot_lives",
+    "memory_snapshot_remedies",
     "memory_snapshot_what_if",
     "memory_what_if",
     "merge_sapp",

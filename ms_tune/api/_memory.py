@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.result import MemoryReport
     from ms_tune.memory.torch_lives import TorchLives
+    from ms_tune.memory.torch_remedies import TorchRemedy
     from ms_tune.memory.torch_report import PlaceChange, TorchReport
     from ms_tune.memory.torch_what_if import TorchWhatIf, TorchWhatIfRequest
     from ms_tune.memory.what_if import WhatIfReport
@@ -298,6 +299,21 @@ def memory_snapshot_diff(before: TorchReport, after: TorchReport) -> tuple[Place
     from ms_tune.memory.torch_report import compare_snapshots  # noqa: PLC0415 - start-up time
 
     return compare_snapshots(before, after)
+
+
+def memory_snapshot_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
+    """What would lower the peak of a snapshot, and by how much; nothing where its replay is not exact.
+
+    Args:
+        report: What :func:`memory_snapshot` says about it.
+
+    Example::
+
+        print([(remedy.name, remedy.bytes_freed) for remedy in api.memory_snapshot_remedies(report)])
+    """
+    from ms_tune.memory.torch_remedies import torch_remedies  # noqa: PLC0415 - start-up time
+
+    return torch_remedies(report)
 
 
 def memory_snapshot_lives(report: TorchReport) -> TorchLives:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.cli.parser import Parser
+    from ms_tune.memory.torch_remedies import TorchRemedy
     from ms_tune.memory.torch_report import PlaceChange, TorchReport
     from ms_tune.render.console import Console
 
@@ -48,11 +49,12 @@ def show(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.render.memory import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
 
     report = _read(arguments.path, arguments, console)
-    _write_page(report, None, arguments, console)
+    remedies = api.memory_snapshot_remedies(report)
+    _write_page(report, None, remedies, arguments, console)
     if arguments.json:
-        console.write_json(torch_json.report_json(report, console, arguments.top))
+        console.write_json(torch_json.report_json(report, remedies, console, arguments.top))
     else:
-        torch_text.show_report(report, console, arguments.top)
+        torch_text.show_report(report, remedies, console, arguments.top)
     return ExitCode.OK
 
 
@@ -88,7 +90,7 @@ def diff(arguments: Namespace, console: Console) -> ExitCode:
 
     before, after = (_read(path, arguments, console) for path in (arguments.before, arguments.after))
     changes = api.memory_snapshot_diff(before, after)
-    _write_page(after, (before, changes), arguments, console)
+    _write_page(after, (before, changes), (), arguments, console)
     if arguments.json:
         console.write_json(torch_json.comparison_json(before, after, changes, console))
     else:
@@ -137,6 +139,7 @@ def export(arguments: Namespace, console: Console) -> ExitCode:
 def _write_page(
     report: TorchReport,
     before: tuple[TorchReport, Sequence[PlaceChange]] | None,
+    remedies: Sequence[TorchRemedy],
     arguments: Namespace,
     console: Console,
 ) -> None:
@@ -146,7 +149,7 @@ def _write_page(
 
     other = (api.memory_snapshot_lives(before[0]), before[1]) if before else None
     with written(arguments.html, console) as path:
-        page = snapshot_html(api.memory_snapshot_lives(report), other, console.language)
+        page = snapshot_html(api.memory_snapshot_lives(report), other, console.language, remedies)
         path.write_text(page, encoding="utf-8")
 
 

@@ -144,20 +144,22 @@ def torch_what_if(
     for number, (settings, cache) in enumerate(tried):
         on_progress(msg("snapshot.progress.what-if"), number / len(tried))
         limited = replace(settings, total=request.limit)
-        found = _outcome(report, limited, cache, recorded=not number)
+        found = outcome_of(report, limited, cache, recorded=not number)
         outcomes.append(found)
     plain = outcomes[0]
     if request.limit is not None:
-        plain = _outcome(report, recorded, Cache.AS_RECORDED, recorded=True)
+        plain = outcome_of(report, recorded, Cache.AS_RECORDED, recorded=True)
     error = plain.peak_bytes - (report.reserved_peak_bytes or 0)
     return TorchWhatIf(report, tuple(outcomes), request.limit, error)
 
 
-def _asked(request: TorchWhatIfRequest, recorded: TorchSettings, *, steps: bool) -> list[tuple[TorchSettings, Cache]]:
-    def with_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:
-        alignment = NPU_BASE_ALIGNMENT if expandable and settings.padding else 0
-        return replace(settings, expandable=expandable, base_alignment=alignment)
+def with_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:
+    """The settings with the other kind of segments."""
+    alignment = NPU_BASE_ALIGNMENT if expandable and settings.padding else 0
+    return replace(settings, expandable=expandable, base_alignment=alignment)
 
+
+def _asked(request: TorchWhatIfRequest, recorded: TorchSettings, *, steps: bool) -> list[tuple[TorchSettings, Cache]]:
     if request.names_settings:
         settings = recorded
         if request.expandable is not None and request.expandable is not recorded.expandable:
@@ -180,7 +182,8 @@ def _asked(request: TorchWhatIfRequest, recorded: TorchSettings, *, steps: bool)
     return found
 
 
-def _outcome(report: TorchReport, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
+def outcome_of(report: TorchReport, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
+    """What a setting makes of a recording that is replayed exactly."""
     start = report.replay.start
     pool = TorchPool(settings)
     where: dict[int, int] = {}

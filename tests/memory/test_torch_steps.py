@@ -102,3 +102,19 @@ def test_addresses_that_no_allocator_gives_away_are_named(tmp_path: Path, capsys
     found = told(capsys, path)
     assert "no multiple of 512" in found["replay"]["refused_because"]
     assert found["peak_bytes"] is None
+
+
+def test_remedies_are_the_same_run_without_the_leak_and_with_other_segments(tmp_path: Path, capsys: CAPTURE) -> None:
+    leaky, clean = (saved(training(5, leak=leak)[0], tmp_path / f"{leak}.pickle") for leak in (8 * MIB, 0))
+    found = told(capsys, leaky)
+    (leak,) = [remedy for remedy in found["remedies"] if remedy["name"] == "release-leak"]
+    assert (leak["of"], leak["bytes_freed"]) == ("used", found["peak_bytes"] - leak["peak_after_bytes"])
+    # One block of the leaking line stays; what is not worth splitting off differs by less than 1 MiB a block.
+    newest = found["survivors"][0]["bytes"] // 4
+    assert leak["peak_after_bytes"] <= told(capsys, clean)["peak_bytes"] + newest + 4 * MIB
+    for remedy in found["remedies"]:
+        if remedy["of"] == "reserved":
+            replayed = told(capsys, "what-if", leaky, "--expandable")["outcomes"][1]
+            assert remedy["peak_after_bytes"] == replayed["reserved_peak_bytes"]
+    assert main(["--lang", "zh", "memory", str(leaky)]) == 0
+    assert "峰值可降低" in capsys.readouterr().out

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.memory.torch_lives import TorchLives
+    from ms_tune.memory.torch_remedies import TorchRemedy
     from ms_tune.memory.torch_report import Place, PlaceChange, TorchReport
     from ms_tune.texts import Message
     from ms_tune.trace.memory_block import Frame
@@ -39,7 +40,10 @@ _REST = {OTHER_LINES: (176, 160, 130), NO_FRAMES: (150, 158, 168), BEFORE: (112,
 
 
 def snapshot_html(
-    lives: TorchLives, before: tuple[TorchLives, Sequence[PlaceChange]] | None, language: Language
+    lives: TorchLives,
+    before: tuple[TorchLives, Sequence[PlaceChange]] | None,
+    language: Language,
+    remedies: Sequence[TorchRemedy] = (),
 ) -> str:
     """The page.
 
@@ -47,13 +51,14 @@ def snapshot_html(
         lives: The snapshot to show; where there is a comparison, the second one.
         before: What it is compared with, and what the lines of the script hold more.
         language: The language that the page starts in.
+        remedies: What would lower its peak.
     """
     report = lives.report
     keys = [f"line-{place}" if place < _lines(lives) else name for place, name in enumerate(lives.contents)]
     data: dict[str, object] = {
         "contents": keys,
         "colours": {key: _LINES[place] if place < _lines(lives) else _REST[key] for place, key in enumerate(keys)},
-        "ranks": [_device(report, lives, keys)],
+        "ranks": [_device(report, lives, keys, remedies)],
         "worst": 0,
         "findings": list(_findings(report)),
         "comparison": [_comparison(lives, keys, *before)] if before else None,
@@ -72,7 +77,8 @@ def _texts(lives: TorchLives, keys: Sequence[str]) -> dict[str, Both]:
         name: _text(f"snapshot.page.{name}") for name in ("footprint", "tick", "ticks", "layers", "blocks", "search")
     }
     found |= {
-        name: _text(f"snapshot.page.{name}") for name in ("live", "flame", "addresses", "addresses-hint", "outside")
+        name: _text(f"snapshot.page.{name}")
+        for name in ("live", "flame", "addresses", "addresses-hint", "outside", "remedies", "remedies-hint")
     }
     found["column.layer"] = _text("snapshot.page.column.line")
     for key, name in zip(keys, lives.contents, strict=True):
@@ -96,7 +102,9 @@ def _text(name: str) -> Both:
     return {"en": text.en, "zh": text.zh}
 
 
-def _device(report: TorchReport, lives: TorchLives, keys: Sequence[str]) -> dict[str, object]:
+def _device(
+    report: TorchReport, lives: TorchLives, keys: Sequence[str], remedies: Sequence[TorchRemedy]
+) -> dict[str, object]:
     curve = lives.curve
     drawn = bands(curve, Lives(lives.start, lives.end, lives.size, lives.content), keys, POINTS)
     rows = most_telling(lives.start, lives.end, lives.size, report.event)
@@ -120,8 +128,10 @@ def _device(report: TorchReport, lives: TorchLives, keys: Sequence[str]) -> dict
         "layers": [_group(place, lives, keys) for place in report.contents[:_TOP]],
         "parameters": [],
         "activations": [],
-        "held": [],
-        "remedies": [],
+        "held": [
+            ["unknown", key, amount] for key, amount in sorted(totals.items(), key=lambda item: -item[1]) if amount
+        ],
+        "remedies": [_remedy(remedy) for remedy in remedies],
         "recomputeSaving": 0,
         "recomputePeak": 0,
         "promptPeak": 0,
@@ -134,6 +144,16 @@ def _device(report: TorchReport, lives: TorchLives, keys: Sequence[str]) -> dict
         "blocks": packed(_blocks(report, lives, rows)) if len(rows) else None,
         "blockCount": len(rows),
         "counted": len(lives.start),
+    }
+
+
+def _remedy(remedy: TorchRemedy) -> dict[str, object]:
+    return {
+        "freed": remedy.bytes_freed,
+        "after": remedy.peak_after,
+        "title": both(remedy.title),
+        "price": both(remedy.price),
+        "how": remedy.how,
     }
 
 

@@ -9,6 +9,7 @@ from ms_tune.memory.torch_what_if import Cache
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.memory.torch_remedies import TorchRemedy
     from ms_tune.memory.torch_report import Cause, Place, PlaceChange, TorchReport
     from ms_tune.memory.torch_what_if import TorchOutcome, TorchWhatIf
     from ms_tune.render.console import Console
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-def report_json(report: TorchReport, console: Console, top: int) -> dict[str, object]:
+def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int) -> dict[str, object]:
     """The object that ``ms-tune memory SNAPSHOT --json`` prints."""
     fragments = [cause for cause in report.causes if cause.fragments]
     return {
@@ -46,6 +47,18 @@ def report_json(report: TorchReport, console: Console, top: int) -> dict[str, ob
                 "leak": each.leak,
             }
             for each in report.survivors[:top]
+        ],
+        "remedies": [
+            {
+                "name": remedy.name,
+                "of": "reserved" if remedy.held else "used",
+                "title": console.say(remedy.title),
+                "bytes_freed": remedy.bytes_freed,
+                "peak_after_bytes": remedy.peak_after,
+                "price": console.say(remedy.price),
+                "how": remedy.how,
+            }
+            for remedy in remedies
         ],
         "step_ends": list(report.step_ends),
         "step_growth": [

@@ -11,6 +11,7 @@ from ms_tune.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.memory.torch_remedies import TorchRemedy
     from ms_tune.memory.torch_report import Place, PlaceChange, TorchReport
     from ms_tune.memory.torch_what_if import TorchOutcome, TorchWhatIf
     from ms_tune.render.console import Console
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _LABEL = 22
 
 
-def show_report(report: TorchReport, console: Console, top: int) -> None:
+def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int) -> None:
     """The peak, whether it is proved, what made it up, what is left, why memory was taken."""
     device, others = report.device.number, [str(each.number) for each in report.snapshot.devices]
     console.write(console.text("snapshot.show.device", device=device, events=f"{len(report.device.events):,}"))
@@ -35,6 +36,10 @@ def show_report(report: TorchReport, console: Console, top: int) -> None:
         _line(console, "reserved", report.reserved_peak_bytes, asked)
     if report.cached_bytes is not None:
         _line(console, "cached", report.cached_bytes, console.text("snapshot.show.cached-note", event=report.event))
+    for remedy in remedies[:top]:
+        sizes = {"freed": size(remedy.bytes_freed), "after": size(remedy.peak_after)}
+        name = f"snapshot.show.remedy.{'held' if remedy.held else 'used'}"
+        console.write(console.text(name, title=console.say(remedy.title), how=remedy.how, **sizes))
     _show_contents(report, console, top)
     _show_growth(report, console, top)
     _show_survivors(report, console, top)

@@ -46,7 +46,7 @@ const cell = (text, kind = "") => make("td", { className: kind }, text);
 const contentCell = (name) =>
   make("td", { className: "o" }, make("i", { className: "key", style: { background: colour(name) } }), say(`content.${name}`));
 // A long path is broken between its parts.
-const broken = (path) => path.split(/(?<=\/)/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+const broken = (path) => path.split(/(?<=[/_=])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
 const placeCell = (path) => make("td", { className: "w", title: path }, ...broken(near(path)));
 
 function drawRemedies() {
@@ -55,7 +55,8 @@ function drawRemedies() {
   const parts = held.slice(0, 4).map(([phase, content, size]) =>
     `${say(`content.${content}`)}${phase === "unknown" ? "" : ` (${say(`phase.${phase}`)})`} ${bytes(size)}`);
   const lines = remedies.map((remedy) => make("tr", {}, cell(bytes(remedy.freed), "n"), cell(bytes(remedy.after), "n"),
-    cell(remedy.title[State.language], "w"), cell(remedy.price[State.language], "w"), cell(remedy.how, "w"),
+    make("td", { className: "w" }, ...broken(remedy.title[State.language])), cell(remedy.price[State.language], "w"),
+    make("td", { className: "w" }, ...broken(remedy.how)),
     make("td", {}, stripe({ temporaries: remedy.freed }, peak))));
   const heads = [["frees", "n"], ["leaves", "n"], ["remedy", ""], ["price", ""], ["how", ""]].map(([key, kind]) => [say(`column.${key}`), kind]);
   section.replaceChildren(make("h2", {}, say("remedies")), make("p", {}, `${say("held")}: ${parts.join(", ")}`),
