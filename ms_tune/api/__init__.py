@@ -28,7 +28,7 @@ from ms_tune.api._dryrun import (
     sweep_command,
 )
 from ms_tune.api._fit import explain_config, fit, fit_config, layer_times, search_layouts
-from ms_tune.api._lint import course, lint, rules, write_baseline
+from ms_tune.api._lint import checklists_for, course, lint, rules, write_baseline, wrong_examples
 from ms_tune.api._memory import (
     memory,
     memory_diff,
@@ -65,6 +65,7 @@ __all__ = [
     "check",
     "check_machine",
     "check_script",
+    "checklists_for",
     "compare_log",
     "compare_real",
     "convert",
@@ -109,4 +110,5 @@ __all__ = [
     "sweep",
     "sweep_command",
     "write_baseline",
+    "wrong_examples",
 ]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.rules import Rule
     from ms_tune.lint.run import LintRequest
     from ms_tune.lint.topics import Part
+    from ms_tune.texts import Message
 
 
 def lint(*files: str | Path, request: LintRequest | None = None) -> LintReport:
@@ -35,6 +36,43 @@ def lint(*files: str | Path, request: LintRequest | None = None) -> LintReport:
     from ms_tune.lint.run import LintRequest, lint_files  # noqa: PLC0415 - start-up time
 
     return lint_files([str(file) for file in files], request or LintRequest())
+
+
+def checklists_for(folder: str | Path) -> tuple[Path, ...]:
+    """The checklists that the settings of a folder name, those of the nearest settings file in it or above it.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        ConfigError: The settings file is not one.
+
+    Example::
+
+        rules = api.rules(*api.checklists_for("configs"))
+    """
+    from ms_tune.lint.settings import settings_for  # noqa: PLC0415 - start-up time
+
+    return settings_for(Path(folder).absolute()).checklists
+
+
+def wrong_examples(*checklists: str | Path) -> tuple[Message, ...]:
+    """What is wrong with the examples of a user's own checks: a bad one that is not found, a good one that is.
+
+    Args:
+        checklists: The files.
+
+    Raises:
+        ConfigError: One of them is not a checklist.
+
+    Example::
+
+        assert not api.wrong_examples("team.yaml")
+    """
+    from ms_tune.lint import examples  # noqa: PLC0415 - start-up time
+    from ms_tune.lint.checklist import read_checklist  # noqa: PLC0415 - as above
+
+    return tuple(examples.wrong_examples(check for file in checklists for check in read_checklist(Path(file)).checks))
 
 
 def course(rules: Iterable[Rule]) -> tuple[Part, ...]:

@@ -32,18 +32,22 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument(
         "--checklist", metavar="FILE", type=Path, action="append", default=[], help=parser.tr("rule.help.checklist")
     )
+    parser.add_argument("--try", dest="tries", action="store_true", help=parser.tr("rule.help.try"))
     parser.add_common_arguments()
     return parser
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Find the checks and show them."""
-    if not arguments.names and not arguments.all and arguments.markdown is None:
-        raise UsageError(msg("rule.none"), usage_hint(_PROGRAM))
-    rules = api.rules(*arguments.checklist)
     if arguments.markdown is not None:
-        _write_reference(rules, arguments.markdown, console)
+        _write_reference(api.rules(*arguments.checklist), arguments.markdown, console)
         return ExitCode.OK
+    checklists = (*api.checklists_for(Path.cwd()), *arguments.checklist)
+    if arguments.tries:
+        return _try(checklists, console)
+    if not arguments.names and not arguments.all:
+        raise UsageError(msg("rule.none"), usage_hint(_PROGRAM))
+    rules = api.rules(*checklists)
     chosen = rules if arguments.all else [rule for name in arguments.names for rule in _find(name, rules)]
     if arguments.json:
         from ms_tune.render.rule.json import rules_json  # noqa: PLC0415 - one renderer is needed, not both
@@ -60,6 +64,23 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
                 console.write("")
             write_rule(rule, console)
     return ExitCode.OK
+
+
+def _try(checklists: Sequence[Path], console: Console) -> ExitCode:
+    """Try the checks of checklists on their own examples.
+
+    Raises:
+        UsageError: There is no checklist.
+        ConfigError: A file is not a checklist.
+    """
+    if not checklists:
+        raise UsageError(msg("rule.try.nothing"), usage_hint(_PROGRAM))
+    wrong = api.wrong_examples(*checklists)
+    for message in wrong:
+        console.write(console.say(message))
+    if not wrong:
+        console.write(console.text("rule.try.fine"))
+    return ExitCode.FINDINGS if wrong else ExitCode.OK
 
 
 def _find(name: str, rules: Sequence[Rule]) -> list[Rule]:
