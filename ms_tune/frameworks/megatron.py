@@ -141,6 +141,17 @@ def pairs(release: str) -> tuple[Pair, ...]:
     return tuple(Pair(row["option"], row.get("excludes") or row["needs"], "excludes" in row) for row in rows)
 
 
+@cache
+def unregistered(release: str) -> Mapping[str, str]:
+    """The arguments that stand in the sources of a release and that the parser of ``pretrain_gpt.py`` does not know.
+
+    Returns:
+        By name, the ``--ai-framework`` with which it does; an empty text for none.
+    """
+    rows = load("megatron")["unregistered"]
+    return {row["name"]: row.get("unless", "") for row in rows if release in row["releases"]}
+
+
 def tag(part: str, release: str) -> str:
     """What a repository calls the version that goes with a release of MindSpeed-LLM."""
     return str(load("megatron")["releases"][release][part])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.megatron import names
+from ms_tune.frameworks.megatron import names, unregistered
 from ms_tune.launch.options import UNKNOWN, read
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ class Fault(Enum):
     """Why an argument is refused."""
 
     UNKNOWN = "unknown"
+    UNREGISTERED = "unregistered"
+    FRAMEWORK = "framework"
     MISSING = "missing"
     EXTRA = "extra"
     NUMBER = "number"
@@ -38,7 +40,7 @@ class Refused:
         fault: Why.
         name: The argument; empty for a word in front of all of them.
         word: The word to blame.
-        allowed: What it may be: the choices, or the types of number.
+        allowed: What it may be: the choices, the types of number, or the framework with which it is taken.
     """
 
     fault: Fault
@@ -52,7 +54,12 @@ def refused(command: Command) -> Iterator[Refused]:
     for word in command.strays:
         if not word.open:
             yield Refused(Fault.EXTRA, "", word)
+    missing = unregistered(command.release) if _program(command) == _PRETRAINING else {}
     for one in command.given:
+        if one.name in missing and (not missing[one.name] or _is_without(command, missing[one.name])):
+            fault = Fault.FRAMEWORK if missing[one.name] else Fault.UNREGISTERED
+            yield Refused(fault, one.name, one.word, (missing[one.name],) if missing[one.name] else ())
+            continue
         yield from _unknown(one, command.release)
         yield from _counted(one)
         if not one.definitions or one.takes == 0:
@@ -61,6 +68,22 @@ def refused(command: Command) -> Iterator[Refused]:
             if value.text is not None:
                 yield from _number(one, value, value.text)
                 yield from _choice(one, value, value.text)
+
+
+_PRETRAINING = "pretrain_gpt.py"  # the program whose parser was asked
+
+
+def _program(command: Command) -> str:
+    program = command.launch.program
+    return program.pieces[-1].text.rpartition("/")[2] if program is not None and program.pieces else ""
+
+
+def _is_without(command: Command, framework: str) -> bool:
+    """Whether a program runs with another framework for sure."""
+    given = command.last("ai_framework")
+    if given is None:
+        return not command.open
+    return bool(given.values) and given.values[0].text not in (None, framework)
 
 
 def _unknown(one: Given, release: str) -> Iterator[Refused]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.frameworks.megatron import definitions, names
+from ms_tune.frameworks.megatron import definitions, names, unregistered
 from ms_tune.launch.refused import Fault, refused
 
 from .test_options import RELEASES, Refusing, command
@@ -22,7 +22,7 @@ def parser(release: str) -> tuple[argparse.ArgumentParser, list[str]]:
     """A parser of the arguments that are defined once, and their names."""
     made = Refusing(allow_abbrev=False, add_help=False)
     known = []
-    for name in sorted(names(release)):
+    for name in sorted(names(release) - unregistered(release).keys()):
         found = definitions(name, release)
         if len(found) > 1 or not (found[0].action or found[0].type in _TYPES):
             continue

@@ -122,6 +122,8 @@ FAULTS = [
     ("--bf16", "--bf16 --swap-attention", "MST171"),
     ("--bf16", "--bf16 --swap-optimizer", "MST175"),
     ("\n", "\r\n", "MST176"),
+    ("--bf16", "--bf16 --use-nanopipe", "MST150"),
+    ("--ai-framework mindspore", "--enable-share-memory", "MST150"),
     ("--bf16", "--bf16 --yaml-cfg arguments.yaml", "MST177"),
     ("--bf16", "--fp16 --bf16", "MST167"),
     ("--bf16", "", "MST168"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.frameworks import data
 from tests.oracle.megatron_cases import ALWAYS
-from tests.oracle.megatron_layers import answers
+from tests.oracle.megatron_layers import answers, parser_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +70,34 @@ def made(sources: Path) -> dict[str, Any]:
         "releases": RELEASES,
         "arguments": {name: arguments[name] for name in sorted(arguments)},
         "pairs": _pairs(sources, arguments),
+        "unregistered": _unregistered(sources, arguments),
     }
+
+
+def _unregistered(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Arguments that stand in the sources and that the parser of ``pretrain_gpt.py`` does not know, or with MindSpore only.
+
+    Each was written: some are taken out of the arguments before the parser reads them, others registered where they are needed.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for release in _WITH_PAIRS:
+        known = {
+            one: parser_names(sources / release, [*ALWAYS, "--num-layers", "2", "--ai-framework", one])
+            for one in ("pytorch", "mindspore")
+        }
+        missing = [
+            (name, next(row for row in rows if release in row["releases"]))
+            for name, rows in arguments.items()
+            if any(release in row["releases"] for row in rows) and name not in known["pytorch"]
+        ]
+        cases = [[*ALWAYS, "--num-layers", "2", name, *([] if row.get("action") else ["1"])] for name, row in missing]
+        for (name, _), (answer, *_) in zip(missing, answers(sources / release, cases), strict=True):
+            if f"unrecognized arguments: {name}" in answer:
+                found.setdefault((name, "mindspore" if name in known["mindspore"] else ""), []).append(release)
+    return [
+        {"name": name, **({"unless": unless} if unless else {}), "releases": releases}
+        for (name, unless), releases in sorted(found.items())
+    ]
 
 
 # Releases whose features check pairs, and whose code is run by the oracle of layers.
@@ -235,7 +262,8 @@ def written(content: dict[str, Any]) -> str:
     )
     programs = json.dumps(content["programs"])
     pairs = ",\n".join(f"  {json.dumps(row)}" for row in content["pairs"])
-    arguments = f'"arguments": {{\n{rows}\n }},\n "pairs": [\n{pairs}\n ]'
+    unregistered = ",\n".join(f"  {json.dumps(row)}" for row in content["unregistered"])
+    arguments = f'"arguments": {{\n{rows}\n }},\n "pairs": [\n{pairs}\n ],\n "unregistered": [\n{unregistered}\n ]'
     return f'{{\n "programs": {programs},\n "releases": {head},\n {arguments}\n}}\n'
 
 

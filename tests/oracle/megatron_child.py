@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import traceback
+from argparse import ArgumentParser
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -46,6 +47,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     sys.stdout = io.StringIO()
     cold = "cold" in sys.argv
+    if "parser" in sys.argv:
+        _watch_parsers()
     sys.argv = ["pretrain_gpt.py"]
     if not cold:
         _warm()
@@ -71,6 +74,23 @@ def _warm() -> None:
         vars(import_module("mindspeed_llm.tasks")).pop("megatron_adaptor_v2", None)
 
 
+_NAMES: set[str] = set()  # of the arguments of the largest parser that was asked
+
+
+def _watch_parsers() -> None:
+    """Note which arguments a parser knows when it is asked."""
+    parse = ArgumentParser.parse_known_args
+
+    def watched(self: ArgumentParser, *args: Any, **named: Any) -> Any:
+        names = {name for name in self._option_string_actions if name.startswith("--")}
+        if len(names) > len(_NAMES):  # MindSpeed asks one of its own before
+            _NAMES.clear()
+            _NAMES.update(names)
+        return parse(self, *args, **named)
+
+    ArgumentParser.parse_known_args = watched  # type: ignore[method-assign]  # for this process
+
+
 class _Modules(dict[str, ModuleType]):
     """``sys.modules`` for MindSpeed, which looks through all of it once for each patch: those with such a name will do."""
 
@@ -94,6 +114,8 @@ def _apart(arguments: list[str], *, names: bool = False) -> str:
         signal.signal(signal.SIGVTALRM, _endless)
         signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
         found = _answer(arguments)
+        if _NAMES:
+            found["names"] = sorted(_NAMES)
         if names:
             found["modules"] = [name for name in sys.modules if name.startswith(("megatron", "mindspeed"))]
         with os.fdopen(write, "w") as out:

@@ -75,9 +75,13 @@ def _of_arguments(command: Command, plan: NormalizedPlan) -> NormalizedPlan:
 def unknown(context: Context) -> Iterator[Violation]:
     """Arguments that the release's parser does not know."""
     source, command = command_in(context)
-    for one in _of(command, Fault.UNKNOWN):
+    for one in _of(command, Fault.UNKNOWN, Fault.UNREGISTERED, Fault.FRAMEWORK):
         name = one.name
         span, path = source.span_of(one.word), (name,)
+        if one.fault is not Fault.UNKNOWN:
+            params = {"release": command.release, "framework": ", ".join(one.allowed)}
+            yield Violation(path, one.fault.value, params, span=span)
+            continue
         elsewhere = releases_of(name)
         similar = get_close_matches(name, sorted(names(command.release)), 1, _SIMILAR)
         if elsewhere:
