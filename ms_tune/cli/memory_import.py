@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.memory_plan import PlanProgress, add_plan_arguments, check_files, finish, verdict
 from ms_tune.cli.parser import Parser
+from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import PlanRequest
 from ms_tune.texts import msg
@@ -15,7 +16,6 @@ from ms_tune.texts import msg
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ms_tune.errors import ExitCode
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
 
@@ -41,13 +41,38 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     check_files(arguments)
     from ms_tune.render.packing import memlog as memlog_render  # noqa: PLC0415 - imported late: start-up time
 
+    files = _files(arguments)
     request = PlanRequest(seconds=arguments.time_limit)
-    progress = PlanProgress(console)
-    with progress:
-        found = api.memory_import(arguments.file, request=request, on_progress=progress.tell, npu=arguments.npu)
-    finish(found.plan, arguments, console)
+    results: list[dict[str, object]] = []
+    code = ExitCode.OK
+    for file in files:
+        progress = PlanProgress(console)
+        with progress:
+            found = api.memory_import(file, request=request, on_progress=progress.tell, npu=arguments.npu)
+        finish(found.plan, arguments, console)
+        if arguments.json:
+            results.append({"file": str(file), **memlog_render.to_json(found.log, found.report, found.plan)})
+        else:
+            if len(files) > 1:
+                console.write(str(file))
+            memlog_render.show(found.log, found.report, found.plan, console)
+        code = max(code, verdict(found.plan))
     if arguments.json:
-        console.write_json(memlog_render.to_json(found.log, found.report, found.plan))
-    else:
-        memlog_render.show(found.log, found.report, found.plan, console)
-    return verdict(found.plan)
+        console.write_json({"devices": results} if arguments.file.is_dir() else results[0])
+    return code
+
+
+def _files(arguments: Namespace) -> list[Path]:
+    """The file, or those of all devices in a folder, in order of the devices' numbers.
+
+    Raises:
+        UsageError: The folder has none, or several devices are to be written into one file.
+    """
+    if not arguments.file.is_dir():
+        return [arguments.file]
+    found = [path for path in arguments.file.rglob("mem_log_dev*.txt") if path.is_file()]
+    if not found:
+        raise UsageError(msg("memlog.no-files", path=arguments.file))
+    if len(found) > 1 and any((arguments.plan, arguments.csv, arguments.svg, arguments.html)):
+        raise UsageError(msg("memlog.several", count=len(found)))
+    return sorted(found, key=lambda path: (len(path.name), str(path)))

@@ -138,6 +138,21 @@ def test_a_log_of_stalloc(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         assert word in capsys.readouterr().out
 
 
+def test_a_folder_of_logs_and_what_they_lack(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    assert main(["memory", "import-memlog", str(tmp_path)]) == ExitCode.USAGE
+    assert "mem_log_dev" in capsys.readouterr().err
+    (folder / "mem_log_dev10.txt").write_text("1 0x10 600 0\n0 0x10 600 0\n", encoding="utf-8")
+    (folder / "mem_log_dev2.txt").write_text(training(0).text(), encoding="utf-8")
+    first, second = run_json(capsys, "import-memlog", tmp_path)["devices"]
+    assert (first["file"], first["missing"]) == (str(folder / "mem_log_dev2.txt"), [])
+    assert second["missing"] == ["iteration", "micro-batch", "layer"]
+    assert main(["memory", "import-memlog", str(tmp_path)]) == ExitCode.OK
+    assert "no mark of an iteration" in capsys.readouterr().out
+    assert main(["memory", "import-memlog", str(tmp_path), "--csv", str(tmp_path / "b.csv")]) == ExitCode.USAGE
+
+
 def test_a_broken_log_is_named_by_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mem_log_dev0.txt"
     path.write_text("1 0x10 600 0\nrubbish\n", encoding="utf-8")

@@ -23,6 +23,7 @@ def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport) -> dict[str, 
         "iterations": log.iterations,
         "micro_batches": log.micro_batches,
         "layers": len(log.layers),
+        "missing": missing(log),
         "theoretical_peak_bytes": analysis.peak,
         "theoretical_peak_event": analysis.peak_time,
         "parts": {
@@ -38,6 +39,12 @@ def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport) -> dict[str, 
     }
 
 
+def missing(log: MemLog) -> list[str]:
+    """The kinds of marks that the trace lacks, without which blocks cannot be told apart."""
+    counts = {"iteration": log.iterations, "micro-batch": log.micro_batches, "layer": len(log.layers)}
+    return [name for name, count in counts.items() if not count]
+
+
 def show(log: MemLog, analysis: MemLogReport, plan: PlanReport, console: Console) -> None:
     """What was traced, the peak and its parts, PyTorch's allocator, the plan."""
     import rich.box  # noqa: PLC0415 - imported late: start-up time
@@ -46,6 +53,8 @@ def show(log: MemLog, analysis: MemLogReport, plan: PlanReport, console: Console
     counts = {"blocks": len(log.blocks), "layers": len(log.layers)}
     counts |= {"iterations": log.iterations, "micro_batches": log.micro_batches}
     console.write(console.text("memlog.show.trace", **{name: f"{count:,}" for name, count in counts.items()}))
+    for name in missing(log):
+        console.write(console.text(f"memlog.missing.{name}"))
     console.write(f"{console.text('memlog.show.peak')}: {amount(analysis.peak)}")
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
     table.add_column(console.text("memlog.column.kind"))
