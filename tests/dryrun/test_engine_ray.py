@@ -153,6 +153,7 @@ def task(number: int, code: str) -> Task:
         host_bytes=100 * MIB,
         stage=number,
         layers=1,
+        environment={"OF_ONE_TASK": str(number)},  # programs of their own: a server could not fork them
     )
 
 
@@ -186,6 +187,23 @@ if os.environ["RANK_ID"] == "0" and not os.path.exists("killed"):
     os.kill(int(stat.rpartition(")")[2].split()[1]), 9)
     import time; time.sleep(600)
 """
+
+
+def running_in(folder: Path) -> list[str]:
+    """Processes whose working folder is there, but for this one."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal() and int(process.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if Path(os.readlink(process / "cwd")).is_relative_to(folder):  # noqa: PTH115 - a link that may be gone
+                    found.append((process / "cmdline").read_text("utf-8", "replace"))
+    return found
+
+
+def left_by_killed_workers() -> list[str]:
+    """Folders of Ray workers in the temporary folder whose worker is gone."""
+    found = (ray_engine._SCRATCH.fullmatch(path.name) for path in Path(tempfile.gettempdir()).iterdir())
+    return [match[0] for match in found if match and not Path(f"/proc/{match[1]}").exists()]
 
 
 def answers(folder: Path, numbers: range) -> list[str]:
@@ -243,6 +261,8 @@ class TestRay:
         assert (tmp_path / "killed").exists()
         assert result.code == 0, result.problems
         assert [round(rank.reading.peak_bytes / MIB) for rank in result.ranks] == [64, 64]
+        assert running_in(tmp_path) == []
+        assert left_by_killed_workers() == []
 
     def test_a_failure_and_a_time_limit_come_back(self, cluster: Any, tmp_path: Path) -> None:  # noqa: ANN401
         assert cluster.is_initialized()
