@@ -182,6 +182,9 @@ def _measured(
         for one, figures in zip(probes, found, strict=True)
         if not isinstance(figures, MsTuneError) and one.kind not in failed
     ]
+    lost = [one for one in (*mixed, *first, *checked) if isinstance(one, MsTuneError)]
+    if lost and Recompute.FULL not in failed:
+        notes.append(msg("fitting.runs-fail", count=len(lost), reason=lost[0].message))
     measured = Measured(seen, model)
     measured.with_some([one for one in mixed if not isinstance(one, MsTuneError)])
     if measured.hidden and not alone:

@@ -54,6 +54,7 @@ class Stage:
     truth: World
     runs: int = 0
     fails: Recompute | None = None
+    loses: str | None = None
 
 
 def fitted(
@@ -76,7 +77,9 @@ def fitted(
         found: list[Figures | MsTuneError] = []
         for probe in probes:
             kind = kinds.get(probe.name)
-            if kind is None:
+            if kind is None and stage.loses == probe.name:
+                found.append(RunError(msg("dryrun.run.failed", code=1, reason="made up")))
+            elif kind is None:
                 found.append(stage.world.some(job, probe))
             elif kind is stage.fails:
                 found.append(RunError(msg("dryrun.run.failed", code=1, reason="made up")))
@@ -288,6 +291,12 @@ class TestTheTablesOwnCheck:
 
 
 class TestKinds:
+    @pytest.mark.parametrize("name", ["some 1", "check"])
+    def test_a_run_beside_that_fails_is_told(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), loses=name), 14)
+        assert [note.id for note in found.notes] == ["fitting.runs-fail"]
+        assert found.chosen is not None
+
     def test_one_that_frees_nothing_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14)
         assert Recompute.SELECT in found.idle
