@@ -65,7 +65,7 @@ _TEXTS = {
 DESTINATIONS = {"layers": "num_layers", "modules": "recompute_modules", **_INTEGERS, **_SWITCHES, **_TEXTS}
 _OTHERS = (
     *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
-    *("context_parallel_size", "tp_2d", "sequence_parallel", "align_grad_reduce"),
+    *("context_parallel_size", "tp_2d", "sequence_parallel", "align_grad_reduce", "moe_zero_memory"),
 )
 IN_YAML = "yaml_cfg"
 # What builds layers of its own, or places them by rules that are not here.

@@ -44,6 +44,14 @@ def stops(inputs: MegatronInputs) -> str:
     return f"{failure.exception}: {failure.text}"
 
 
+def test_what_experts_recompute_besides_is_told() -> None:
+    asked = replace(EIGHT, experts=8, others={"moe_zero_memory": "level0"})
+    assert problems(asked) == ["zero-memory"]
+    assert problems(replace(asked, others={"moe_zero_memory": "disable"})) == []
+    words = [*ALWAYS, "--num-layers", "8", "--num-experts", "8", "--moe-zero-memory", "level1"]
+    assert problems(inputs_of(command(words, "2.3"))) == ["zero-memory"]
+
+
 def problems(inputs: MegatronInputs) -> list[str]:
     return [problem.id for problem in normalize_megatron(inputs).problems]
 

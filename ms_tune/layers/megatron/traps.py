@@ -79,6 +79,8 @@ def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[Lay
             yield _problem("number-alone", Severity.WARNING, name=name)
     if inputs.in_bubble or settled.in_advance:
         yield _problem("at-run-time", Severity.WARNING)
+    if inputs.other("moe_zero_memory") not in (None, "disable"):
+        yield _problem("zero-memory", Severity.INFO, level=inputs.other("moe_zero_memory"))
     if settled.method == "block" and settled.number and inputs.by_rank and settled.chunks is None:
         yield _problem("by-rank-ignored", Severity.INFO)
 
