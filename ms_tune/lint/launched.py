@@ -65,7 +65,10 @@ class LaunchSource(CodeSource):
     def span_of(self, word: Argument) -> Span:
         """Where a word stands in the script; the command if it stands in another file."""
         place = word.place if word.place.file is self.script else self.command.launch.place
-        return self.script.span(place.start, place.end) if place.file is self.script else self.script.span(0, 0)
+        if place.file is not self.script:
+            return self.script.span(0, 0)
+        empty = place.start == place.end and 0 < place.start < len(self.script.text)
+        return self.script.span(place.start - empty, place.end + empty)  # of an empty word its quotation marks
 
     def again(self, text: str) -> LaunchSource:
         """Not done: a changed script is read as a whole."""
