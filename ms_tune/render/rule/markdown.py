@@ -20,14 +20,14 @@ MARK = "<!-- Written by `ms-tune rule --markdown`; change the checklists, not th
 def reference(parts: Sequence[Part]) -> dict[str, str]:
     """Every page by its file name."""
     pages = {name: f"{MARK}\n{contents(parts, language)}" for language, name in PAGES.items()}
-    order = [(rule, topic) for part in parts for topic in part.topics for rule in topic.rules]
-    names = ["", *(f"{rule.name}.md" for rule, _ in order), ""]
-    for position, (rule, topic) in enumerate(order):
-        pages[names[position + 1]] = _page(rule, topic, before=names[position], after=names[position + 2])
+    for part in parts:
+        for topic in part.topics:
+            # No links to neighbours: a page stays as it is when another check comes beside it.
+            pages |= {f"{rule.name}.md": _page(rule, topic) for rule in topic.rules}
     return pages
 
 
-def _page(rule: Rule, topic: Topic, *, before: str, after: str) -> str:
+def _page(rule: Rule, topic: Topic) -> str:
     chapter = " · ".join(
         f"[{title}]({PAGES[language]}#{topic.id})" for language, title in zip(Language, topic.title, strict=True)
     )
@@ -52,20 +52,12 @@ def _page(rule: Rule, topic: Topic, *, before: str, after: str) -> str:
     if rule.evidence:
         lines += _section("rule.evidence", [*map(_evidence, rule.evidence), ""])
     lines += _section("rule.ignore", _fenced(f"# ms-tune: ignore[{rule.name}] why it is right here\n", rule.language))
-    lines.append(_way(before, after))
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _evidence(item: Evidence) -> str:
     symbol = f", `{item.symbol}`" if item.symbol else ""
     return f"- {item.framework} {item.version}: `{item.file}`{symbol}"
-
-
-def _way(before: str, after: str) -> str:
-    """Links to the neighbours in reading order, so that the pages can be read one after the other."""
-    links = [f"[{' · '.join(lookup('rule.before'))}]({before})"] if before else []
-    links += [f"[{' · '.join(lookup('rule.after'))}]({after})"] if after else []
-    return " | ".join(links)
 
 
 def _section(text_id: str, lines: Iterable[str]) -> list[str]:
