@@ -105,10 +105,12 @@ def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path) -> None:
         "import time; time.sleep(600)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
-    pid = daemon(tmp_path)
-    assert runs(pid)
-    parent.kill()
-    parent.wait()
+    try:
+        pid = daemon(tmp_path)
+        wait_for(lambda: runs(pid))
+    finally:
+        parent.kill()
+        parent.wait()
     wait_for(lambda: not runs(pid))
 
 
