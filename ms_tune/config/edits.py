@@ -1,11 +1,22 @@
-"""Values of a config replaced in its text, each as little as can be: items of a list of the same form one by one."""
+"""Values of a config replaced in its text, or added to it, each as little as can be: items of a list of the same form one by one."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ms_tune.config.spans import COMMENT, Edit, EditRefusedError, apply_edits, pull_up, same_data, spell
+from ms_tune.config.source import MISSING, parse_source
+from ms_tune.config.spans import (
+    COMMENT,
+    Change,
+    ChangeKind,
+    Edit,
+    EditRefusedError,
+    apply_edits,
+    pull_up,
+    same_data,
+    spell,
+)
 from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
@@ -26,6 +37,40 @@ def with_values(source: SourceFile, wanted: Mapping[KeyPath, object]) -> str:
     """
     edits = [edit for path, value in wanted.items() for edit in _edits(source, path, source.get(path), value)]
     return apply_edits(source.text, edits)
+
+
+def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple[str, int]:
+    """The config's text with these values, and how many are new.
+
+    A value that is there is replaced, as little of it as can be; one that is not is added behind the others of its
+    section, and the section with it where there is none.
+
+    Raises:
+        ConfigError: A value stands where it cannot be changed alone.
+    """
+    changed = {path: value for path, value in wanted.items() if not same_data(source.get(path, MISSING), value)}
+    there = {path: value for path, value in changed.items() if source.position(path) is not None}
+    added: dict[KeyPath, object] = {}
+    for path in [path for path in changed if path not in there]:
+        _nest(source, path, changed[path], added)
+    path = next(iter(changed), ())
+    expected: object = source.data
+    changes = [Change(ChangeKind.SET_VALUE, path, value) for path, value in there.items()]
+    try:
+        text = with_values(source, there)
+        for place, value in added.items():
+            kind = ChangeKind.SET_VALUE if source.position(place) is not None else ChangeKind.ADD_KEY
+            current = parse_source(text, source.path)
+            change = Change(kind, place, value)
+            text = apply_edits(text, change.edits(current))
+            changes.append(change)
+        for change in changes:
+            expected = change.applied(expected)
+    except EditRefusedError:
+        refuse_shared(source, path)
+    if not same_data(parse_source(text, source.path).data, expected):
+        refuse_shared(source, next((path for path in there if _shows_elsewhere(source, path, there[path])), path))
+    return text, len(changed)
 
 
 def loses_comments(source: SourceFile, path: KeyPath, value: object) -> bool:
@@ -98,3 +143,22 @@ def _refuse(source: SourceFile, path: KeyPath, reason: str) -> NoReturn:
     span = source.nearest(path).value
     name = ".".join(map(str, path))
     raise ConfigError(msg(f"normalize.write-{reason}", name=name), path=source.path, line=span.line, column=span.column)
+
+
+def _shows_elsewhere(source: SourceFile, path: KeyPath, value: object) -> bool:
+    """Whether a value that is changed alone changes more than itself."""
+    result = parse_source(with_values(source, {path: value}), source.path)
+    return not same_data(result.data, Change(ChangeKind.SET_VALUE, path, value).applied(source.data))
+
+
+def _nest(source: SourceFile, path: KeyPath, value: object, added: dict[KeyPath, object]) -> None:
+    """Enter a value that is to be added: into its section, or with the sections that there are not yet."""
+    length = next(size for size in range(1, len(path) + 1) if not isinstance(source.get(path[:size]), dict))
+    head, rest = path[:length], path[length:]
+    if not rest:
+        added[head] = value
+        return
+    section: Any = added.setdefault(head, {})
+    for part in rest[:-1]:
+        section = section.setdefault(part, {})
+    section[rest[-1]] = value

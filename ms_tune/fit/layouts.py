@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.config.edits import with_settings as with_values
 from ms_tune.config.source import MISSING, parse_source
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.normalize.sapp import merge
-from ms_tune.normalize.sapp import with_settings as with_values
 from ms_tune.planning.layouts import Layout
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.edits import refuse_shared, with_values
+from ms_tune.config.edits import with_settings
 from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
-from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, same_data
+from ms_tune.config.spans import same_data
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of, names_of
@@ -398,56 +398,3 @@ _PLACES: Mapping[Dialect, Mapping[str, KeyPath]] = {
         "select_comm_recompute": ("recompute_comm", "select_module"),
     },
 }
-
-
-def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple[str, int]:
-    """The config's text with these values, and how many are new.
-
-    A value that is there is replaced, as little of it as can be; one that is not is added behind the others of its
-    section, and the section with it where there is none.
-
-    Raises:
-        ConfigError: A value stands where it cannot be changed alone.
-    """
-    changed = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
-    there = {path: value for path, value in changed.items() if source.position(path) is not None}
-    added: dict[KeyPath, object] = {}
-    for path in [path for path in changed if path not in there]:
-        _nest(source, path, changed[path], added)
-    path = next(iter(changed), ())
-    expected: object = source.data
-    changes = [Change(ChangeKind.SET_VALUE, path, value) for path, value in there.items()]
-    try:
-        text = with_values(source, there)
-        for place, value in added.items():
-            kind = ChangeKind.SET_VALUE if source.position(place) is not None else ChangeKind.ADD_KEY
-            current = parse_source(text, source.path)
-            change = Change(kind, place, value)
-            text = apply_edits(text, change.edits(current))
-            changes.append(change)
-        for change in changes:
-            expected = change.applied(expected)
-    except EditRefusedError:
-        refuse_shared(source, path)
-    if not same_data(parse_source(text, source.path).data, expected):
-        refuse_shared(source, next((path for path in there if _shows_elsewhere(source, path, there[path])), path))
-    return text, len(changed)
-
-
-def _shows_elsewhere(source: SourceFile, path: KeyPath, value: object) -> bool:
-    """Whether a value that is changed alone changes more than itself."""
-    result = parse_source(with_values(source, {path: value}), source.path)
-    return not same_data(result.data, Change(ChangeKind.SET_VALUE, path, value).applied(source.data))
-
-
-def _nest(source: SourceFile, path: KeyPath, value: object, added: dict[KeyPath, object]) -> None:
-    """Enter a value that is to be added: into its section, or with the sections that there are not yet."""
-    length = next(size for size in range(1, len(path) + 1) if not isinstance(source.get(path[:size]), dict))
-    head, rest = path[:length], path[length:]
-    if not rest:
-        added[head] = value
-        return
-    section: Any = added.setdefault(head, {})
-    for part in rest[:-1]:
-        section = section.setdefault(part, {})
-    section[rest[-1]] = value
