@@ -45,7 +45,7 @@ _MAY_USE = {
     "lint": {"lint", "normalize", "layers", "launch", "config", "frameworks", "resources", *_FOUNDATION},
     "estimate": {"estimate", "layers", "config", "frameworks", *_FOUNDATION},
     "performance": {
-        *("performance", "trace", "estimate", "planning", "normalize", "layers", "lint", "launch", "config"),
+        *("performance", "trace", "estimate", "planning", "normalize", "layers", "launch", "config"),
         *("frameworks", *_FOUNDATION),
     },
     "training_process": set[str](),

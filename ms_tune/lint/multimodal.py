@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError
 from ms_tune.launch.assignments import assignments
+from ms_tune.launch.job import found_above, is_to_be_filled_in
 from ms_tune.launch.options import command_in
 from ms_tune.launch.read import MAX_BYTES, read_launches
-from ms_tune.lint.job import found_above, is_to_be_filled_in
 from ms_tune.lint.launched import LaunchSource, arguments_of
 
 if TYPE_CHECKING:

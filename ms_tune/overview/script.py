@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.request import CommandRequest, Split
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.launch.job import jobs_in
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import content, read_launches
 from ms_tune.lint.finding import Severity
-from ms_tune.lint.job import jobs_in
 from ms_tune.lint.run import LintRequest, lint_files
 from ms_tune.normalize.megatron import NotEvaluableError, inputs_of
 from ms_tune.normalize.script import normalize_script, release_of_scripts

@@ -12,10 +12,10 @@ from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.widths import whole_number, widths_of
 from ms_tune.frameworks.models import model_of
+from ms_tune.launch.job import jobs_in
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import content, read_launches
 from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.lint.job import jobs_in
 from ms_tune.normalize.megatron import inputs_of
 from ms_tune.normalize.script import release_of_scripts
 from ms_tune.normalize.source import dialect_of, normalize_source

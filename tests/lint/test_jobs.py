@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.launch.job import jobs_in
 from ms_tune.lint.environment import lint_environment, parse_shell
-from ms_tune.lint.job import jobs_in
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.mindspeed_mm import OWN_TOOLS
+from ms_tune.launch.job import stands_somewhere
 from ms_tune.lint.context import Violation
-from ms_tune.lint.job import stands_somewhere
 from ms_tune.lint.multimodal import MultimodalSource
 
 if TYPE_CHECKING:
