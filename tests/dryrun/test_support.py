@@ -311,6 +311,27 @@ def test_what_a_rank_tells_of_its_model(process: Process) -> None:
     assert MegatronModel.told(facts).theory() == {"weights": 44, "gradients": 60, "optimizer_state": 12 * (3 + 3)}
 
 
+def test_the_weights_of_a_model_that_is_only_asked_count(process: Process) -> None:
+    parameter = SimpleNamespace(shape=(10,), element_size=lambda: 2, requires_grad=True, allreduce=True)
+    arguments = SimpleNamespace(
+        use_distributed_optimizer=False,
+        accumulate_allreduce_grads_in_fp32=True,
+        bf16=True,
+        fp16=False,
+        optimizer="adam",
+    )
+    groups = SimpleNamespace(get_data_parallel_world_size=lambda **_: 1, get_expert_data_parallel_world_size=lambda: 1)
+    module = SimpleNamespace(get_args=lambda: arguments, mpu=groups)
+    module.get_model = lambda: [SimpleNamespace(parameters=lambda: [parameter])]
+    module.setup_model_and_optimizer = lambda: (module.get_model(), "optimizer")
+    megatron.model(module, process)
+    module.setup_model_and_optimizer()
+    trained_alone = {"weights": 20, "gradients": 40, "optimizer_state": 120}
+    assert MegatronModel.told(process.facts["model"]).theory() == trained_alone
+    module.get_model()  # the reference of preference tuning
+    assert MegatronModel.told(process.facts["model"]).theory() == {**trained_alone, "weights": 40}
+
+
 def test_another_release_tells_nothing_of_its_model(process: Process) -> None:
     module = SimpleNamespace(setup_model_and_optimizer=lambda: ([], None), get_args=lambda: None, mpu=None)
     megatron.model(module, process)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.child.hook.process import Process
 
 _LOADERS = "build_train_valid_test_data_loaders"
-_MAKER = "setup_model_and_optimizer"
+_MAKER, _GETTER = "setup_model_and_optimizer", "get_model"
 _SIZES, _SHAPES = "_build_key_size_numel_dictionaries", "_communicate_shapes"
 
 
@@ -79,27 +79,56 @@ def _as_first_rank(build: Any, module: Any, process: Process | None) -> Any:  # 
 
 
 def model(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
-    """Note what a rank's model and optimizer are, once they are made: its bytes by theory follow from it."""
-    make = getattr(module, _MAKER, None)
-    if make is None:
+    """Note what a rank's models and optimizer are, once they are made: their bytes by theory follow from it.
+
+    Preference tuning makes a second model, which is only asked and held for the whole run: its weights count, and nothing
+    of an optimizer (``mindspeed_llm/tasks/posttrain/dpo/dpo_trainer.py``).
+    """
+    make, get = getattr(module, _MAKER, None), getattr(module, _GETTER, None)
+    if make is None or process is None:
         return
+    own: dict[str, Any] = {}
+    making, asked = [False], [0]
+
+    def note() -> None:
+        if own:
+            process.facts["model"] = {**own, "weights": own["weights"] + asked[0]}
+            process.write()
 
     @functools.wraps(make)
     def make_and_note(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
-        made = make(*arguments, **named)
-        if process is not None:
-            with contextlib.suppress(Exception):  # of another release, in which theory tells nothing
-                process.facts["model"] = _facts(made[0], module.get_args(), module.mpu)
-                process.write()
+        making[0] = True
+        try:
+            made = make(*arguments, **named)
+        finally:
+            making[0] = False
+        with contextlib.suppress(Exception):  # of another release, in which theory tells nothing
+            own.update(_facts(made[0], module.get_args(), module.mpu))
+            note()
+        return made
+
+    @functools.wraps(get)
+    def get_and_note(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        made = get(*arguments, **named)
+        if not making[0]:
+            with contextlib.suppress(Exception):  # as above
+                asked[0] += sum(math.prod(one.shape) * one.element_size() for one in _parameters(made))
+                note()
         return made
 
     setattr(module, _MAKER, make_and_note)
+    if get is not None:
+        setattr(module, _GETTER, get_and_note)
+
+
+def _parameters(chunks: Any) -> list[Any]:  # noqa: ANN401 - models
+    return list({id(one): one for chunk in chunks for one in chunk.parameters()}.values())
 
 
 def _facts(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | str]:  # noqa: ANN401 - modules, arguments, groups
     """Parameters by what is kept of them, and over how many ranks the optimizer's state of each is shared out."""
     weights = trained = experts = 0
-    for parameter in {id(one): one for chunk in chunks for one in chunk.parameters()}.values():
+    for parameter in _parameters(chunks):
         count = math.prod(parameter.shape)
         weights += count * parameter.element_size()
         if parameter.requires_grad:
