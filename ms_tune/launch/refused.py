@@ -54,7 +54,7 @@ def refused(command: Command) -> Iterator[Refused]:
     for word in command.strays:
         if not word.open:
             yield Refused(Fault.EXTRA, "", word)
-    missing = unregistered(command.release) if _program(command) == _PRETRAINING else {}
+    missing = unregistered(command.release) if _program(command) in _ASKED else {}
     for one in command.given:
         if one.name in missing and (not missing[one.name] or _is_without(command, missing[one.name])):
             fault = Fault.FRAMEWORK if missing[one.name] else Fault.UNREGISTERED
@@ -70,7 +70,8 @@ def refused(command: Command) -> Iterator[Refused]:
                 yield from _choice(one, value, value.text)
 
 
-_PRETRAINING = "pretrain_gpt.py"  # the program whose parser was asked
+# The program whose parser was asked, and the one that makes the same (``initialize_megatron`` without arguments of its own).
+_ASKED = ("pretrain_gpt.py", "posttrain_gpt.py")
 
 
 def _program(command: Command) -> str:

@@ -64,6 +64,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _FATAL = re.compile(
     r"Fatal Python error: |terminate called |Segmentation fault|Aborted|Bus error|Killed\b|.{0,80}\(core dumped\)"
 )
+_USAGE = re.compile(r"[\w.-]{1,100}: error: \S")  # argparse, which ends a program without a traceback
 _TRACKER = re.compile(
     r"MemoryTracker \w{1,40} failed|(?:AddMemInfo|BindDevicePtr|UseMemBlock|FreeMemBlock|AddCompileTimeMemInfo) failed"
 )
@@ -283,7 +284,7 @@ class _Errors:
             self._close()
             # Python 3.12's text of C extensions goes on in the same line; it is a stack, not an exception.
             self.state = "frames" if line == _TRACEBACK else "outside"
-        elif _FATAL.match(line):
+        elif _FATAL.match(line) or _USAGE.match(line):
             self._close()
             self.raised = line[:_MAX_ERROR_LINE]
         elif self.state == "frames":

@@ -190,6 +190,13 @@ def test_an_argument_of_another_release_names_those_that_have_it() -> None:
     assert any("2.1" in str(finding.message) for finding in found if finding.id == "MST150")
 
 
+def test_options_that_no_program_of_the_release_takes_are_refused_in_tuning_too() -> None:
+    words = "--stage simpo --simpo-beta 2.5 --simpo-loss-type sigmoid --is-pairwise-dataset"
+    (source,) = commands_in(Path("x.sh"), f"msrun posttrain_gpt.py --num-layers 2 {words} --dpo-beta 0.1\n", "2.2")
+    found = lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), "2.2")
+    assert [one.path for one in found if one.id == "MST150"] == [("--simpo-beta",), ("--simpo-loss-type",)]
+
+
 def test_a_script_has_findings_about_its_environment_too(tmp_path: Path) -> None:
     script = tmp_path / "pretrain.sh"
     text = SOUND.replace("export", "export MS_ALLOC_CONF=enable_vmm=True\nexport").replace("--bf16", "--bf61")

@@ -164,6 +164,7 @@ def test_logged_errors(tmp_path: Path) -> None:
         "Fatal Python error: Segmentation fault",
         "Segmentation fault (core dumped)",
         "terminate called after throwing an instance of 'std::runtime_error'",
+        "posttrain_gpt.py: error: unrecognized arguments: --simpo-beta 2.5",
     ],
 )
 def test_crashes(tmp_path: Path, line: str) -> None:
