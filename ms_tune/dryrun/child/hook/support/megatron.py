@@ -84,7 +84,8 @@ def model(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a mod
     Preference tuning makes a second model, which is only asked and held for the whole run: its weights count, and nothing
     of an optimizer (``mindspeed_llm/tasks/posttrain/dpo/dpo_trainer.py``).
     """
-    make, get = getattr(module, _MAKER, None), getattr(module, _GETTER, None)
+    make: Any = getattr(module, _MAKER, None)
+    get: Any = getattr(module, _GETTER, None)
     if make is None or process is None:
         return
     own: dict[str, Any] = {}
