@@ -84,11 +84,32 @@ def test_example_commands_are_commands_with_options_that_there_are(page: Path) -
     assert wrong == []
 
 
+def test_every_page_has_a_chinese_one() -> None:
+    names = {page.name.split(".")[0] for page in CHINESE}
+    assert {page.name.split(".")[0] for page in ROOT.glob("docs/*.md")} - names == set()
+
+
 @pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
 def test_a_chinese_page_has_all_that_the_english_one_has(page: Path) -> None:
     """Headings, examples, rows of tables, items and links, in their order: whoever adds one is told where it is missing."""
     english = page.with_name(page.name.replace(".zh.md", ".md"))
     assert outline(page) == outline(english)
+
+
+@pytest.mark.parametrize("page", [*CHINESE, ROOT / "README.zh.md"], ids=lambda page: page.name)
+def test_a_chinese_page_leads_to_chinese_ones(page: Path) -> None:
+    english = []
+    for target in re.findall(r"(?<!^\[English\])\(([^)\s:#]+\.md)[^)]*\)", prose(page.read_text("utf-8")), re.MULTILINE):
+        file = (page.parent / target).resolve()
+        if not target.endswith(".zh.md") and file.with_name(file.name.replace(".md", ".zh.md")).exists():
+            english.append(target)
+    assert english == []
+
+
+def row(line: str) -> str:
+    """A row's columns, words of code and figures: what a translation keeps, in whatever order the sentence has them."""
+    words = re.findall(r"`[^`]+`|\d[\d,.]*[,.]\d+", line)
+    return " ".join([str(line.count("|")), *sorted(words)])
 
 
 def outline(page: Path) -> dict[str, list[str]]:
@@ -98,9 +119,11 @@ def outline(page: Path) -> dict[str, list[str]]:
     return {
         "headings": re.findall(r"^#+ ", bare, re.MULTILINE),
         "examples": [body.strip() for _, body in _FENCE.findall(text)],
-        "rows": [str(line.count("|")) for line in bare.splitlines() if line.strip().startswith("|")],
+        "rows": [row(line) for line in bare.splitlines() if line.strip().startswith("|")],
         "items": [line.strip()[:2] for line in bare.splitlines() if re.match(r"\s*(?:-|\d+\.) ", line)],
         "links": [
-            link for link in _LINK.findall(bare) if not re.search(r"^(?:index|README|glossary)(?:\.zh)?\.md$", link)
+            link.replace(".zh.md", ".md")
+            for link in _LINK.findall(bare)
+            if not re.search(r"^(?:index|README|glossary)(?:\.zh)?\.md$", link)
         ],
     }
