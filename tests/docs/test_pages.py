@@ -99,7 +99,9 @@ def test_a_chinese_page_has_all_that_the_english_one_has(page: Path) -> None:
 @pytest.mark.parametrize("page", [*CHINESE, ROOT / "README.zh.md"], ids=lambda page: page.name)
 def test_a_chinese_page_leads_to_chinese_ones(page: Path) -> None:
     english = []
-    for target in re.findall(r"(?<!^\[English\])\(([^)\s:#]+\.md)[^)]*\)", prose(page.read_text("utf-8")), re.MULTILINE):
+    for target in re.findall(
+        r"(?<!^\[English\])\(([^)\s:#]+\.md)[^)]*\)", prose(page.read_text("utf-8")), re.MULTILINE
+    ):
         file = (page.parent / target).resolve()
         if not target.endswith(".zh.md") and file.with_name(file.name.replace(".md", ".zh.md")).exists():
             english.append(target)
