@@ -1,0 +1,152 @@
+"""Where each setting of the static graph went in the dynamic graph of MindFormers (``data/migration.json``).
+
+A row is for a key, or with ``below`` for all keys under it; where several are for one key, the first whose values fit
+counts. It names the file of MindFormers 2.1 (below ``mindformers/``) that reads the setting there, or shows that nothing does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ms_tune.frameworks.data import ABSENT, at, load, order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FateName: TypeAlias = Literal["translated", "default", "none", "ask"]
+UNSET = ABSENT  # a row that has nothing to say of a config without its key
+_ALL_OF_IT = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of a setting.
+
+    Args:
+        path: The key of the static graph; of a callback, the key inside it.
+        fate: What became of it.
+        to: The key of the dynamic graph, if it was translated.
+        why: The name of the reason (``migrate.why.NAME``), if it was not.
+        source: The file of MindFormers that shows it.
+        below: Whether it is for all keys under this one.
+        values: Values and what they are called there.
+        when: The values that the row is for; None for all.
+        least: The least number that the row is for.
+        number: Whether the target wants a number where YAML may read a text (``1e-5``).
+        invert: Whether yes means no there.
+        unset: What the static graph takes where the key is missing, if the dynamic graph takes something else.
+        blocks: Whether there can be no file with it.
+        callback: The type of callback that it is for.
+    """
+
+    path: tuple[str, ...]
+    fate: FateName
+    to: tuple[str, ...] = ()
+    why: str = ""
+    source: str = ""
+    below: bool = False
+    values: tuple[tuple[Any, Any], ...] = ()
+    when: tuple[Any, ...] | None = None
+    least: int | None = None
+    number: bool = False
+    invert: bool = False
+    unset: Any = UNSET
+    blocks: bool = False
+    callback: str = ""
+
+    def fits(self, value: object) -> bool:
+        """Whether the row is for a value."""
+        if self.least is not None and not (type(value) is int and value >= self.least):
+            return False
+        return self.when is None or any(value == one and isinstance(value, bool) is isinstance(one, bool) for one in self.when)
+
+    def turned(self, value: Any) -> Any:  # noqa: ANN401 - settings are of all types
+        """The value in the target's word for it."""
+        if self.invert:
+            return not value
+        if self.number and isinstance(value, str):
+            return _number(value)
+        return next((new for old, new in self.values if old == value), value)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@cache
+def rows(release: str) -> tuple[Row, ...]:
+    """The rows that hold in a release of the dynamic graph, without those of callbacks."""
+    found = load("migration")["rows"]
+    return tuple(_row(one, tuple(one["from"].split("."))) for one in found if order(one.get("since", "0")) <= order(release))
+
+
+@cache
+def callback_rows() -> tuple[Row, ...]:
+    """The rows of callbacks' keys; ``*`` is any key."""
+    return tuple(_row(one, (one["key"],)) for one in load("migration")["callbacks"])
+
+
+def _row(one: dict[str, Any], path: tuple[str, ...]) -> Row:
+    to = tuple(one.get("to", "").split(".")) if "to" in one else ()
+    return Row(
+        path,
+        one.get("fate", "translated"),
+        to,
+        one.get("why", ""),
+        one.get("source", ""),
+        one.get("below", False),
+        tuple((old, new) for old, new in one.get("values", ())),
+        tuple(one["when"]) if "when" in one else None,
+        one.get("least"),
+        one.get("number", False),
+        one.get("invert", False),
+        one.get("unset", UNSET),
+        one.get("blocks", False),
+        one.get("type", ""),
+    )
+
+
+def row_for(path: tuple[object, ...], value: object, release: str) -> Row | None:
+    """The row for a setting: of its own key first, then of those around it, the innermost first."""
+    for length in range(len(path), 0, -1):
+        for row in _at(path[:length], release):
+            if (length == len(path) or row.below) and row.fits(value):
+                return row
+    return None
+
+
+def callback_row(kind: object, key: str, value: object) -> Row | None:
+    """The row for a key of a callback of a type."""
+    for row in callback_rows():
+        if row.callback == kind and row.path[0] in (key, _ALL_OF_IT) and row.fits(value):
+            return row
+    return None
+
+
+@cache
+def _index(release: str) -> dict[tuple[object, ...], tuple[Row, ...]]:
+    found: dict[tuple[object, ...], tuple[Row, ...]] = {}
+    for row in rows(release):
+        found[row.path] = (*found.get(row.path, ()), row)
+    return found
+
+
+def _at(path: tuple[object, ...], release: str) -> tuple[Row, ...]:
+    return _index(release).get(path, ())
+
+
+def unset_rows(release: str) -> Iterator[Row]:
+    """The rows of settings that the two graphs have different defaults for."""
+    return (row for row in rows(release) if row.unset is not UNSET)
+
+
+@cache
+def unread(release: str) -> frozenset[str]:
+    """The fields of a model that a release of the dynamic graph takes, and that no line of its code asks for."""
+    found = at(load("migration")["unread"], release)
+    return frozenset(() if found is ABSENT else found)

@@ -1,0 +1,129 @@
+"""The model's own settings: names that the dynamic graph's class of it knows, and defaults that differ between the two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.config.source import source_of
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.migration import row_for, unread
+from ms_tune.frameworks.models import UNKNOWN, facts_of, known, model_of
+from ms_tune.migrate.draft import why
+from ms_tune.migrate.write import nested
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.frameworks.models import Facts
+    from ms_tune.migrate.draft import Draft
+
+_SECTION = ("model", "model_config")
+_NAMES = ("model_type", "architectures")
+
+
+def apply_model(draft: Draft) -> None:
+    """The names and sizes of the model."""
+    facts = facts_of(draft.target, kind=draft.model.facts.kind)
+    if not _served(draft, facts):
+        return
+    for path in list(draft.under(*_SECTION)):
+        if row_for(path, draft.source.get(path), draft.target) is None:
+            _setting(draft, facts, path)
+    for name, value in _names(draft, facts):
+        draft.add(("model", name), value, why("named"))
+    _of_folder(draft, facts)
+
+
+def _served(draft: Draft, facts: Facts) -> bool:
+    """Whether the dynamic graph has a network for the model; what stands in the way is told where it has none."""
+    if draft.model.known and facts.name is not None and "dynamic" in facts.modes and draft.model.kind:
+        return True
+    ways = [(*_SECTION, name) for name in (*_NAMES, "type")] + [("use_legacy",), ("model", "arch", "type")]
+    there = [path for path in ways if draft.has(path)]
+    kind = draft.model.kind or draft.model.architecture
+    folder = next((path for path in (("pretrained_model_dir",), ("model", "pretrained_model_dir")) if draft.has(path)), None)
+    if folder and not kind:
+        draft.ask(folder, why("folder", folder=draft.source.get(folder)), ("model",), blocks=True)
+    for path in there:
+        draft.drop(path, why("no-network", model=kind, release=draft.target), blocks=True)
+    if not there and not folder:
+        for path in list(draft.under("model"))[:1]:
+            draft.drop(path, why("no-model"), blocks=True)
+    return False
+
+
+def _setting(draft: Draft, facts: Facts, path: KeyPath) -> None:
+    key, value = str(path[2]), draft.source.get(path)
+    field, here = facts.canonical(key), draft.model.facts
+    taken = next((to for to in draft.values if to[0] == "model" and to[1:] and facts.canonical(to[1]) == field), None)
+    if key in _NAMES:
+        names = value if isinstance(value, list) else [value]
+        draft.translate(path, ("model", key), names[0] if names else None)
+    elif key in here.ignored or (draft.model.known and not here.knows(key) and facts.knows(key)):
+        draft.default(path, why("ignored-here", key=key))
+    elif field in unread(draft.target) or key in facts.ignored:
+        draft.drop(path, why("unread", key=key))
+    elif not facts.knows(key):
+        _no_setting(draft, path, key)
+    elif taken is not None and len(path) == len(_SECTION) + 1:
+        draft.translate(path, taken, draft.values[taken])
+        if taken[1] != key:  # the name that its author chose
+            draft.values[taken[0], key] = draft.values.pop(taken)
+            draft.origins[taken[0], key] = draft.origins.pop(taken, path)
+    else:
+        draft.translate(path, ("model", *map(str, path[2:])), value)
+
+
+def _no_setting(draft: Draft, path: KeyPath, key: str) -> None:
+    """A key that the dynamic graph's class does not know: the static graph's does, another model's does, or nobody does."""
+    if draft.model.facts.knows(key):
+        draft.drop(path, why("not-known", key=key))
+    elif key in known():
+        draft.default(path, why("ignored-both", key=key))
+    else:
+        draft.ask(path, why("unknown"), ("model",))
+
+
+def _names(draft: Draft, facts: Facts) -> Iterator[tuple[str, str]]:
+    if facts.kind:
+        yield "model_type", facts.kind
+    if facts.architectures:
+        yield "architectures", draft.model.architecture or facts.architectures[0]
+
+
+def _of_folder(draft: Draft, facts: Facts) -> None:
+    """What the model's ``config.json`` says, which the dynamic graph does not read."""
+    fields = {facts.canonical(to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
+    for key, value in (draft.source.beside or {}).items():
+        field = facts.canonical(key)
+        if facts.knows(key) and key not in facts.ignored and field not in unread(draft.target) and field not in fields:
+            draft.add(("model", key), value, why("of-folder"))
+
+
+def apply_defaults(draft: Draft) -> None:
+    """Fields of the model that nobody wrote and that the two classes fill in differently get their old value."""
+    for field, (old, _) in sorted(differing(draft).items()):
+        facts = facts_of(draft.target, kind=draft.model.facts.kind)
+        draft.add(("model", facts.names(field)[0]), old, why("class-default", field=field))
+
+
+def differing(draft: Draft) -> dict[str, tuple[object, object]]:
+    """Fields that both classes read, with what each of them gets where that is not the same."""
+    source = source_of(nested(draft.values), draft.source.path)
+    there = model_of(source, Dialect.MINDFORMERS_PYNATIVE, draft.target)
+    fields = set(there.facts.fields) & set(draft.model.facts.fields) - unread(draft.target) - _ELSEWHERE
+    found = {}
+    for field in fields:
+        old, new = draft.model.value(field), there.value(field)
+        if UNKNOWN not in (old, new) and old is not None and old != new:
+            found[field] = (old, new)
+    return found
+
+
+# Fields that the trainers fill in from other sections of the config.
+_ELSEWHERE = frozenset((
+    *("offset", "pp_interleave_num", "virtual_pipeline_model_parallel_size", "parallel_config", "recompute_config"),
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
+    *("expert_model_parallel_size", "data_parallel_size", "micro_batch_num", "mtp_num_layers", "num_layers"),
+))  # fmt: skip

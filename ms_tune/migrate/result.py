@@ -1,0 +1,137 @@
+"""What a migration found: the fate of every key, the new file, the proof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.texts import Message
+
+
+class Fate(str, Enum):
+    """What became of a key."""
+
+    TRANSLATED = "translated"
+    DEFAULT = "default"  # it needs no line: the other side does the same without
+    NONE = "none"  # the other side has nothing like it
+    ASK = "ask"  # only its author can say
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key of the source.
+
+    Attributes:
+        path: The key.
+        value: Its value.
+        line: Its line in the source; None for a key of another file (``base_config``).
+        fate: What became of it.
+        to: The key of the new file that it went to, if it did.
+        new: The value there.
+        why: The reason, or what it costs, or the question.
+        blocks: Whether there can be no file that does the same because of it.
+    """
+
+    path: tuple[str | int, ...]
+    value: Any
+    line: int | None
+    fate: Fate
+    to: tuple[str, ...] = ()
+    new: Any = None
+    why: Message | None = None
+    blocks: bool = False
+
+    @property
+    def name(self) -> str:
+        """The key as it is spoken of."""
+        return ".".join(map(str, self.path))
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A line of the new file that no key of the source says: the other side's default is another one."""
+
+    to: tuple[str, ...]
+    value: Any
+    why: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One part of the proof.
+
+    Attributes:
+        name: ``loads``, ``lints``, ``layers``, ``batch``, ``weights``, ``defaults``.
+        holds: Whether it does; None where it could not be asked.
+        detail: What was compared, with its figures.
+    """
+
+    name: str
+    holds: bool | None
+    detail: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A config of another dialect.
+
+    Attributes:
+        path: The source.
+        dialect: Its dialect.
+        release: The release of the static graph that it is read for.
+        target: The release of the dynamic graph.
+        entries: Every key of the source, in its order, each with its one fate.
+        added: What else stands in the new file.
+        text: The new file; empty if it was refused.
+        proof: What was proved of it; empty if that was not asked for, or there is no file.
+    """
+
+    path: Path
+    dialect: Dialect
+    release: str
+    target: str
+    entries: tuple[Entry, ...]
+    added: tuple[Added, ...] = ()
+    text: str = ""
+    proof: tuple[Verdict, ...] = field(default=())
+
+    @property
+    def blocking(self) -> tuple[Entry, ...]:
+        """The keys that stand in the way."""
+        return tuple(one for one in self.entries if one.blocks)
+
+    @property
+    def questions(self) -> tuple[Entry, ...]:
+        """The keys that need a decision."""
+        return tuple(one for one in self.entries if one.fate is Fate.ASK)
+
+    @property
+    def refused(self) -> bool:
+        """Whether there is no file."""
+        return not self.text
+
+    @property
+    def proved(self) -> bool:
+        """Whether every part of the proof that could be asked holds, and the layers and weights could be."""
+        return bool(self.proof) and all(one.holds is not False for one in self.proof) and self._sure
+
+    @property
+    def _sure(self) -> bool:
+        needed = ("lints", "layers", "batch", "weights")
+        return all(one.holds for one in self.proof if one.name in needed)
+
+    def count(self, fate: Fate) -> int:
+        """How many keys had a fate."""
+        return sum(one.fate is fate for one in self.entries)
+
+    @property
+    def exit_code(self) -> int:
+        """0 proved, 1 a decision is open or something was not proved, 2 refused."""
+        if self.refused:
+            return 2
+        return int(bool(self.questions) or (bool(self.proof) and not self.proved))
