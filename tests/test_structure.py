@@ -62,6 +62,9 @@ _MAY_USE = {
         *("overview", "lint", "fit", "dryrun", "verdict", "estimate", "normalize", "layers", "launch", "config"),
         *("frameworks", *_FOUNDATION),
     },
+    "migrate": {
+        *("migrate", "lint", "dryrun", "normalize", "layers", "config", "frameworks", *_FOUNDATION),
+    },
     "dryrun": {
         *(
             "dryrun",

@@ -54,6 +54,7 @@ from ms_tune.api._normalize import (
     explicit_script,
     from_sapp,
     merge_sapp,
+    migrate,
     normalize,
     normalize_script,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "memory_what_if",
     "merge_sapp",
     "metrics",
+    "migrate",
     "normalize",
     "normalize_script",
     "profile",

@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
     from ms_tune.layers.conversion.convert import Converted
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.migrate.result import Migration
     from ms_tune.normalize.against import Compared
     from ms_tune.normalize.convert_script import ConvertedProgram
     from ms_tune.normalize.explicit import Explicit
     from ms_tune.normalize.explicit.script import ExplicitScript
     from ms_tune.normalize.sapp import Merged
     from ms_tune.normalize.script import ProgramPlan
+    from ms_tune.texts import Language
 
 
 def normalize(
@@ -256,6 +258,47 @@ def convert_script(
     from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
 
     return engine.convert_script(Path(script), target_of(to), None, framework_version)
+
+
+def migrate(
+    config: str | Path,
+    to: str = "mindformers-pynative",
+    *,
+    framework_version: str | None = None,
+    check: bool = True,
+    language: Language | None = None,
+) -> Migration:
+    """A config of MindFormers' static graph as one of its dynamic graph, with the fate of every key and the proof.
+
+    Nothing is written: ``text`` of the result is the new file, empty where keys stand in the way.
+
+    Args:
+        config: The file.
+        to: ``mindformers-pynative``, with ``@2.0`` or ``@2.1`` behind it for that release; else the newest.
+        framework_version: The release that the config is for; None for the installed one or the default.
+        check: Whether to prove it.
+        language: The language of the comments in the new file; English if none is given.
+
+    Raises:
+        ConfigError: The file cannot be read, or is of no dialect that is served.
+        UnsupportedError: It is of a dialect that cannot be migrated, or a release is not served.
+        UsageError: There is no such target.
+
+    Example::
+
+        moved = api.migrate("train.yaml", "mindformers-pynative@2.1")
+        print(moved.proved, [entry.name for entry in moved.questions])
+    """
+    from ms_tune.migrate.run import goal_of, migrate_source  # noqa: PLC0415 - start-up time
+
+    release = goal_of(to)
+    return migrate_source(
+        _source(config),
+        release,
+        version=framework_version,
+        check=check,
+        language=language,
+    )
 
 
 def _source(config: str | Path | SourceFile) -> SourceFile:

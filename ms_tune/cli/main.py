@@ -30,6 +30,7 @@ COMMANDS = {
     "schema": "schema",
     "init": "init",
     "normalize-recompute": "normalize",
+    "migrate": "migrate",
     "dryrun": "dryrun",
     "memory": "memory",
     "fit": "fit",

@@ -60,7 +60,9 @@ class Row:
         """Whether the row is for a value."""
         if self.least is not None and not (type(value) is int and value >= self.least):
             return False
-        return self.when is None or any(value == one and isinstance(value, bool) is isinstance(one, bool) for one in self.when)
+        return self.when is None or any(
+            value == one and isinstance(value, bool) is isinstance(one, bool) for one in self.when
+        )
 
     def turned(self, value: Any) -> Any:  # noqa: ANN401 - settings are of all types
         """The value in the target's word for it."""
@@ -82,7 +84,9 @@ def _number(text: str) -> float | str:
 def rows(release: str) -> tuple[Row, ...]:
     """The rows that hold in a release of the dynamic graph, without those of callbacks."""
     found = load("migration")["rows"]
-    return tuple(_row(one, tuple(one["from"].split("."))) for one in found if order(one.get("since", "0")) <= order(release))
+    return tuple(
+        _row(one, tuple(one["from"].split("."))) for one in found if order(one.get("since", "0")) <= order(release)
+    )
 
 
 @cache
@@ -118,6 +122,11 @@ def row_for(path: tuple[object, ...], value: object, release: str) -> Row | None
             if (length == len(path) or row.below) and row.fits(value):
                 return row
     return None
+
+
+def is_section(path: tuple[object, ...], release: str) -> bool:
+    """Whether a key is one of a section that rows are about."""
+    return any(row.path[: len(path)] == path for row in rows(release))
 
 
 def callback_row(kind: object, key: str, value: object) -> Row | None:

@@ -72,7 +72,11 @@ class Draft:
         return iter([one for one, _ in self.open() if one[: len(path)] == path])
 
     def translate(
-        self, path: KeyPath, to: tuple[str, ...], value: Any, reason: Message | None = None  # noqa: ANN401
+        self,
+        path: KeyPath,
+        to: tuple[str, ...],
+        value: Any,  # noqa: ANN401 - settings are of all types
+        reason: Message | None = None,
     ) -> None:
         """A key goes to one of the new file."""
         if path in self._leaves and path not in self._fates:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import key_at
-from ms_tune.frameworks.migration import callback_row, row_for, unset_rows
+from ms_tune.frameworks.migration import callback_row, is_section, row_for, unset_rows
 from ms_tune.migrate.draft import why
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ _SAVED_EVERY, _KEPT, _PREFIX = 1, 5, "CKP"
 def apply_table(draft: Draft) -> None:
     """Every key that has a row; what has none is asked."""
     _callbacks(draft)
+    _same_data(draft)
     for path, value in draft.open():
         row = row_for(path, value, draft.target)
-        if row is None:
+        if row is None and not value and not isinstance(value, (bool, int, float)) and is_section(path, draft.target):
+            draft.default(path, why("empty"))
+        elif row is None:
             draft.ask(path, why("unknown"), _near(path))
         else:
             _apply(draft, row, path, value)
@@ -33,13 +36,31 @@ def apply_table(draft: Draft) -> None:
             draft.add(row.to, row.unset, why("unset", key=".".join(row.path)))
 
 
+def _same_data(draft: Draft) -> None:
+    """``train_dataset_task.dataset_config`` that is not the data set that goes over."""
+    path, said = ("train_dataset_task", "dataset_config"), draft.get("train_dataset", {})
+    if draft.source.get(path) != said:
+        for one in draft.under(*path):
+            if draft.source.get(one) != draft.source.get(("train_dataset", *one[2:])):
+                draft.ask(one, why("other-data"), ("train_dataset",))
+
+
 def _near(path: KeyPath) -> tuple[str, ...]:
     """The section of the new file in which a question about a key is asked."""
     sections = {
-        **{"lr_schedule": ("lr_scheduler",), "model": ("model",), "optimizer": ("optimizer",), "context": ("context",)},
-        **{"train_dataset": ("train_dataset",), "runner_config": ("training",), "runner_wrapper": ("training",)},
-        **{"parallel_config": ("parallelism",), "parallel": ("parallelism",), "callbacks": ("callbacks",)},
-        **{"recompute_config": ("recompute",), "swap_config": ("swap",), "monitor_config": ("monitor",)},
+        "lr_schedule": ("lr_scheduler",),
+        "model": ("model",),
+        "optimizer": ("optimizer",),
+        "context": ("context",),
+        "train_dataset": ("train_dataset",),
+        "runner_config": ("training",),
+        "runner_wrapper": ("training",),
+        "parallel_config": ("parallelism",),
+        "parallel": ("parallelism",),
+        "callbacks": ("callbacks",),
+        "recompute_config": ("recompute",),
+        "swap_config": ("swap",),
+        "monitor_config": ("monitor",),
     }
     return sections.get(str(path[0]), ())
 
@@ -80,9 +101,11 @@ def _callbacks(draft: Draft) -> None:
         for path in draft.under("callbacks", index):
             key, value = str(path[-1]), draft.source.get(path)
             row = callback_row(one.get("type"), key, value)
-            if row is None or (one.get("type") == _CHECKPOINTS and index != kinds.index(_CHECKPOINTS)):
-                draft.ask(path, why("callback", type=one.get("type"), key=key), ("callbacks",))
-            elif row.to == ("callbacks",):
+            if (
+                row is None
+                or (one.get("type") == _CHECKPOINTS and index != kinds.index(_CHECKPOINTS))
+                or row.to == ("callbacks",)
+            ):
                 draft.ask(path, why("callback", type=one.get("type"), key=key), ("callbacks",))
             elif row.to == ("checkpoint", "enable_save"):
                 draft.translate(path, row.to, value=True)
@@ -94,9 +117,9 @@ def _callbacks(draft: Draft) -> None:
         draft.add(("checkpoint", "save_max"), _KEPT, reason)
         draft.add(("checkpoint", "prefix"), _PREFIX, reason)
         folder = str(draft.get("output_dir", "./output")).rstrip("/") or "."
-        draft.add(("checkpoint", "save_path"), f"{folder}/checkpoint", why("save-path"))
-        path = ("output_dir",)
-        if draft.has(path):
-            draft.translate(path, ("checkpoint", "save_path"), f"{folder}/checkpoint", why("save-path"))
+        target = ("checkpoint", "save_path")
+        if target not in draft.values and draft.has(("output_dir",)):
+            draft.translate(("output_dir",), target, f"{folder}/checkpoint", why("save-path"))
+        draft.add(target, f"{folder}/checkpoint", why("save-path"))
     else:
         draft.add(("checkpoint", "enable_save"), value=False, reason=why("no-saving"))

@@ -22,35 +22,49 @@ _SECTION = ("model", "model_config")
 _NAMES = ("model_type", "architectures")
 
 
+def is_served(draft: Draft) -> bool:
+    """Whether the dynamic graph has a network for the model."""
+    facts = facts_of(draft.target, kind=draft.model.facts.kind)
+    return draft.model.known and facts.name is not None and "dynamic" in facts.modes
+
+
 def apply_model(draft: Draft) -> None:
     """The names and sizes of the model."""
     facts = facts_of(draft.target, kind=draft.model.facts.kind)
-    if not _served(draft, facts):
-        return
     for path in list(draft.under(*_SECTION)):
-        if row_for(path, draft.source.get(path), draft.target) is None:
+        if path != _SECTION and row_for(path, draft.source.get(path), draft.target) is None:
             _setting(draft, facts, path)
     for name, value in _names(draft, facts):
         draft.add(("model", name), value, why("named"))
     _of_folder(draft, facts)
 
 
-def _served(draft: Draft, facts: Facts) -> bool:
-    """Whether the dynamic graph has a network for the model; what stands in the way is told where it has none."""
-    if draft.model.known and facts.name is not None and "dynamic" in facts.modes and draft.model.kind:
-        return True
-    ways = [(*_SECTION, name) for name in (*_NAMES, "type")] + [("use_legacy",), ("model", "arch", "type")]
-    there = [path for path in ways if draft.has(path)]
+def refuse_model(draft: Draft) -> None:
+    """What stands in the way where the dynamic graph has no network for the model; the settings of its layers wait."""
     kind = draft.model.kind or draft.model.architecture
-    folder = next((path for path in (("pretrained_model_dir",), ("model", "pretrained_model_dir")) if draft.has(path)), None)
+    folders = (("pretrained_model_dir",), ("model", "pretrained_model_dir"))
+    folder = next((path for path in folders if draft.has(path)), None)
+    ways: list[KeyPath] = [("model", "arch", "type"), *((*_SECTION, name) for name in (*_NAMES, "type"))]
+    if draft.get("use_legacy", default=True) is not False and draft.has(("use_legacy",)):
+        ways.append(("use_legacy",))
+    there = [path for path in ways if draft.has(path)]
     if folder and not kind:
         draft.ask(folder, why("folder", folder=draft.source.get(folder)), ("model",), blocks=True)
     for path in there:
-        draft.drop(path, why("no-network", model=kind, release=draft.target), blocks=True)
-    if not there and not folder:
-        for path in list(draft.under("model"))[:1]:
-            draft.drop(path, why("no-model"), blocks=True)
-    return False
+        draft.drop(path, why("no-network", model=kind or "?", release=draft.target), blocks=True)
+    if not there and (kind or not folder):
+        for path, _ in list(draft.open())[:1]:
+            draft.ask(path, why("no-model"), blocks=True)
+    waiting: list[KeyPath] = [
+        ("model",),
+        ("recompute_config",),
+        ("swap_config",),
+        ("parallel_config", "pipeline_stage"),
+        ("moe_config",),
+    ]
+    for section in waiting:
+        for path in draft.under(*section):
+            draft.ask(path, why("waits"))
 
 
 def _setting(draft: Draft, facts: Facts, path: KeyPath) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +14,11 @@ from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import installed_version
 from ms_tune.layers.result import Effect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity
-from ms_tune.migrate.loading import load_real
 from ms_tune.migrate.model import differing
 from ms_tune.migrate.result import Verdict
 from ms_tune.migrate.split import global_batch
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from ms_tune.migrate.draft import Draft
     from ms_tune.texts import Message
 
+_SECONDS = 300
+_PROGRAM = "import sys; from mindformers.pynative.config import config; config.TrainConfig.load_from_yaml(sys.argv[1]); print('loaded')"
 _NEW = Path("migrated.yaml")
 _SHOWN = 3
 _MOMENTS = 8  # bytes of Adam's two float32 moments of a parameter
@@ -41,7 +46,7 @@ def prove(draft: Draft, text: str) -> tuple[Verdict, ...]:
     """Every part of the proof, in the order in which it is told."""
     source = parse_source(text, _NEW)
     return (
-        load_real(text, draft.target),
+        _loads(text, draft.target),
         _lints(source, draft.target),
         _layers(draft, source),
         _batch(draft, source),
@@ -50,13 +55,40 @@ def prove(draft: Draft, text: str) -> tuple[Verdict, ...]:
     )
 
 
+def _loads(text: str, release: str) -> Verdict:
+    """Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own.
+
+    Args:
+        text: The file.
+        release: The release that it is for.
+    """
+    if not f"{installed_version('mindformers') or ''}.".startswith(f"{release}."):
+        return Verdict("loads", holds=None, detail=msg("migrate.proof.loads-not", release=release))
+    with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
+        file = Path(folder) / "migrated.yaml"
+        file.write_text(text, encoding="utf-8")
+        command = [sys.executable, "-c", _PROGRAM, str(file)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=folder, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Verdict("loads", holds=None, detail=msg("migrate.proof.loads-refused", text=type(error).__name__))
+    if done.returncode == 0 and done.stdout.strip().endswith("loaded"):
+        return Verdict("loads", holds=True, detail=msg("migrate.proof.loads"))
+    lines = done.stderr.strip().splitlines()
+    return Verdict(
+        "loads", holds=False, detail=msg("migrate.proof.loads-refused", text=lines[-1] if lines else done.returncode)
+    )
+
+
 def _lints(source: SourceFile, release: str) -> Verdict:
     dialect = Dialect.MINDFORMERS_PYNATIVE
     found = lint(source, dialect, built_in(dialect), release)
     errors = [one for one in found if one.severity is Severity.ERROR]
     if errors:
-        return Verdict("lints", False, _said("lints-errors", count=len(errors), first=errors[0].message))
-    return Verdict("lints", True, _said("lints", warnings=sum(one.severity is Severity.WARNING for one in found)))
+        return Verdict("lints", holds=False, detail=_said("lints-errors", count=len(errors), first=errors[0].message))
+    return Verdict(
+        "lints", holds=True, detail=_said("lints", warnings=sum(one.severity is Severity.WARNING for one in found))
+    )
 
 
 def _layers(draft: Draft, source: SourceFile) -> Verdict:
@@ -65,19 +97,21 @@ def _layers(draft: Draft, source: SourceFile) -> Verdict:
         old = normalize_source(draft.source, draft.release, hints=False)
         new = normalize_source(source, draft.target, hints=False)
     except MsTuneError as error:
-        return Verdict("layers", False, _said("layers-unread", text=error.message))
+        return Verdict("layers", holds=False, detail=_said("layers-unread", text=error.message))
     for plan in (old, new):
         if plan.failure is not None:
             what = f"{plan.failure.exception}: {plan.failure.text}"
-            return Verdict("layers", False, _said("layers-unread", text=what))
+            return Verdict("layers", holds=False, detail=_said("layers-unread", text=what))
     for note in draft.notes.get(("recompute",), ()):
-        return Verdict("layers", False, _said("layers-differ", what=note))
+        return Verdict("layers", holds=False, detail=note)
     for layer in old.layers:
         other = next((one for one in new.layers if one.layer == layer.layer), None)
         if other is None or _act(layer) != _act(other):
             shown = _act(other) if other else "-"
-            return Verdict("layers", False, _said("layers-at", layer=layer.layer, old=_act(layer), new=shown))
-    return Verdict("layers", True, _said("layers", layers=len(old.layers), stages=_stages(old)))
+            return Verdict(
+                "layers", holds=False, detail=_said("layers-at", layer=layer.layer, old=_act(layer), new=shown)
+            )
+    return Verdict("layers", holds=True, detail=_said("layers", layers=len(old.layers), stages=_stages(old)))
 
 
 def _act(layer: LayerPlan) -> tuple[object, ...]:
@@ -100,16 +134,13 @@ def _batch(draft: Draft, source: SourceFile) -> Verdict:
     length, other = draft.model.number("seq_length"), draft.values.get(("model", "seq_length"))
     other = length if other is None and any(one.to == ("model", "seq_length") for one in draft.added) else other
     if old is None or length is None:
-        return Verdict("batch", None, _said("batch-unknown"))
+        return Verdict("batch", holds=None, detail=_said("batch-unknown"))
     other = source.get(("model", "seq_length"), length) if other is None else other
     if new == old[1] and other == length:
-        return Verdict("batch", True, _said("batch", batch=old[1], tokens=old[1] * length))
+        return Verdict("batch", holds=True, detail=_said("batch", batch=old[1], tokens=old[1] * length))
     there: Any = new
-    return Verdict(
-        "batch",
-        False,
-        _said("batch-differs", old=old[1], old_tokens=old[1] * length, new=there, new_tokens=f"{there} x {other}"),
-    )
+    said = _said("batch-differs", old=old[1], old_tokens=old[1] * length, new=there, new_tokens=f"{there} x {other}")
+    return Verdict("batch", holds=False, detail=said)
 
 
 def _fields(draft: Draft) -> Verdict:
@@ -117,8 +148,10 @@ def _fields(draft: Draft) -> Verdict:
     found = differing(draft)
     if found:
         shown = [f"{name}: {old} -> {new}" for name, (old, new) in sorted(found.items())]
-        return Verdict("fields", False, _said("fields-differ", fields="; ".join(shown[:_SHOWN])))
-    return Verdict("fields", True, _said("fields", count=len(draft.model.facts.fields)))
+        return Verdict(
+            "fields", holds=False, detail=_said("fields-differ", count=len(found), fields="; ".join(shown[:_SHOWN]))
+        )
+    return Verdict("fields", holds=True, detail=_said("fields", count=len(draft.model.facts.fields)))
 
 
 def _weights(draft: Draft, source: SourceFile) -> Verdict:
@@ -127,18 +160,20 @@ def _weights(draft: Draft, source: SourceFile) -> Verdict:
         old = _theories(_alone(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
         new = _theories(_alone(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)
     except MsTuneError as error:
-        return Verdict("weights", None, _said("weights-unknown", text=error.message))
+        return Verdict("weights", holds=None, detail=_said("weights-unknown", text=error.message))
     if not all(old) or not all(new):
-        return Verdict("weights", None, _said("weights-unknown", text=_said("no-theory")))
+        return Verdict("weights", holds=None, detail=_said("weights-unknown", text=_said("no-theory")))
     total = copies = 0
     for stage, (one, other) in enumerate(zip(old, new, strict=True)):
         here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, _parameters(other)
         if here != narrow + wide:
-            return Verdict("weights", False, _said("weights-differ", stage=stage, old=here, new=narrow + wide))
+            return Verdict(
+                "weights", holds=False, detail=_said("weights-differ", stage=stage, old=here, new=narrow + wide)
+            )
         total += here
         copies += 2 * narrow
     said = _said("weights", parameters=total, stages=len(old), bytes=_MASTER * total, copies=copies)
-    return Verdict("weights", True, said)
+    return Verdict("weights", holds=True, detail=said)
 
 
 def _parameters(theory: Mapping[str, int]) -> tuple[int, int]:
@@ -153,7 +188,10 @@ def _parameters(theory: Mapping[str, int]) -> tuple[int, int]:
 
 # One rank of every stage holds all of it: nothing is split but the layers.
 _STATIC_ALONE: dict[tuple[str, ...], Any] = {
-    **{("parallel_config", name): 1 for name in ("data_parallel", "model_parallel", "context_parallel", "expert_parallel")},
+    **{
+        ("parallel_config", name): 1
+        for name in ("data_parallel", "model_parallel", "context_parallel", "expert_parallel")
+    },
     ("parallel_config", "use_seq_parallel"): False,
     ("parallel", "enable_parallel_optimizer"): False,
     ("optimizer", "swap"): False,
@@ -178,7 +216,6 @@ def _alone(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> SourceF
 
 def _theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:
     """Bytes of every stage by theory."""
-
     flat = parse_source(yaml_text(source.data), source.path)
     first = DryrunRequest(config=source.path, reference=dialect is Dialect.MINDFORMERS_PYNATIVE)
     loaded = load(first, flat)

@@ -89,6 +89,7 @@ class Migration:
         added: What else stands in the new file.
         text: The new file; empty if it was refused.
         proof: What was proved of it; empty if that was not asked for, or there is no file.
+        original: The text of the source.
     """
 
     path: Path
@@ -98,7 +99,8 @@ class Migration:
     entries: tuple[Entry, ...]
     added: tuple[Added, ...] = ()
     text: str = ""
-    proof: tuple[Verdict, ...] = field(default=())
+    proof: tuple[Verdict, ...] = ()
+    original: str = field(default="", repr=False)
 
     @property
     def blocking(self) -> tuple[Entry, ...]:

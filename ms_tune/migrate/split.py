@@ -10,23 +10,46 @@ from ms_tune.migrate.draft import why
 from ms_tune.normalize.convert import convert_source, target_of
 
 if TYPE_CHECKING:
+    from ms_tune.config.source import KeyPath
     from ms_tune.migrate.draft import Draft
 
 _LARGEST = 1 << 48
 _WAYS = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
-_FULLY_SHARDED_SINCE_TP = "2.1"  # ParallelismConfig.__post_init__: tensor parallelism without sequence parallelism is refused
+_FULLY_SHARDED_SINCE_TP = (
+    "2.1"  # ParallelismConfig.__post_init__: tensor parallelism without sequence parallelism is refused
+)
+
+# Keys that decide what layers do, each with the key of the dynamic graph that says most of it.
+_LAYERS: dict[KeyPath, tuple[str, ...]] = {
+    ("recompute_config", "recompute"): ("recompute", "mode"),
+    ("recompute_config", "select_recompute"): ("recompute", "mode"),
+    ("recompute_config", "select_recompute_exclude"): ("recompute", "exclude_op"),
+    ("recompute_config", "select_comm_recompute"): ("recompute_comm", "select_module"),
+    ("recompute_config", "select_comm_recompute_exclude"): ("recompute", "exclude_op"),
+    ("parallel_config", "pipeline_stage"): ("parallelism", "pipeline_parallel"),
+    ("model", "model_config", "pp_interleave_num"): ("parallelism", "pipeline_parallel_interleave_num"),
+    ("model", "model_config", "offset"): ("parallelism", "pipeline_parallel_layers_per_stage"),
+    ("model", "model_config", "num_hidden_layers"): ("model", "num_hidden_layers"),
+}
 
 
-def apply_split(draft: Draft) -> None:
-    """Everything that more than one key decides."""
-    _pipeline_served(draft)
+def apply_split(draft: Draft, *, served: bool) -> None:
+    """Everything that more than one key decides.
+
+    Args:
+        draft: The migration.
+        served: Whether the dynamic graph has a network for the model: its layers are left alone where not.
+    """
+    if served:
+        _pipeline_served(draft)
     _batch(draft)
     _steps(draft)
     _sharding(draft)
     _sequence(draft)
     _clipping(draft)
-    _layers(draft)
     _columns(draft)
+    if served:
+        _layers(draft)
 
 
 def count(draft: Draft, dotted: str, default: int = 1) -> int | None:
@@ -56,7 +79,9 @@ def global_batch(draft: Draft) -> tuple[int, int] | None:
         return None
     more = count(
         draft,
-        "parallel_config.micro_batch_num" if split["pipeline_stage"] > 1 else "runner_config.gradient_accumulation_steps",
+        "parallel_config.micro_batch_num"
+        if split["pipeline_stage"] > 1
+        else "runner_config.gradient_accumulation_steps",
     )
     return None if more is None else (size, size * interleaved * more * split["data_parallel"])
 
@@ -149,7 +174,10 @@ def _sharding(draft: Draft) -> None:
 
 def _sequence(draft: Draft) -> None:
     path, target = ("parallel_config", "use_seq_parallel"), ("parallelism", "sequence_parallel")
-    wanted, tensor = draft.get("parallel_config.use_seq_parallel", default=False), (ways(draft) or {}).get("model_parallel", 1)
+    wanted, tensor = (
+        draft.get("parallel_config.use_seq_parallel", default=False),
+        (ways(draft) or {}).get("model_parallel", 1),
+    )
     if wanted is not True and tensor > 1 and draft.target >= _FULLY_SHARDED_SINCE_TP:
         draft.translate(path, target, value=True, reason=why("sequence"))
         draft.add(target, value=True, reason=why("sequence"))
@@ -179,25 +207,15 @@ def _layers(draft: Draft) -> None:
     """Placement, recompute and swap, by what each layer does (:mod:`ms_tune.normalize.convert`)."""
     converted = convert_source(draft.source, target_of(f"mindformers-pynative@{draft.target}"), draft.release)
     errors = [one for one in converted.problems if one.severity is Severity.ERROR]
-    sections = {
-        **{("recompute_config", name): ("recompute", "mode") for name in ("recompute", "select_recompute")},
-        ("recompute_config", "select_recompute_exclude"): ("recompute", "exclude_op"),
-        ("recompute_config", "select_comm_recompute"): ("recompute_comm", "select_module"),
-        ("recompute_config", "select_comm_recompute_exclude"): ("recompute", "exclude_op"),
-        ("parallel_config", "pipeline_stage"): ("parallelism", "pipeline_parallel"),
-        ("model", "model_config", "pp_interleave_num"): ("parallelism", "pipeline_parallel_interleave_num"),
-        ("model", "model_config", "offset"): ("parallelism", "pipeline_parallel_layers_per_stage"),
-        ("model", "model_config", "num_hidden_layers"): ("model", "num_hidden_layers"),
-    }
     if not converted.values:
         reason = errors[0].message if errors else why("layers")
-        for path in sections:
+        for path in _LAYERS:
             draft.ask(path, reason, ("recompute",), blocks=path[0] == "model" and bool(errors))
         draft.note(("recompute",), reason)
     for dotted, value in converted.values.items():
         if value is not None or dotted == "recompute.mode":
             draft.values[tuple(dotted.split("."))] = value
-    for path, to in sections.items():
+    for path, to in _LAYERS.items():
         _lead(draft, path, to, errors, known=bool(converted.values))
     for path in draft.under("swap_config"):
         _lead(draft, path, ("swap", "enable"), errors, known=bool(converted.values))

@@ -23,9 +23,15 @@ _ORDER = (
 )
 # The sections of the source whose comments stand above those of the new file.
 _SECTIONS = {
-    **{"training": ("runner_config",), "optimizer": ("optimizer",), "lr_scheduler": ("lr_schedule",)},
-    **{"parallelism": ("parallel_config",), "recompute": ("recompute_config",), "swap": ("swap_config",)},
-    **{"train_dataset": ("train_dataset",), "model": ("model",), "context": ("context",)},
+    "training": ("runner_config",),
+    "optimizer": ("optimizer",),
+    "lr_scheduler": ("lr_schedule",),
+    "parallelism": ("parallel_config",),
+    "recompute": ("recompute_config",),
+    "swap": ("swap_config",),
+    "train_dataset": ("train_dataset",),
+    "model": ("model",),
+    "context": ("context",),
 }
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 _LINE = 100
@@ -107,7 +113,12 @@ class _Writer:
         yield from self._questions(path, depth)
 
     def _value(
-        self, path: tuple[str, ...], value: Any, depth: int, behind: str, origin: KeyPath | None  # noqa: ANN401
+        self,
+        path: tuple[str, ...],
+        value: Any,  # noqa: ANN401 - settings are of all types
+        depth: int,
+        behind: str,
+        origin: KeyPath | None,
     ) -> Iterator[str]:
         pad = "  " * depth
         raw = raw_list(self._draft.source, origin, value) if origin and isinstance(value, list) and value else None
@@ -193,7 +204,7 @@ def raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | No
     if position is None or source.get(path) != value or position.uses or position.value != position.definition:
         return None
     span = position.value
-    if position.key is None or span.line == position.key.line or not source.text[span.start : span.start + 1] == "-":
+    if position.key is None or span.line == position.key.line or source.text[span.start : span.start + 1] != "-":
         return None
     lines = [source.line(number) for number in range(span.line, span.end_line + 1)]
     if span.end_column == 1 and lines:

@@ -47,10 +47,7 @@ def unread(release: str) -> list[str]:
     words = words_of(release)
     kinds = [name for name, one in load("models")["classes"].items() if not one["legacy"]]
     fields = {
-        field
-        for kind in kinds
-        if "dynamic" in (facts := facts_of(release, kind=kind)).modes
-        for field in facts.fields
+        field for kind in kinds if "dynamic" in (facts := facts_of(release, kind=kind)).modes for field in facts.fields
     }
     return sorted(fields - words)
 

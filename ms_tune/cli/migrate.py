@@ -1,0 +1,76 @@
+"""``ms-tune migrate``: a static-graph config for the dynamic graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune import api
+from ms_tune.cli.output import new_file
+from ms_tune.cli.parser import Parser
+from ms_tune.config.write import write_atomically
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ms_tune.migrate.result import Migration
+    from ms_tune.render.console import Console
+    from ms_tune.texts import Language
+
+_TARGET = "mindformers-pynative"
+
+
+def build_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser(
+        prog="ms-tune migrate",
+        language=language,
+        description=msg("migrate.description"),
+        epilog=msg("migrate.examples"),
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help=parser.tr("migrate.help.file"))
+    parser.add_argument("--to", default=_TARGET, metavar="DIALECT[@RELEASE]", help=parser.tr("migrate.help.to"))
+    parser.add_argument("--write", type=Path, metavar="NEW", help=parser.tr("migrate.help.write"))
+    parser.add_argument("--force", action="store_true", help=parser.tr("migrate.help.force"))
+    parser.add_argument("--diff", action="store_true", help=parser.tr("migrate.help.diff"))
+    parser.add_argument("--all", action="store_true", help=parser.tr("migrate.help.all"))
+    parser.add_argument("--no-check", action="store_true", help=parser.tr("migrate.help.no-check"))
+    parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("migrate.help.version"))
+    parser.add_common_arguments()
+    return parser
+
+
+def run(arguments: Namespace, console: Console) -> int:
+    """Migrate one file, tell the fates of its keys, and write the new file where that is asked for."""
+    new_file(arguments.write, force=arguments.force)
+    found = api.migrate(
+        arguments.file,
+        arguments.to,
+        framework_version=arguments.framework_version,
+        check=not arguments.no_check,
+        language=console.language,
+    )
+    if arguments.write is not None and not found.refused:
+        write_atomically(arguments.write, found.text.encode(), parents=True)
+    _show(found, arguments, console)
+    if arguments.write is not None and not found.refused:
+        console.note(console.text("memory.written", file=arguments.write))
+    return found.exit_code
+
+
+def _show(found: Migration, arguments: Namespace, console: Console) -> None:
+    if arguments.json:
+        from ms_tune.render.migrate.json import migration_json  # noqa: PLC0415 - one renderer is needed, not all
+
+        console.write_json(migration_json(found, console))
+        return
+    from ms_tune.render.migrate.text import write_diff, write_migration  # noqa: PLC0415 - as above
+
+    if arguments.diff and not found.refused:
+        write_diff(found, arguments.write, console)
+        return
+    write_migration(found, console, everything=arguments.all)
+    if arguments.write is None and not found.refused:
+        console.write("")
+        console.write(found.text.rstrip("\n"))

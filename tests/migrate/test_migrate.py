@@ -1,0 +1,279 @@
+"""A static-graph config for the dynamic graph: every key has one fate, and what is written is what was meant."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings, strategies
+
+from ms_tune.config.source import parse_source
+from ms_tune.errors import ConfigError, UnsupportedError, UsageError
+from ms_tune.migrate.draft import leaves
+from ms_tune.migrate.result import Fate, Migration
+from ms_tune.migrate.run import goal_of, migrate_source
+
+SOURCE = """\
+seed: 7  # 随机种子
+output_dir: './out'
+use_legacy: False
+use_parallel: True
+run_mode: 'train'
+load_checkpoint: ''
+# how it is trained
+runner_config:
+  epochs: 2
+  batch_size: 1
+optimizer:
+  type: AdamW
+  eps: 1.e-8
+lr_schedule:
+  type: ConstantWarmUpLR
+  # two in a million
+  learning_rate: 2e-6
+  total_steps: -1
+train_dataset: &train_dataset
+  data_loader:
+    type: BlendedMegatronDatasetDataLoader
+    datasets_type: "GPTDataset"
+    sizes:
+      - 6400  # samples
+      - 0
+      - 0
+    config:
+      seq_length: 512
+      create_compressed_eod_mask: False
+train_dataset_task:
+  type: CausalLanguageModelDataset
+  dataset_config: *train_dataset
+context:
+  mode: 0
+  max_device_memory: "58GB"
+parallel_config:
+  data_parallel: &dp 2
+  model_parallel: 2
+  pipeline_stage: 2
+  micro_batch_num: 4
+  use_seq_parallel: True
+parallel:
+  enable_parallel_optimizer: True
+  dataset_strategy: [[*dp, 1]]
+recompute_config:
+  recompute: [2, 1]
+model:
+  model_config:
+    model_type: deepseek_v3
+    architectures: ["DeepseekV3ForCausalLM"]
+    offset: [1, -1]
+    num_hidden_layers: 6
+    num_nextn_predict_layers: 1
+    seq_length: 512
+    hidden_size: 256
+    intermediate_size: 512
+    num_attention_heads: 4
+    multi_latent_attention: True
+    q_lora_rank: 64
+    kv_lora_rank: 64
+    qk_nope_head_dim: 32
+    qk_rope_head_dim: 16
+    v_head_dim: 32
+    qk_layernorm: True
+    moe_intermediate_size: 128
+    n_routed_experts: 8
+    moe_grouped_gemm: True
+    vocab_size: 1024
+    params_dtype: "float32"
+    compute_dtype: "bfloat16"
+callbacks:
+  - type: MFLossMonitor
+  - type: CheckpointMonitor
+    save_checkpoint_steps: 50  # 每 50 步保存
+runner_wrapper:
+  type: MFTrainOneStepCell
+"""
+
+
+def migrated(text: str = SOURCE, target: str = "2.1", *, check: bool = False) -> Migration:
+    return migrate_source(parse_source(textwrap.dedent(text), Path("train.yaml")), target, version="1.9", check=check)
+
+
+def fates(found: Migration) -> dict[str, Fate]:
+    return {one.name: one.fate for one in found.entries}
+
+
+def data(found: Migration) -> Any:  # noqa: ANN401 - YAML values have any type
+    return yaml.safe_load(found.text)
+
+
+def at(found: Migration, dotted: str) -> Any:  # noqa: ANN401 - as above
+    value = data(found)
+    for name in dotted.split("."):
+        value = value[name]
+    return value
+
+
+@pytest.mark.slow
+def test_a_whole_config_is_proved() -> None:
+    found = migrated(check=True)
+    assert found.questions == ()
+    assert {one.name: one.holds for one in found.proof} == {
+        "loads": None,
+        "lints": True,
+        "layers": True,
+        "batch": True,
+        "fields": True,
+        "weights": True,
+    }
+    assert found.exit_code == 0
+
+
+def test_what_several_keys_decide_together() -> None:
+    found = migrated()
+    assert at(found, "training.global_batch_size") == 8  # 1 sample, 4 micro-batches, 2 ranks
+    assert at(found, "training.steps") == 1600  # 6400 samples / 8, two epochs
+    assert at(found, "training.max_norm") == 0.0  # the wrapper says nothing of clipping
+    assert at(found, "parallelism.pipeline_parallel_layers_per_stage") == ["0-3", "4-5"]
+    # Two layers of the first stage, one of the second; the prediction layer does as the last one does.
+    assert at(found, "recompute.full_recompute_layer") == ["0-1", "4"]
+    assert at(found, "parallelism.data_parallel_shard") == -1
+    assert at(found, "optimizer.betas") == [0.9, 0.999]
+    assert at(found, "lr_scheduler.learning_rate") == 2e-6  # YAML 1.1 reads `2e-6` as a text
+    assert at(found, "checkpoint.save_path") == "./out/checkpoint"
+    assert at(found, "train_dataset.dataloader.column_names") == ["input_ids", "labels", "loss_mask", "position_ids"]
+
+
+def test_comments_travel_with_their_keys() -> None:
+    text = migrated().text
+    for line in (
+        *("  seed: 7  # 随机种子", "  # two in a million\n  learning_rate:", "      - 6400  # samples"),
+        *("  save_interleaved_steps: 50  # 每 50 步保存", "# how it is trained\ntraining:"),
+    ):
+        assert line in text, line
+
+
+def test_every_key_has_one_fate() -> None:
+    found = migrated()
+    keys = [".".join(map(str, path)) for path, _ in leaves(parse_source(SOURCE, Path("a.yaml")).data)]
+    assert [one.name for one in found.entries] == keys
+    assert len(set(keys)) == len(keys)
+    assert fates(found)["train_dataset_task.dataset_config.data_loader.type"] is Fate.DEFAULT
+    assert fates(found)["context.max_device_memory"] is Fate.NONE
+    assert all(one.why is not None for one in found.entries if one.fate is not Fate.TRANSLATED)
+
+
+def test_unknown_keys_are_asked_where_they_belong() -> None:
+    found = migrated(
+        SOURCE.replace("  total_steps: -1", "  total_steps: -1\n  # 自定义\n  my_rate: 3") + "my_key: {a: 1}\n"
+    )
+    assert fates(found)["lr_schedule.my_rate"] is fates(found)["my_key.a"] is Fate.ASK
+    head, _, rest = found.text.partition("lr_scheduler:\n")
+    assert "my_rate" not in head
+    section = rest.partition("\n\n")[0]
+    assert "  # 自定义\n  # DECIDE: lr_schedule.my_rate: 3:" in section
+    assert found.exit_code == 1
+
+
+def test_other_data_than_the_data_set_is_asked() -> None:
+    text = SOURCE.replace("  dataset_config: *train_dataset", "  dataset_config: {data_loader: {type: X}}")
+    assert fates(migrated(text))["train_dataset_task.dataset_config.data_loader.type"] is Fate.ASK
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("deepseek_v3", "telechat3", "model.model_config.model_type"),
+        ("type: AdamW", "type: SGD", "optimizer.type"),
+        ("model_type: deepseek_v3", "model_type: made_up", "model.model_config.model_type"),
+    ],
+)
+def test_keys_that_stand_in_the_way(old: str, new: str, key: str) -> None:
+    found = migrated(SOURCE.replace(old, new))
+    assert found.refused
+    assert found.exit_code == 2
+    assert key in {one.name for one in found.blocking}
+
+
+def test_a_network_that_cannot_be_cut_refuses_a_pipeline() -> None:
+    text = """\
+        use_legacy: False
+        use_parallel: True
+        parallel_config: {pipeline_stage: 2, micro_batch_num: 2}
+        model: {model_config: {model_type: qwen3, num_hidden_layers: 4}}
+        """
+    found = migrated(text)
+    assert [one.name for one in found.blocking] == ["parallel_config.pipeline_stage"]
+    one_stage = migrated(text.replace("pipeline_stage: 2", "pipeline_stage: 1"))
+    assert not one_stage.refused
+
+
+def test_a_config_that_names_its_model_elsewhere(tmp_path: Path) -> None:
+    text = "use_legacy: False\nuse_parallel: False\npretrained_model_dir: model\nmodel: {model_config: {}}\n"
+    source = parse_source(text, tmp_path / "train.yaml")
+    assert [one.name for one in migrate_source(source, check=False).blocking] == ["pretrained_model_dir"]
+    (tmp_path / "model").mkdir()
+    sizes = '{"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2, "torch_dtype": "bfloat16"}'
+    (tmp_path / "model" / "config.json").write_text(sizes, encoding="utf-8")
+    found = migrate_source(source, check=False)
+    assert not found.refused
+    assert at(found, "model.hidden_size") == 64
+    assert at(found, "model.architectures") == "Qwen3ForCausalLM"
+    assert "torch_dtype" not in data(found)["model"]
+
+
+def test_a_base_config_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(SOURCE, encoding="utf-8")
+    source = parse_source("base_config: base.yaml\nseed: 9\n", tmp_path / "train.yaml")
+    found = migrate_source(source, version="1.9", check=False)
+    assert at(found, "training.seed") == 9
+    assert at(found, "training.steps") == 1600
+    assert "  # two in a million" in found.text
+
+
+def test_targets() -> None:
+    assert goal_of("mindformers-pynative") is None
+    assert goal_of("mindformers-pynative@2.0") == goal_of("mindformers-pynative:2.0") == "2.0"
+    with pytest.raises(UsageError):
+        goal_of("megatron")
+    with pytest.raises(UnsupportedError):
+        migrated(target="1.9")
+    with pytest.raises(UnsupportedError):
+        migrate_source(
+            parse_source("model_config: {num_layers: 2}\ntraining_config: {}\nparallel_config: {}\n", Path("a"))
+        )
+
+
+@pytest.mark.slow
+def test_too_many_keys_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        migrated(SOURCE + "".join(f"k{number}: 1\n" for number in range(20_001)))
+
+
+ODD = strategies.sampled_from([None, True, False, 0, -1, 1, 2, 10**18, 1.5, "x", "", [], {}, [1], {"a": 1}, [[1]]])
+KEYS = sorted(".".join(map(str, path)) for path, _ in leaves(yaml.safe_load(SOURCE)))
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(strategies.dictionaries(strategies.sampled_from(KEYS), ODD, min_size=1, max_size=3))
+def test_odd_values_have_a_fate_or_a_clear_error(changes: dict[str, Any]) -> None:
+    config = yaml.safe_load(SOURCE)
+    for dotted, value in changes.items():
+        section: Any = config
+        *parents, name = dotted.split(".")
+        for parent in parents:
+            section = section[int(parent) if isinstance(section, list) else parent] if section else None
+            if not isinstance(section, (dict, list)):
+                break
+        if isinstance(section, dict):
+            section[name] = value
+    text = yaml.safe_dump(config, sort_keys=False)
+    source = parse_source(text, Path("a.yaml"))
+    try:
+        found = migrate_source(source, version="1.9", check=False)
+    except (ConfigError, UnsupportedError):
+        return
+    assert len(found.entries) == len(list(leaves(source.data)))
+    assert found.refused or isinstance(yaml.safe_load(found.text), dict)
