@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import time
 from dataclasses import dataclass, field, replace
@@ -24,9 +23,10 @@ from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
 from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.start import child_of
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import MsTuneError, TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.folder import find_trace
+from ms_tune.units import mib
 from ms_tune.verdict.kept import OWN, Kept
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ def _read(task: Task, here: Path, ended: Ended, found: _Found) -> None:
     launched = jobs_in(here) if task.launched is not None else ()
     for part in (Part(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
         own = processes_of(part.folder)
-        readings = _readings(part)
+        readings, unread = _readings(part)
         wrong = [
             (part.named(problem), defect_in(str(problem)) or where)
-            for problem, where in _problems(part, task, own, readings)
+            for problem, where in _problems(part, task, own, readings, unread)
         ]
         if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from
             found.ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
@@ -166,19 +166,24 @@ def _exit_code(ended: Ended) -> int:
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
-def _readings(part: Part) -> list[Reading]:
-    """Every trace below a process's folder: the command may have started processes of its own."""
+def _readings(part: Part) -> tuple[list[Reading], list[tuple[Message, Message]]]:
+    """Every trace below a process's folder, since the command may have started processes of its own, and why others are not read."""
     try:
         traces = find_trace(part.folder).ranks
     except MsTuneError:
-        return []
-    found = []
+        return [], []
+    found: list[Reading] = []
+    unread: list[tuple[Message, Message]] = []
     for files in traces:
         if part.launched and in_job(files.blocks, part.folder):
             continue  # read with its rank
-        with contextlib.suppress(MsTuneError):  # such as a run on the CPU, which leaves no more than a header
+        try:
             found.append(reading_of(part.folder, files, part.ended.seconds))
-    return found
+        except TraceError as error:
+            unread.append((error.message, see_log(part.folder)))
+        except MsTuneError:  # of a run on the CPU, which leaves no more than a header
+            pass
+    return found, unread
 
 
 def _judged(
@@ -213,7 +218,11 @@ def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
 
 
 def _problems(
-    part: Part, task: Task, processes: Sequence[Process], readings: Sequence[Reading]
+    part: Part,
+    task: Task,
+    processes: Sequence[Process],
+    readings: Sequence[Reading],
+    unread: Sequence[tuple[Message, Message]],
 ) -> list[tuple[Message, Message]]:
     """What is wrong with a command's processes, and where to read more; with any of it there is no verdict."""
     folder, ended = part.folder, part.ended
@@ -223,6 +232,11 @@ def _problems(
         (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))
         for process in processes
         if process.endless is not None
+    ]
+    found += [
+        (msg("stages.command.forked", pid=one.pid, size=mib(one.forked_bytes)), msg("stages.command.forked.hint"))
+        for one in processes
+        if one.forked_bytes
     ]
     unwritten = not readings or not all(one.ended for one in processes)
     if not ended.code and unwritten and disk_is_full(folder):
@@ -238,6 +252,8 @@ def _problems(
             check_end(folder, ended, task.timeout)
         except MsTuneError as error:
             found.append((error.message, error.hint or see_log(folder)))
+    elif unread and not found:
+        found += unread
     elif not readings and processes and not found:
         found.append((msg("stages.command.no-device"), msg("stages.command.no-device.hint", log=folder / LOG)))
     elif not readings and not processes and not found:

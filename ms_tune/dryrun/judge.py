@@ -97,7 +97,8 @@ def judged(
         outside = replace(outside, communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
     need = Need.simulated(reading.peak_bytes, reading.footprint_bytes)
-    doubts = list(doubts_of(report.table, report.curve, report.log, limit.device.card_bytes))
+    card = limit.device.card_bytes
+    doubts = list(doubts_of(report.table, report.curve, report.log, report.uncountable, card))
     stage = None
     if whole is not None:
         need, stage = whole.need, Whole(whole.layers, run.layers, whole.need)

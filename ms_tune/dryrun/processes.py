@@ -55,6 +55,7 @@ class Process:
         endless: A loop that waits for a value and was stopped.
         support: What of its frameworks runs otherwise than on a device.
         model: Its model and optimizer, of a Megatron program.
+        forked_bytes: What it allocated at the most, if it was forked from a process that had used the device: no trace has that.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class Process:
     endless: Place | None
     support: tuple[Message, ...] = ()
     model: MegatronModel | None = None
+    forked_bytes: int = 0
 
 
 def processes_of(folder: Path) -> tuple[Process, ...]:
@@ -112,6 +114,7 @@ def _process(record: Path) -> Process | None:
             endless=_endless(record.parent, told),
             support=tuple(map(_support, told.get("support", [])[:_MOST])),
             model=MegatronModel.told(told["model"]) if "model" in told else None,
+            forked_bytes=max(0, int(told.get("forked_bytes", 0))),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

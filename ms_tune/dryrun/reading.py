@@ -18,6 +18,7 @@ from ms_tune.memory.request import MemoryRequest
 from ms_tune.memory.steps import peaks_by_phase
 from ms_tune.texts import msg
 from ms_tune.trace.folder import BLOCKS, find_trace
+from ms_tune.trace.log_errors import is_of_mindspore
 from ms_tune.trace.runtime_log import RuntimeLog, read_runtime_log
 from ms_tune.units import MIB
 
@@ -36,6 +37,7 @@ _LITTLE = 1 * MIB  # bytes left on a disk that is full
 _PROGRESS = "progress"  # where the process tells what it does (child/common.py)
 _WITH_REFERENCE = ("mindspeed", "pynative")  # jobs of frameworks in whose place --reference can run
 _LAST_LINES = 3  # of a log that holds no error
+_END = 64 * 1024  # bytes of it that are looked at
 
 
 def check_end(folder: Path, ended: Ended, timeout: float, *, level: int = 1) -> None:
@@ -143,16 +145,20 @@ def _signal_name(number: int) -> str:
 
 
 def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
-    """The framework's last error, or the last lines of a log that holds none."""
+    """The last error, behind the program's own line that raised it, or the last lines of a log that holds none.
+
+    What MindSpore writes as it ends stands behind them, and is passed over.
+    """
     if log.last_error:
-        return log.last_error
+        return f"{log.raised_at}: {log.last_error}" if log.raised_at else log.last_error
     with (folder / LOG).open("rb") as file:
         file.seek(0, 2)
-        file.seek(max(0, file.tell() - 4096))
+        file.seek(max(0, file.tell() - _END))
         lines = [line.strip()[:200] for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    if not lines:
+    own = [line for line in lines if not is_of_mindspore(line)]
+    if not own:
         return msg("dryrun.run.silent")
-    return msg("dryrun.run.last-lines", lines="\n".join(lines[-_LAST_LINES:]))
+    return msg("dryrun.run.last-lines", lines="\n".join(own[-_LAST_LINES:]))
 
 
 def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
@@ -171,6 +177,8 @@ def _disagreements(report: RankReport) -> tuple[Message, ...]:
     found = []
     if log is not None and log.statistics is not None and log.statistics.peak_mib != peak // MIB:
         found.append(msg("dryrun.warning.log-differs", log=log.statistics.peak_mib, trace=peak // MIB))
+    if log is not None and log.thread_error:
+        found.append(msg("dryrun.warning.thread", error=log.thread_error))
     if len(report.curve.mismatches):
         found.append(msg("dryrun.warning.column-differs", rows=len(report.curve.mismatches)))
     if table.dropped_count or table.truncated:

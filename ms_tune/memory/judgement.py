@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.trace.folder import RankFiles
     from ms_tune.trace.runtime_log import MemoryStatistics, RuntimeLog
     from ms_tune.trace.table import Table
+    from ms_tune.trace.uncountable import Uncountable
 
 _LEVELS = 6  # how far above a trace the folder of its run may lie
 _MOST_KEPT = 4 * MIB  # of the file that a run keeps
@@ -158,15 +159,20 @@ def _terms(
         return Terms(limit_of(device), told, outside, kept, error.message)
 
 
-def doubts_of(table: Table, curve: Curve, log: RuntimeLog | None, card_bytes: int) -> Iterator[Message]:
+def doubts_of(
+    table: Table, curve: Curve, log: RuntimeLog | None, uncountable: Uncountable | None, card_bytes: int
+) -> Iterator[Message]:
     """Why a trace cannot be judged.
 
     Args:
         table: Its blocks.
         curve: Memory over time.
         log: MindSpore's log.
+        uncountable: A tensor whose block is too small for it.
         card_bytes: Memory of the device.
     """
+    if uncountable is not None:
+        yield msg("verdict.none.uncountable", operator=uncountable.operator or "?", tensor=uncountable.tensor)
     if not curve.peak_bytes:
         yield msg("verdict.none.empty")
     if (log is not None and log.cut_off) or table.truncated:
@@ -182,10 +188,12 @@ def doubts_of(table: Table, curve: Curve, log: RuntimeLog | None, card_bytes: in
         yield msg("verdict.none.block", operator=operator_at(table, row) or "?", size=size, card=gib(card_bytes))
 
 
-def verdict_of(terms: Terms, table: Table, curve: Curve, log: RuntimeLog | None) -> Verdict:
+def verdict_of(
+    terms: Terms, table: Table, curve: Curve, log: RuntimeLog | None, uncountable: Uncountable | None
+) -> Verdict:
     """The verdict about a trace, or about the whole stage that its run was a part of."""
     doubts = [] if terms.doubt is None else [terms.doubt]
-    doubts += doubts_of(table, curve, log, terms.limit.device.card_bytes)
+    doubts += doubts_of(table, curve, log, uncountable, terms.limit.device.card_bytes)
     need = Need.simulated(curve.peak_bytes, curve.footprint_bytes)
     whole = terms.kept.whole if terms.kept is not None else None
     if whole is not None:

@@ -28,6 +28,7 @@ from ms_tune.trace.runtime_log import read_runtime_log
 from ms_tune.trace.task import read_tasks
 from ms_tune.trace.tensor_list import read_tensor_list
 from ms_tune.trace.tracker_graph import read_tracker_graph
+from ms_tune.trace.uncountable import find_uncountable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +80,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     steps = steps_of(table, contents, tasks)
     parts = breakdown(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
     activations = activations_by_layer(table, contents, parts)
+    uncountable = _optional(find_uncountable, files.graph, unread)
     order = _optional(read_communication_order, files.collectives, unread)
     terms = terms_of(files, log, order, request.asked)
     report = RankReport(
@@ -100,7 +102,8 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         activations=activations,
         recompute=recompute_of(table, contents, curve),
         theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
-        verdict=verdict_of(terms, table, curve, log),
+        verdict=verdict_of(terms, table, curve, log, uncountable),
+        uncountable=uncountable,
         host_rows=len(everything) - len(table),
         host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,
         host_moved_bytes=int(everything.size[~on_device].sum()),

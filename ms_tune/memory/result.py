@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ms_tune.trace.table import Table
     from ms_tune.trace.task import Tasks
     from ms_tune.trace.tracker_graph import TensorType, TrackerGraph
+    from ms_tune.trace.uncountable import Uncountable
     from ms_tune.verdict.judge import Verdict
 
 
@@ -119,6 +120,7 @@ class RankReport:
         recompute: What full recompute of all layers would save of them.
         theory: What weights, gradients and optimizer state should need.
         verdict: Whether it fits, where something tells the device.
+        uncountable: A tensor whose block is too small for it.
         host_rows: Blocks in the pool of host memory, which no other figure counts.
         host_bytes: The most bytes that they take at once.
         host_moved_bytes: All of them together: what went to the host during the whole trace.
@@ -148,6 +150,7 @@ class RankReport:
     recompute: Recompute
     theory: Theory
     verdict: Verdict
+    uncountable: Uncountable | None = None
     host_rows: int = 0
     host_bytes: int = 0
     host_moved_bytes: int = 0

@@ -30,6 +30,7 @@ from ms_tune.trace.folder import find_trace
 from ms_tune.trace.runtime_log import read_runtime_log
 from ms_tune.trace.table import HOST_POOL
 from ms_tune.trace.tensor_list import read_tensor_list
+from ms_tune.trace.uncountable import find_uncountable
 from ms_tune.units import MIB
 from ms_tune.verdict.judge import Need, judge
 
@@ -133,9 +134,10 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
         terms.limit.bytes,
         lambda done, total: on_progress(msg("allocator.progress.settings"), done / total),
     )
+    uncountable = find_uncountable(trace.files.graph) if trace.files.graph else None
     changes = _changes(request, inferred.work, _facts(trace, rows))
     scenarios = tuple(outcome_of(change, inferred, result.total) for change in changes)
-    verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log)
+    verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log, uncountable)
     others = [_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
     return WhatIfReport(
         rank=trace.files.rank,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.communicators import GroupLines
+from ms_tune.trace.log_errors import ErrorLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +27,6 @@ SIMULATED_MIB = (
 )
 
 _MAX_LINE = 64 * 1024  # bytes; what is beyond is left out
-_MAX_ERROR_LINES = 12
-_MAX_ERROR_LINE = 500  # characters
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK = re.compile(r"^\[rank\d{1,9}\]: ?")  # MSAdapter and PyTorch put it before each line of a traceback
@@ -55,33 +54,11 @@ _POOL = re.compile(
 )
 _MAX_POOLS = 64
 
-_LOG_LINE = re.compile(r"\s*\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|MS_ALLOC_CONF|MS_RUNTIME_PROF)\]")
-_ERROR_LINE = re.compile(
-    r"\s*\[(?:ERROR|CRITICAL)\] ?\w*\([^)]{0,80}\):\S{0,40} \[(?P<place>[^\]]{1,300})\] (?:[\w:~()<>]{1,80}\] )?(?P<text>.*)"
-    r"|.{0,300}? - (?:ERROR|CRITICAL) - (?P<plain>.*)"  # MindFormers' logger
-)
-_TRACEBACK = "Traceback (most recent call last):"
-_FATAL = re.compile(
-    r"Fatal Python error: |terminate called |Segmentation fault|Aborted|Bus error|Killed\b|.{0,80}\(core dumped\)"
-)
-_USAGE = re.compile(r"[\w.-]{1,100}: error: \S")  # argparse, which ends a program without a traceback
 _TRACKER = re.compile(
     r"MemoryTracker \w{1,40} failed|(?:AddMemInfo|BindDevicePtr|UseMemBlock|FreeMemBlock|AddCompileTimeMemInfo) failed"
 )
 # mem_tracker.cc, when the process ends: one line before each file that the tracker writes.
 _WRITES_BLOCKS, _WRITES_TASKS = "memory block csv path", "task csv path"
-# Without CANN, or with NumPy 2, MindSpore complains about these and goes on.
-_HARMLESS = (
-    "Dynamically load symbol",
-    "No module named 'te'",
-    'relies on whl package "te"',
-    "Cannot find opp path",
-    "compiled using NumPy 1.x",
-    "Error while accessing Python stack",
-    "Numpy init failed",
-)
-_BANNER = re.compile(r"-{20,}")
-_NOT_FOR_USERS = ("- C++ Call Stack", "- The Traceback of Net Construct Code", "- The Function Call Stack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +109,8 @@ class RuntimeLog:
         statistics: The last complete statistics; None if the process did not get that far.
         last_error: The exception of the last Python traceback, or else the last error that MindSpore logged; None if
             there is neither. A run that ends well may have logged errors too.
+        raised_at: The program's own line that this exception went through last, as ``file:line``; None if none did.
+        thread_error: The first exception that ended a thread; the program may have gone on.
         tracker_errors: How many times the memory tracker lost an allocation: rows without attribution, else harmless.
         out_of_memory: The first request for memory that failed; later ones are its consequences.
         pools: The last states of the memory pools that were printed.
@@ -147,6 +126,8 @@ class RuntimeLog:
     pools: tuple[PoolState, ...] = ()
     cut_off: bool = False
     processes: tuple[ProcessGroups, ...] = ()
+    raised_at: str | None = None
+    thread_error: str | None = None
 
 
 def read_runtime_log(path: Path) -> RuntimeLog:
@@ -155,7 +136,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     Raises:
         TraceError: The file cannot be read.
     """
-    statistics, errors, tracker_errors = StatisticsLines(), _Errors(), 0
+    statistics, errors, tracker_errors = StatisticsLines(), ErrorLines(), 0
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()
     try:
@@ -176,6 +157,8 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     return RuntimeLog(
         statistics=statistics.last,
         last_error=errors.last(),
+        raised_at=errors.place(),
+        thread_error=errors.thread,
         tracker_errors=tracker_errors,
         out_of_memory=requests.found(),
         pools=tuple(pools.values()),
@@ -262,73 +245,3 @@ def _take_pool(line: str, pools: dict[str, PoolState]) -> None:
     values = [int(match[key if first else f"{key}2"]) for key in ("total", "peak", "used")]
     if any(values) and (name in pools or len(pools) < _MAX_POOLS):
         pools[name] = PoolState(name, *values)
-
-
-@dataclass(slots=True)
-class _Errors:
-    """The errors met so far: a small state machine over the lines."""
-
-    raised: str | None = None
-    logged: str | None = None
-    state: str = "outside"  # or "frames", "message"
-    lines: list[str] = field(default_factory=list)
-    ignored: bool = False
-    blank: bool = False
-
-    def take(self, line: str) -> None:
-        if _LOG_LINE.match(line) or _ERROR_LINE.match(line):
-            if self.state == "message":
-                self._close()
-            self._log_line(line)
-        elif line.startswith(_TRACEBACK):
-            self._close()
-            # Python 3.12's text of C extensions goes on in the same line; it is a stack, not an exception.
-            self.state = "frames" if line == _TRACEBACK else "outside"
-        elif _FATAL.match(line) or _USAGE.match(line):
-            self._close()
-            self.raised = line[:_MAX_ERROR_LINE]
-        elif self.state == "frames":
-            self._frame(line)
-        elif self.state == "message":
-            self._message(line)
-        elif line.strip():
-            self.ignored = line.startswith("Exception ignored in")
-
-    def last(self) -> str | None:
-        self._close()
-        return self.raised or self.logged
-
-    def _log_line(self, line: str) -> None:
-        match = _ERROR_LINE.match(line)
-        if match is None or any(noise in line for noise in _HARMLESS):
-            return
-        if match["plain"] is not None:
-            self.logged = match["plain"][:_MAX_ERROR_LINE]
-        else:
-            self.logged = f"{match['text'][:_MAX_ERROR_LINE]} ({match['place'].rsplit('/', 1)[-1]})"
-
-    def _frame(self, line: str) -> None:
-        if line and not line[0].isspace():
-            self.state, self.blank = "message", False
-            self.lines.append(line)
-
-    def _message(self, line: str) -> None:
-        """A line after ``SomeError: ...``: MindSpore's messages go on in sections under banners of dashes."""
-        text = line.strip()
-        if text.startswith(_NOT_FOR_USERS) or (self.blank and text and not _BANNER.fullmatch(text)):
-            self._close()
-        elif not text:
-            self.blank = True
-        else:
-            self.blank = False
-            if len(self.lines) < _MAX_ERROR_LINES and not _BANNER.fullmatch(text):
-                self.lines.append(text.removeprefix("- "))
-
-    def _close(self) -> None:
-        """The message of an exception is complete."""
-        if self.state == "message":
-            text = "\n".join(line[:_MAX_ERROR_LINE] for line in self.lines)
-            if not self.ignored and not any(noise in text for noise in _HARMLESS):
-                self.raised = text
-            self.ignored = False
-        self.state, self.lines, self.blank = "outside", [], False

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ms_tune.trace.parts import Progress
 
 # Bytes of an element (``mindspore/core/include/mindapi/base/type_id.h``).
-_ITEM = {
+ITEM_BYTES = {
     **dict.fromkeys(("Bool", "Int8", "UInt8", "Float8_E4M3FN", "Float8_E5M2", "HiFloat8"), 1),
     **dict.fromkeys(("Int16", "UInt16", "Float16", "BFloat16"), 2),
     **dict.fromkeys(("Int32", "UInt32", "Float32"), 4),
@@ -241,7 +241,7 @@ class _Reader:
             sizes = [part.strip() for part in dimensions.split(",") if part.strip()]
             plain = all(part.isdigit() and len(part) <= _MOST_DIGITS for part in sizes)
             shape = tuple(int(part) for part in sizes) if plain else ()
-            item = _ITEM.get(dtype)
+            item = ITEM_BYTES.get(dtype)
             size = item * prod(shape) if plain and item is not None else None
             known = self._single[text] = TensorType(dtype, shape, size)
         return known

@@ -421,7 +421,8 @@ class TestExitCodes:
         child("raise RuntimeError('no such operator')")
         code, out, err = ms_tune(capsys, "--json")
         assert (code, out) == (2, "")
-        assert "error: the simulated run ended with exit code 1: RuntimeError: no such operator" in err
+        assert "error: the simulated run ended with exit code 1: " in err
+        assert ":1: RuntimeError: no such operator" in err
         assert "log.txt" in err
         assert "Traceback" not in err
 

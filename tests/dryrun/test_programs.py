@@ -224,6 +224,33 @@ if __name__ == "__main__":
     assert len({rank["trace"] for rank in run.json["ranks"]}) == 6
 
 
+def test_what_is_forked_late_is_told_and_keeps_its_end(simulated: Callable[..., RealRun]) -> None:
+    code = """
+import multiprocessing as mp
+def work(mib):
+    kept = mint.zeros((mib, 1024, 256)) if mib else None
+def fork(mib):
+    child = os.fork()
+    if not child:
+        work(mib)
+        sys.exit(0)
+    return os.waitpid(child, 0)[1]
+print("EARLY", fork(8))
+work(4)
+ms.runtime.synchronize()
+print("LATE", fork(0), fork(32))
+one = mp.get_context("fork").Process(target=work, args=(64,)); one.start(); one.join()
+work(16)
+"""
+    run = simulated(code)
+    assert run.code == 2, run.err
+    assert ("EARLY 0" in run.log, "LATE 0 0" in run.log) == (True, True)
+    assert [round(peak) for peak in peaks(run)] == [8, 16]
+    assert run.json["verdict"] is None
+    told = run.json["problems"]
+    assert [re.findall(r"allocated ([0-9.]+ MiB) itself", text) for text in told] == [["32.0 MiB"], ["64.0 MiB"]]
+
+
 def test_one_that_is_killed_is_told_and_there_is_no_verdict(simulated: Callable[..., RealRun]) -> None:
     code = """
 kept = mint.zeros((16, 1024, 256))
@@ -244,10 +271,11 @@ subprocess.run([sys.executable, "train.py", "dies"], check=False)
         ("kept = mint.zeros((64, 1024, 256))\nraise RuntimeError('out of data')", 1, "RuntimeError: out of data"),
         ("ms.set_context(device_target='CPU')\nprint(mint.zeros((4,)) + 1)", 2, "Ascend back end was not used"),
         ("", 2, "Ascend back end was not used"),
-        ("import no_such_module", 1, "no_such_module"),
+        ("import no_such_module", 1, "train.py:6: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("kept = mint.zeros((2**31, 2**31))", 2, "operator Zeros makes Float32[2147483648, 2147483648]"),
         ("os.kill(os.getpid(), 9)", 137, "SIGKILL"),
     ],
-    ids=["exception", "cpu", "nothing-allocated", "import", "signal"],
+    ids=["exception", "cpu", "nothing-allocated", "import", "uncountable", "signal"],
 )
 def test_what_goes_wrong_has_no_verdict(
     simulated: Callable[..., RealRun], code: str, exit_code: int, reason: str

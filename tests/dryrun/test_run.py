@@ -219,8 +219,9 @@ class TestFailures:
         assert "no error message" in str(error)
 
     def test_the_last_lines_stand_in_for_an_error(self, child: Callable[[str], None]) -> None:
-        child("print('cannot find the licence server')\nraise SystemExit(3)")
-        assert "cannot find the licence server" in str(failure())
+        child("print('cannot find the licence server')\nprint('[WARNING] ME(1:2): at the end')\nraise SystemExit(3)")
+        assert "no exception was printed" in str(failure())
+        assert str(failure()).endswith("\ncannot find the licence server")
 
     def test_a_process_ended_by_a_signal_is_told(self, child: Callable[[str], None]) -> None:
         child("import os; os.kill(os.getpid(), 9)")

@@ -142,6 +142,89 @@ def test_what_follows_an_exception_is_not_its_message(tmp_path: Path) -> None:
     assert read(tmp_path, chained).last_error == "KeyError: 'x'"
 
 
+_GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/w/train.py", line 3, in <module>
+  |     f()
+  |   File "/w/train.py", line 2, in f
+  |     raise ExceptionGroup("many", [ValueError("a"), ExceptionGroup("in", [TypeError("b")])])
+  | ExceptionGroup: many (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/w/train.py", line 9, in g
+    |     raise ValueError("a")
+    | ValueError: a
+    +---------------- 2 ----------------
+    | ExceptionGroup: in (1 sub-exception)
+    +-+---------------- 1 ----------------
+      | TypeError: b
+      +------------------------------------
+"""
+_LIBRARY = "/venv/lib/python3.11/site-packages/mindspore/mint/__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "place"),
+    [
+        # as CPython 3.11 prints them
+        (
+            "  File \"/w/train.py\", line 4\n    x = (\n        ^\nSyntaxError: '(' was never closed\n",
+            "SyntaxError: '(' was never closed",
+            "/w/train.py:4",
+        ),
+        (
+            ('Traceback (most recent call last):\n  File "/w/train.py", line 1, in <module>\n    import a\n'
+            '  File "/w/a.py", line 2\n    y\nIndentationError: unexpected indent\n'),
+            "IndentationError: unexpected indent",
+            "/w/a.py:2",
+        ),
+        (_GROUP, "ExceptionGroup: many (2 sub-exceptions)\nValueError: a\nExceptionGroup: in (1 sub-exception)\nTypeError: b", "/w/train.py:2"),
+        (
+            ('Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    raise Foo()\n'
+            "Foo: <exception str() failed>\n"),
+            "Foo: <exception str() failed>",
+            "train.py:3",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n    raise KeyboardInterrupt\nKeyboardInterrupt\n',
+            "KeyboardInterrupt",
+            "train.py:1",
+        ),
+        (
+            f'Traceback (most recent call last):\n  File "train.py", line 7, in <module>\n  File "{_LIBRARY}", line 9, in f\nValueError: b\n',
+            "ValueError: b",
+            "train.py:7",
+        ),
+        (f'Traceback (most recent call last):\n  File "{_LIBRARY}", line 9, in f\nValueError: b\n', "ValueError: b", None),
+        ('  File "note.txt", line 4\nof the program\n', None, None),
+        ("Segmentation fault\n", "Segmentation fault", None),
+        (
+            ('Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n'
+            f'  File "{_LIBRARY}", line 9 in f\n  File "/w/train.py", line 8 in <module>\n  File "/w/train.py", line 9 in <module>\n'),
+            "Fatal Python error: Segmentation fault",
+            "/w/train.py:8",
+        ),
+        (
+            'size? Traceback (most recent call last):\n  File "train.py", line 2, in <module>\nEOFError: EOF when reading a line\n',
+            "EOFError: EOF when reading a line",
+            "train.py:2",
+        ),
+    ],
+)  # fmt: skip
+def test_what_python_prints_and_the_programs_own_line(
+    tmp_path: Path, text: str, error: str | None, place: str | None
+) -> None:
+    log = read(tmp_path, "step 1\n" + text + statistics(1, 2))
+    assert (log.last_error, log.raised_at) == (error, place)
+
+
+def test_an_exception_that_ends_a_thread(tmp_path: Path) -> None:
+    trace = 'Traceback (most recent call last):\n  File "train.py", line 2, in f\nValueError: {}\n'
+    text = "Exception in thread Thread-1 (f):\n" + trace.format("one") + "\n" + trace.format("two")
+    assert read(tmp_path, text).thread_error == "train.py:2: ValueError: one"
+    assert read(tmp_path, text).last_error == "ValueError: two"
+    assert read(tmp_path, trace.format("two")).thread_error is None
+
+
 def test_exceptions_that_python_ignores(tmp_path: Path) -> None:
     text = "Exception ignored in: <function f at 0x1>\nTraceback (most recent call last):\n  File 'a'\nTypeError: x\n"
     assert read(tmp_path, text).last_error is None

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import fcntl
 import importlib
 import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -33,6 +35,7 @@ _MOST = 10_000  # processes of one program
 _SETTING = "memory_tracker_path:"
 _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so never in a path there
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
+_NOTED = ("reads", "bounds", "places", "endless")  # what a process notes as it runs
 _LONGEST = 200  # characters of an argument that are kept
 _PARTS = ("threads", "known", "bounds", "reads", "graphs")  # modules of this package that change MindSpore
 
@@ -56,7 +59,9 @@ class Process:
         }
 
     def write(self) -> None:
-        """Tell what is known now; on a full disk nothing is told."""
+        """Tell what is known now; on a full disk nothing is told. A forked process has this object, too, and tells at its end."""
+        if self.facts["pid"] != os.getpid():
+            return
         fresh = self.folder / f".{RECORD}.{os.getpid()}"
         with contextlib.suppress(OSError):
             fresh.write_text(json.dumps(self.facts), encoding="utf-8")
@@ -69,7 +74,10 @@ class _State:
     process: Process | None = None
     write_trace: Callable[[], object] | None = None  # MindSpore's own function
     forked_in_use = False  # forked from a process that had used the device: its trace would be that process's
+    inherited = 0  # bytes that such a process had at its start
     forked = False
+    forks = False  # this process has forked others
+    called = False  # MindSpore's own function, in a forked process
     done = False
 
 
@@ -110,6 +118,7 @@ def _watch(spec: ModuleSpec) -> None:
             execute(module)
         finally:
             atexit.register = register
+        register(_before_the_end)
         for part in _PARTS:
             # A release that lacks what a part changes is left as it is.
             with contextlib.suppress(Exception):
@@ -139,6 +148,9 @@ def _begin_process() -> None:
     ]
     os.environ["MS_ALLOC_CONF"] = ",".join([*kept, "memory_tracker:True", _SETTING + tracker_path(folder)])
     os.environ.setdefault("MS_MEMORY_STATISTIC", "1")
+    with contextlib.suppress(Exception):
+        if not faulthandler.is_enabled():
+            faulthandler.enable()  # a crash in MindSpore is told with the program's line
     atexit.register(_ended)  # before MindSpore's own function is registered, and so called after it
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
     with contextlib.suppress(ValueError):  # not the main thread
@@ -189,12 +201,34 @@ def device_in_use() -> bool:
 
 
 def _before_fork() -> None:
+    _State.forks = True
     with contextlib.suppress(Exception):
         _State.forked_in_use = device_in_use()
 
 
 def _after_fork() -> None:
-    _State.forked = True
+    _State.forked, _State.done, _State.forks = True, False, False
+    if _State.forked_in_use:
+        with contextlib.suppress(Exception):
+            runtime = sys.modules[_MINDSPORE].runtime
+            runtime.reset_peak_memory_stats()
+            _State.inherited = runtime.memory_allocated()
+
+
+def _before_the_end() -> None:
+    """Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's."""
+    if not _State.forked:
+        if _State.forks and _State.process is not None:
+            _lock(_State.process.folder)
+        return
+    write, process = _State.write_trace, _State.process
+    if write is None or process is None:
+        return
+    with contextlib.suppress(Exception):
+        _end_at_once()
+        if not _State.called:  # it has to be, or the process ends in a crash
+            _write_forked(process, None, write)
+    atexit.unregister(write)
 
 
 def _terminated(number: int, _frame: object) -> None:
@@ -222,25 +256,67 @@ def _end_at_once() -> None:
         return
     _State.done = True
     if not _State.forked:
+        if _State.forks:
+            _lock(process.folder)
         write()
         _ended()
     elif not _State.forked_in_use:
-        _write_forked(process, write)
+        _write_forked(process, _own_record(process), write)
+    else:
+        _tell_forked(process)
 
 
-def _write_forked(parent: Process, write: Callable[[], object]) -> None:
-    """The trace of a forked process: MindSpore was told the parent's folder, so it is written there and moved."""
+def _own_record(parent: Process) -> Process:
+    """A forked process's own record, with what it noted in its copy of its parent's."""
     own = Process(_claim(Path(os.environ[FOLDER])))
-    own.facts |= {name: parent.facts[name] for name in ("reads", "bounds") if name in parent.facts}
+    own.facts |= {name: parent.facts[name] for name in _NOTED if name in parent.facts}
     own.write()
-    place = os.open(parent.folder, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(place, fcntl.LOCK_EX)  # until this process ends
+    return own
+
+
+def _tell_forked(parent: Process) -> None:
+    """What a process allocated that was forked when the device was in use: its tracker goes on with its parent's blocks."""
+    allocated = sys.modules[_MINDSPORE].runtime.max_memory_allocated() - _State.inherited
+    if allocated > 0:
+        own = _own_record(parent)
+        own.facts |= {"forked_bytes": allocated, "ended": True}
+        own.write()
+
+
+def _write_forked(parent: Process, own: Process | None, write: Callable[[], object]) -> None:
+    """The trace of a forked process: MindSpore was told the parent's folder, so it is written there and moved.
+
+    Args:
+        parent: Whose folder MindSpore writes to; what is there already stays.
+        own: Where it is moved to; None to drop it.
+        write: MindSpore's own function.
+    """
+    _lock(parent.folder)
+    aside = parent.folder / f".parents.{os.getpid()}"
+    _move(parent.folder, aside)
+    _State.called = True
     write()
-    for folder in (parent.folder, *parent.folder.glob("rank_*")):
+    dropped = parent.folder / f".dropped.{os.getpid()}"
+    _move(parent.folder, own.folder if own is not None else dropped)
+    shutil.rmtree(dropped, ignore_errors=True)
+    _move(aside, parent.folder)
+    shutil.rmtree(aside, ignore_errors=True)
+    if own is not None:
+        own.facts["ended"] = True
+        own.write()
+
+
+def _lock(folder: Path) -> None:
+    """Let no other process of the folder write its trace until this one ends."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)
+
+
+def _move(source: Path, aim: Path) -> None:
+    """Move the files of a trace, which lie in a folder or, with communication, in one of its rank."""
+    for folder in (source, *source.glob("rank_*")):
         for name in _TRACE:
-            with contextlib.suppress(OSError):
-                aim = own.folder if folder == parent.folder else own.folder / folder.name
-                aim.mkdir(exist_ok=True)
-                (folder / name).replace(aim / name)
-    own.facts["ended"] = True
-    own.write()
+            if (folder / name).is_file():
+                place = aim if folder == source else aim / folder.name
+                place.mkdir(parents=True, exist_ok=True)
+                (folder / name).replace(place / name)
