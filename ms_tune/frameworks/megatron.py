@@ -87,6 +87,12 @@ def releases_of(name: str) -> tuple[str, ...]:
 
 
 @cache
+def parts_of(name: str) -> frozenset[str]:
+    """The repositories that define an argument in any release; nothing if none does."""
+    return frozenset(row["part"] for row in load("megatron")["arguments"].get(name, ()))
+
+
+@cache
 def names_by_dest(release: str) -> Mapping[str, tuple[str, ...]]:
     """The arguments that write to each destination."""
     found: dict[str, list[str]] = {}

@@ -16,7 +16,8 @@ import yaml
 
 from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError
-from ms_tune.launch.read import MAX_BYTES, read_launches
+from ms_tune.launch.once import launches_in
+from ms_tune.launch.read import MAX_BYTES
 from ms_tune.launch.values import Argument, text_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import SourceFile
     from ms_tune.launch.outcome import Started
-    from ms_tune.launch.read import Launch
+    from ms_tune.launch.read import Launch, Launches
     from ms_tune.launch.values import File, Pieces, Place
 
 _LAUNCHER = "msrun_launcher.sh"
@@ -85,12 +86,13 @@ class TrainingJob:
         return text_of(pieces) if pieces is not None else None
 
 
-@lru_cache(maxsize=2)
 def jobs_in(path: Path, text: str) -> tuple[TrainingJob, ...]:
     """The jobs that a script starts with configs."""
-    if "--config" not in text:
-        return ()
-    found = read_launches(path, text.removeprefix("\ufeff"))
+    return _jobs_of(launches_in(path, text)) if "--config" in text else ()
+
+
+@lru_cache(maxsize=1)
+def _jobs_of(found: Launches) -> tuple[TrainingJob, ...]:
     jobs = [_of_launch(found.file, one) for one in found.launches] + [
         _of_launcher(found.file, one) for one in found.others
     ]

@@ -68,7 +68,7 @@ class Launch:
         return int(low) if low.isascii() and low.isdigit() and len(low) < 7 and high in ("", low) else None  # noqa: PLR2004
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Launches:
     """What a script starts.
 

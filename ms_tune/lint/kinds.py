@@ -59,8 +59,10 @@ def read(path: Path, kind: str, *, named: bool, text: str | None = None) -> Sour
 
         source = read_python(path) if text is None else parse_python(text, path)
         return source if uses_mindspore(source) else none_of_ours
+    from ms_tune.launch.once import forget  # noqa: PLC0415 - as above
     from ms_tune.lint import environment as room  # noqa: PLC0415 - as above
 
+    forget()
     settings = _ENV_FILE in (path.suffix, path.name)
     if text is None:
         environment = room.read_env_file(path) if settings else room.read_shell(path)
@@ -104,17 +106,13 @@ def _is_ours(environment: Environment) -> bool:
 
 
 def _starts_training(source: SourceFile) -> bool:
-    """Whether a file is a script that starts something with MindSpore's launcher, or a program of MindSpeed-LLM."""
+    """Whether a file is a script that starts something with MindSpore's launcher."""
     path = source.path
     if _ENV_FILE in (path.suffix, path.name):
         return False
-    from ms_tune.launch.options import command_of  # noqa: PLC0415 - as above
-    from ms_tune.launch.read import read_launches  # noqa: PLC0415 - as above
+    from ms_tune.launch.once import launches_in  # noqa: PLC0415 - as above
 
-    release = default_release(Dialect.MEGATRON)
-    return any(
-        one.launcher.name == "msrun" or command_of(one, release) for one in read_launches(path, source.text).launches
-    )
+    return any(one.launcher.name == "msrun" for one in launches_in(path, source.text).launches)
 
 
 # What checks of code tell in words of their own about a variable that is set there.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.config.yaml_nodes import Document, Entry, Node
+from ms_tune.frameworks.megatron import names, parts_of
 from ms_tune.launch.edits import ArgumentChange, with_change
 from ms_tune.launch.line_ends import as_written
+from ms_tune.launch.once import launches_in
 from ms_tune.launch.options import Command, command_of
-from ms_tune.launch.read import Launches, read_launches
 from ms_tune.layers.megatron.inputs import ARGUMENTS
 from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.layers.megatron.remedies import remedy_changes
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ms_tune.config.source import Span
+    from ms_tune.launch.read import Launches
     from ms_tune.launch.values import Argument, File
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
@@ -37,6 +40,10 @@ _MINDSPORE = re.compile(r"mindspore|msadapter|mindformer|\bmsrun\b|\bMS_[A-Z]", 
 _PYTORCH = re.compile(
     r"\btorchrun\b|\btorch\.distributed\b|\bdeepspeed\b|\baccelerate\b|\b(?:PY)?TORCH_[A-Z]|torch_npu"
 )
+# What stands in scripts for Ascend, and what in those for other devices (Transformer Engine, NCCL).
+_ASCEND = re.compile(r"mindspeed|ascend|(?<![a-z])npu(?![a-z])|hccl|\bcann\b", re.IGNORECASE)
+_OTHER_DEVICES = re.compile(r"nvidia|\bNVTE_|\bNCCL_|\btransformer_engine\b|\bCUDA_VISIBLE_DEVICES\b", re.IGNORECASE)
+_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 
 Source = TypeVar("Source", bound="LaunchSource")
@@ -120,7 +127,7 @@ def is_pytorch(path: Path, text: str) -> bool:
     words = _COMMENT.sub("", text)
     if _MINDSPORE.search(words) or not _PYTORCH.search(words):
         return False
-    return bool(read_launches(path, text.removeprefix("\ufeff")).launches)
+    return bool(launches_in(path, text).launches)
 
 
 def _difference(old: str, new: str) -> Edit:
@@ -188,12 +195,31 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
         release: The release of MindSpeed-LLM whose parser reads the arguments.
     """
     text = text.removeprefix("\ufeff")
-    found = read_launches(path, text)
+    found = launches_in(path, text)
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
     return tuple(
         arguments_of(path, found, number, command, LaunchSource, original=text)
         for number, command in commands
-        if command is not None
+        if command is not None and not _is_of_megatron_alone(text, command)
+    )
+
+
+def _is_of_megatron_alone(text: str, command: Command) -> bool:
+    """Whether a program is Megatron-LM's own, whose parser is another: MindSpeed-LLM's have the same names.
+
+    Nothing in the script is about Ascend or MindSpore, no argument is one that only MindSpeed has, and something is of
+    other devices, or is an argument that no release of MindSpeed-LLM has.
+    """
+    words = _COMMENT.sub("", text)
+    if _ASCEND.search(words) or _MINDSPORE.search(words):
+        return False
+    parts = {one.name: parts_of(one.name) for one in command.given}
+    if any(found and "Megatron-LM" not in found for found in parts.values()):
+        return False
+    known = sorted(names(command.release))
+    strange = (name for name, found in parts.items() if not found)
+    return bool(_OTHER_DEVICES.search(words)) or any(
+        not get_close_matches(name, known, 1, _SIMILAR) for name in strange
     )
 
 

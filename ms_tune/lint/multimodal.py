@@ -13,8 +13,9 @@ from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError
 from ms_tune.launch.assignments import assignments
 from ms_tune.launch.job import found_above, is_to_be_filled_in
+from ms_tune.launch.once import launches_in
 from ms_tune.launch.options import command_in
-from ms_tune.launch.read import MAX_BYTES, read_launches
+from ms_tune.launch.read import MAX_BYTES
 from ms_tune.lint.launched import LaunchSource, arguments_of
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def multimodal_commands(path: Path, text: str) -> tuple[MultimodalSource, ...]:
     """The programs of MindSpeed-MM that a script starts, each with its arguments."""
     if "--mm-" not in text and _TRAINER not in text:
         return ()
-    found = read_launches(path, text.removeprefix("\ufeff"))
+    found = launches_in(path, text)
     variables = {one.one.name: one.text for one in assignments(found.file.text) if one.text is not None}
     return tuple(
         arguments_of(path, found, number, command_in(launch, _ARGUMENTS_OF), MultimodalSource, variables=variables)

@@ -8,6 +8,8 @@ import pytest
 
 from ms_tune.launch.job import jobs_in
 from ms_tune.lint.environment import lint_environment, parse_shell
+from ms_tune.lint.kinds import ENVIRONMENT, read
+from ms_tune.texts import Message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,3 +110,16 @@ lr_scheduler: {type: ConstantWarmUpLR, learning_rate: 1.e-5}
     assert found(tmp_path, MSRUN.format(n="8", more=""), config) == ["processes-unlike-parallel-sizes"]
     assert found(tmp_path, MSRUN.format(n="4", more=""), config) == []
     assert found(tmp_path, MSRUN.format(n="8", more=""), config.replace("shard: 2", "shard: -1")) == []
+
+
+def test_what_a_sourced_file_says_now_holds(tmp_path: Path) -> None:
+    """The script is the same as before, and the file that it sources is not."""
+    script = tmp_path / "a.sh"
+    script.write_text(". ./sizes.sh\nmsrun --worker_num $DEVICES run_mindformer.py --config a.yaml\n")
+    (tmp_path / "a.yaml").write_text("run_mode: train\n")
+    for devices in (8, 16):
+        (tmp_path / "sizes.sh").write_text(f"DEVICES={devices}\n")
+        source = read(script, ENVIRONMENT, named=True)
+        assert not isinstance(source, Message)
+        (job,) = jobs_in(source.path, source.text)
+        assert job.processes == devices

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.lint.checklist import Check, read_checklist
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python, uses_mindspore
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
+from ms_tune.lint.python_code.module import refusal
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.config.corpus import SITE_PACKAGES
@@ -271,6 +273,42 @@ def test_files(tmp_path: Path) -> None:
         read_python(file)
     with pytest.raises(ConfigError, match="no such file"):
         read_python(tmp_path / "b.py")
+
+
+_LADDER = "if a:\n    b = 0\n" + "elif a:\n    b = 1\n" * 3000
+
+
+@pytest.mark.parametrize(
+    ("text", "running", "message"),
+    [
+        ("type X = int\n", (3, 11), "lint_code.newer"),
+        ("type Pair[T] = tuple[T, T]\n", (3, 11), "lint_code.newer"),
+        ("def first[T](x: list[T]) -> T:\n    return x[0]\n", (3, 10), "lint_code.newer"),
+        ("async def first[T](x):\n    pass\n", (3, 11), "lint_code.newer"),
+        ("class Box[T]:\n    pass\n", (3, 11), "lint_code.newer"),
+        ("type X = = int\n", (3, 12), "lint_code.not-python"),
+        ("type x == 3\n", (3, 11), "lint_code.not-python"),
+        ("x = [1, 2\ny = 3\n", (3, 11), "lint_code.not-python"),
+        ("x = " + "(" * 300 + ")" * 300, (3, 11), "lint_code.too-deep"),
+        ("".join(" " * depth + "if a:\n" for depth in range(150)), (3, 11), "lint_code.too-deep"),
+    ],
+)
+def test_why_the_parser_refuses_a_file(text: str, running: tuple[int, int], message: str) -> None:
+    error = SyntaxError("invalid syntax", ("a.py", 1, 1, text.splitlines()[0]))
+    if message == "lint_code.too-deep":
+        with pytest.raises(SyntaxError) as caught:
+            ast.parse(text)
+        error = caught.value
+    told = refusal(error, FILE, running)
+    assert told.message.id == message
+    assert str(running[1]) in str(told.message)
+
+
+def test_a_ladder_of_elif_is_no_wrong_python() -> None:
+    try:
+        assert ids(f"import mindspore\n{_LADDER}") == []  # what parser has the room
+    except ConfigError as error:
+        assert error.message.id == "lint_code.too-deep"  # noqa: PT017 - either is right
 
 
 @pytest.mark.parametrize("text", ["(" * 5000, "x = " + "-" * 100_000 + "1", "\0", "a" + ".b" * 50_000])

@@ -170,7 +170,25 @@ def test_comments_in_strings_are_no_comments() -> None:
     ],
 )
 def test_a_text_that_means_something_else_is_refused(swaps: tuple[Swap, ...], after: str) -> None:
-    assert leads_to("x = a(1)\n", swaps, after) is (not swaps)
+    assert leads_to(ast.parse("x = a(1)\n"), swaps, after) is (not swaps)
+
+
+@pytest.mark.parametrize(
+    ("before", "swap", "after"),
+    [
+        ("x = a(1)\n", Swap("Name", (1, 4, 1, 5), "b.c"), "x = b.c(1)\n"),
+        ("x = a(1)\ny = 2\n", Swap("Assign", (1, 0, 1, 8), ""), "y = 2\n"),
+        ("x = a(1)\n", Swap("Assign", (1, 0, 1, 8), "y = 2; z = 3"), "y = 2\nz = 3\n"),
+        ("x = a(b=1)\n", Swap("keyword", (1, 6, 1, 9), "c"), "x = a(c=1)\n"),
+        ("x = a(**b)\n", Swap("Name", (1, 4, 1, 5), "c"), "x = c(**b)\n"),
+        ("x = {**a, 1: b}\n", Swap("Name", (1, 13, 1, 14), "c"), "x = {**a, 1: c}\n"),
+    ],
+)
+@pytest.mark.parametrize(("said", "meant"), [("", ""), ("1", "1.0"), ("1", "True"), ("'a'", "b'a'"), ("-0.0", "0.0")])
+def test_a_swap_leads_to_its_code_and_to_no_other(before: str, swap: Swap, after: str, said: str, meant: str) -> None:
+    assert leads_to(ast.parse(before + said), (swap,), after + meant) is (said == meant)
+    assert not leads_to(ast.parse(before + said), (), after + said)
+    assert not leads_to(ast.parse(before + said), (swap,), f"{after}{said}\ndel x\n")
 
 
 CALLS = (

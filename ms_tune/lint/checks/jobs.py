@@ -5,6 +5,7 @@ What is not known without running the script is named (``not-evaluable``), and n
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ms_tune.config.source import SourceFile, Span
     from ms_tune.launch.job import TrainingJob
@@ -116,4 +118,10 @@ def _word(context: Context, job: TrainingJob, word: Argument) -> Span:
 
 def _span(context: Context, place: Place) -> Span:
     own = place.file.path == context.source.path
-    return Document(context.source.text, context.source.path).span(*((place.start, place.end) if own else (0, 0)))
+    lines = _lines(context.source.text, context.source.path)
+    return lines.span(*((place.start, place.end) if own else (0, 0)))
+
+
+@lru_cache(maxsize=1)
+def _lines(text: str, path: Path) -> Document:
+    return Document(text, path)

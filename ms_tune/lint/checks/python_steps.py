@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.context import Violation
@@ -270,7 +271,8 @@ def _is_written_out(module: Module, node: ast.AST) -> bool:
     )
 
 
-def _in_steps(module: Module) -> Iterator[tuple[ast.AST, ast.AST]]:
+@lru_cache(maxsize=2)
+def _in_steps(module: Module) -> tuple[tuple[ast.AST, ast.AST], ...]:
     """Every node that is executed in each step, in the order of the text, with the loop or function around it."""
     seen: dict[ast.AST, ast.AST] = {}
     functions = () if is_graph_only(module) else step_functions(module)
@@ -280,7 +282,7 @@ def _in_steps(module: Module) -> Iterator[tuple[ast.AST, ast.AST]]:
         for node in own_nodes(root):
             if hasattr(node, "lineno"):
                 seen.setdefault(node, root)
-    yield from sorted(seen.items(), key=lambda pair: (pair[0].lineno, pair[0].col_offset))  # type: ignore[attr-defined]
+    return tuple(sorted(seen.items(), key=lambda pair: (pair[0].lineno, pair[0].col_offset)))  # type: ignore[attr-defined]
 
 
 def _may_be_tensor(module: Module, node: ast.expr) -> bool:

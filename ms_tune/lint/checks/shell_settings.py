@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.config.yaml_nodes import Document
-from ms_tune.launch.read import read_launches
+from ms_tune.launch.once import launches_in
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
@@ -50,7 +50,7 @@ def unexported(context: Context) -> Iterator[Violation]:
     }
     if not names or _ALL.search(source.text):
         return
-    found = read_launches(source.path, source.text)
+    found = launches_in(source.path, source.text)
     if not found.launches or found.unknown or found.problems:
         return
     seen = {name for launch in found.launches for name in launch.environment}
@@ -68,7 +68,7 @@ def simulated(context: Context) -> Iterator[Violation]:
         or "sim_level" not in source.text
     ):
         return
-    for launch in read_launches(source.path, source.text).launches:
+    for launch in launches_in(source.path, source.text).launches:
         level = launch.options.get("sim_level") if launch.launcher.name == "msrun" else None
         if level is not None and level.text not in (None, "", "-1") and level.place.file.path == source.path:
             yield Violation((), params={"level": level.text}, span=_span(launch, source))

@@ -35,8 +35,9 @@ def stepping(module: Module) -> frozenset[Function]:
     """The functions and methods of a file that compute gradients or update weights, themselves or through others."""
     makers = gradient_makers(module)
     functions = [node for node in module.nodes if isinstance(node, FUNCTIONS) and not _is_method_of_framework(node)]
-    calls = {one: {_last_two(node.func) for node in ast.walk(one) if isinstance(node, ast.Call)} for one in functions}
-    found = {one for one in functions if calls[one] & makers or any(map(_goes_back, ast.walk(one)))}
+    inside = {one: [node for node in ast.walk(one) if isinstance(node, ast.Call)] for one in functions}
+    calls = {one: {_last_two(node.func) for node in nodes} for one, nodes in inside.items()}
+    found = {one for one in functions if calls[one] & makers or any(map(_goes_back, inside[one]))}
     for _ in range(_ROUNDS):
         names = {name for one in found for name in _names_of(module, one)}
         further = {one for one in functions if one not in found and calls[one] & names}
@@ -83,9 +84,9 @@ def _step_names(module: Module) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-def _goes_back(node: ast.AST) -> bool:
-    """Whether something is ``loss.backward()`` or ``optimizer.step()``."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+def _goes_back(node: ast.Call) -> bool:
+    """Whether a call is ``loss.backward()`` or ``optimizer.step()``."""
+    if not isinstance(node.func, ast.Attribute):
         return False
     owner = _last_two(node.func.value).rpartition(".")[2]
     if node.func.attr == "step":

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
 import warnings
+from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,7 +16,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from ms_tune.config.source import SourceFile, Span
@@ -40,6 +43,12 @@ _TOP = frozenset(
         *("from_numpy", "set_device", "PYNATIVE_MODE", "GRAPH_MODE", "Model"),
     )
 )
+# What a line begins with that an older parser refuses (PEP 695, "What's New In Python 3.12").
+_NEWER = (
+    ((3, 12), re.compile(r"\s*type\s+[^\W\d]\w*\s*(?:\[.*\]\s*)?=(?!=)")),
+    ((3, 12), re.compile(r"\s*(?:async\s+)?(?:def|class)\s+[^\W\d]\w*\s*\[")),
+)
+_TOO_DEEP = ("too many nested", "too many statically nested", "too many levels of indentation")
 _MODULES_OF_CLASSES = ("mindspore.nn", "mindspore.ops.operations", "mindspore.mint.nn")
 
 
@@ -209,11 +218,48 @@ def _module(text: str, path: Path) -> Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are for other linters
             tree = ast.parse(text)
-        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        parents = _parents(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
-        raise ConfigError(msg("lint_code.not-python"), path=path, line=line, column=column) from error
-    return Module(tree, parents, _names(tree), lines)
+        raise refusal(error, path) from error
+    return Module(tree, parents, _names(parents), lines)
+
+
+def refusal(error: Exception, path: Path, running: tuple[int, int] = sys.version_info[:2]) -> ConfigError:
+    """What is told of a file that the parser refuses.
+
+    Args:
+        error: What the parser raised.
+        path: The file.
+        running: The release of Python whose parser it is.
+    """
+    line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
+    version = _dotted(running)
+    if isinstance(error, (RecursionError, MemoryError)) or str(getattr(error, "msg", "")).startswith(_TOO_DEEP):
+        return ConfigError(msg("lint_code.too-deep", version=version), path=path, line=line, column=column)
+    text = (error.text or "") if isinstance(error, SyntaxError) else ""
+    needed = next((release for release, form in _NEWER if release > running and form.match(text)), None)
+    if needed is not None:
+        message = msg("lint_code.newer", needed=_dotted(needed), version=version)
+        hint = msg("lint_code.newer.hint", needed=_dotted(needed))
+        return ConfigError(message, hint, path=path, line=line, column=column)
+    return ConfigError(msg("lint_code.not-python", version=version), path=path, line=line, column=column)
+
+
+def _dotted(release: tuple[int, int]) -> str:
+    return ".".join(map(str, release))
+
+
+def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
+    """The node around each node; outer ones come first, as :func:`ast.walk` has them."""
+    found: dict[ast.AST, ast.AST] = {}
+    waiting: deque[ast.AST] = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        for child in ast.iter_child_nodes(node):
+            found[child] = node
+            if child._fields:  # `Load()` and the like have nothing below, and there are as many as names
+                waiting.append(child)
+    return found
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
@@ -235,10 +281,10 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
         yield node.rest, ""
 
 
-def _names(tree: ast.Module) -> dict[str, str]:
+def _names(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """What imported names stand for, wherever in the file the import is."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found[alias.asname or alias.name.partition(".")[0]] = (

@@ -48,7 +48,7 @@ class PythonSource(CodeSource):
             text = apply_edits(self.text, edits)
         except ValueError:
             return False
-        return leads_to(self.text, swaps, text)
+        return leads_to(module_of(self).tree, swaps, text)
 
     def quoted(self) -> list[tuple[int, int]]:
         """Where strings stand."""

@@ -6,10 +6,10 @@ import ast
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,12 @@ def swap_of(node: ast.AST, words: str) -> Swap:
     return Swap(type(node).__name__, _place(node), words)
 
 
-def leads_to(before: str, swaps: Iterable[Swap], after: str) -> bool:
-    """Whether the swaps, and nothing else, make of the code ``before`` what the code ``after`` means."""
+def leads_to(before: ast.Module, swaps: Iterable[Swap], after: str) -> bool:
+    """Whether the swaps, and nothing else, make of the tree ``before`` what the code ``after`` means."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like were there before
-            swapper = _Swapper(swaps)
-            expected = swapper.visit(ast.parse(before))
-            return swapper.done() and ast.dump(expected) == ast.dump(ast.parse(after))
+            return _Swapper(swaps).makes(before, ast.parse(after))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
@@ -48,27 +46,55 @@ def _place(node: ast.AST) -> tuple[int, ...]:
     return tuple(getattr(node, name, -1) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"))
 
 
-class _Swapper(ast.NodeTransformer):
+class _Swapper:
+    """Holds a tree, with swaps, against another: in one pass, and neither is changed."""
+
     def __init__(self, swaps: Iterable[Swap]) -> None:
         self._words = {(one.node, one.place): one.words for one in swaps}
+        self._kinds = frozenset(kind for kind, _ in self._words)
         self._used: set[tuple[str, tuple[int, ...]]] = set()
 
-    def done(self) -> bool:
-        """Whether every node was met."""
+    def makes(self, before: ast.AST, after: ast.AST) -> bool:
+        """Whether every swap was met, and the trees are the same but for them and for where things stand."""
+        waiting: list[tuple[ast.AST, ast.AST, bool]] = [(before, after, False)]
+        while waiting:
+            one, other, swapped = waiting.pop()
+            if type(one) is not type(other):
+                return False
+            for name in one._fields:
+                ours, theirs = getattr(one, name, None), getattr(other, name, None)
+                if not isinstance(ours, (ast.AST, list)):
+                    if type(ours) is not type(theirs) or repr(ours) != repr(theirs):
+                        return False
+                    continue
+                several = ours if isinstance(ours, list) else [ours]
+                parts = [(part, True) for part in several] if swapped else list(self._swapped(several))
+                against = theirs if isinstance(theirs, list) else [theirs]
+                if len(parts) != len(against):
+                    return False
+                for (part, done), opposite in zip(parts, against, strict=True):
+                    if isinstance(part, ast.AST):
+                        waiting.append((part, opposite, done))
+                    elif part != opposite:  # a name of `global`; None, for `**` in a dictionary
+                        return False
         return self._used == self._words.keys()
 
-    def visit(self, node: ast.AST) -> Any:  # noqa: ANN401 - a node, several statements, or nothing
-        key = (type(node).__name__, _place(node))
-        words = self._words.get(key)
-        if words is None:
-            return self.generic_visit(node)
-        self._used.add(key)
-        if isinstance(node, ast.keyword):
-            node.arg = words
-            return self.generic_visit(node)
-        if isinstance(node, ast.stmt):
-            return _statements(words)
-        return _expression(words)
+    def _swapped(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, bool]]:
+        """The nodes that stand in the place of some, and whether what is below them is not to be swapped any more."""
+        for node in nodes:
+            kind = type(node).__name__
+            key = (kind, _place(node)) if kind in self._kinds else None
+            words = self._words.get(key) if key is not None else None
+            if key is None or words is None:
+                yield node, False
+                continue
+            self._used.add(key)
+            if isinstance(node, ast.keyword):
+                yield ast.keyword(words, node.value), False
+            elif isinstance(node, ast.stmt):
+                yield from ((one, True) for one in _statements(words))
+            else:
+                yield _expression(words), True
 
 
 @lru_cache(maxsize=256)

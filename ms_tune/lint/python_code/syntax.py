@@ -57,9 +57,8 @@ def step_loops(module: Module) -> tuple[Loop, ...]:
     """Loops whose body, without the functions defined in it, takes a training step; the innermost ones only."""
     made = frozenset(_made_steps(module))
     loops = [node for node in module.nodes if isinstance(node, LOOPS) and _takes_step(module, node, made)]
-    return tuple(
-        loop for loop in loops if not any(other is not loop and loop in module.around(other) for other in loops)
-    )
+    outer = {one for loop in loops for one in module.around(loop)}
+    return tuple(loop for loop in loops if loop not in outer)
 
 
 def _takes_step(module: Module, loop: Loop, made: frozenset[str]) -> bool:
@@ -124,22 +123,24 @@ def _called_in_loops(module: Module) -> frozenset[Function]:
     }
     found: set[Function] = set()
     functions = stepping(module)
+    given = tuple(_given_to_gradients(module))
     for _ in range(_ROUNDS):
         further = {one for one in functions - found if {one.name, f"self.{one.name}"} & names}
         if not further:
             break
         found |= further
         names |= {_dotted(call.func) for one in further for call in ast.walk(one) if isinstance(call, ast.Call)}
-        names |= {_dotted(value) for name in names for value in _given_to_gradients(module, name)}
+        names |= {computed for name, computed in given if name in names}
     return frozenset(found)
 
 
-def _given_to_gradients(module: Module, name: str) -> Iterator[ast.expr]:
-    """What a function that computes gradients computes: ``forward`` of ``grad_fn = value_and_grad(forward)``."""
+def _given_to_gradients(module: Module) -> Iterator[tuple[str, str]]:
+    """The names of what computes gradients, and of what it computes: ``forward`` of ``grad_fn = value_and_grad(forward)``."""
     for call, full in module.calls:
         statement = module.parents.get(call)
-        if full.endswith("grad") and isinstance(statement, ast.Assign) and name in map(_dotted, statement.targets):
-            yield from call.args[:1]
+        if full.endswith("grad") and isinstance(statement, ast.Assign) and call.args:
+            for target in statement.targets:
+                yield _dotted(target), _dotted(call.args[0])
 
 
 def is_cell(module: Module, node: ast.ClassDef) -> bool:
@@ -216,28 +217,32 @@ def assigned(module: Module, name: ast.Name) -> Iterator[ast.expr | None]:
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         if any(one is not None and one.arg == name.id for one in every):
             yield None
+    yield from _given_in(scope).get(name.id, ())
+
+
+# Many names of one function are asked about; its nodes are gone through once.
+@lru_cache(maxsize=64)
+def _given_in(scope: ast.AST) -> dict[str, list[ast.expr | None]]:
+    """The values that each name is given in a function, or in a file outside of its functions."""
+    found: dict[str, list[ast.expr | None]] = {}
     for node in own_nodes(scope):
-        yield from _given(node, name.id)
+        for target, value in _given(node):
+            for name in {one.id for one in ast.walk(target) if isinstance(one, ast.Name)}:
+                found.setdefault(name, []).append(value)
+    return found
 
 
-def _given(node: ast.AST, name: str) -> Iterator[ast.expr | None]:
-    """The value that one statement gives to a name, if it does."""
+def _given(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
+    """What one statement gives values to, and the value; None if only a run could tell it."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
-            if _binds(target, name):
-                yield node.value if isinstance(target, ast.Name) else None
+            yield target, node.value if isinstance(target, ast.Name) else None
     elif isinstance(node, ast.AnnAssign):
-        if _binds(node.target, name):
-            yield node.value
+        yield node.target, node.value
     elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.comprehension)):
-        if _binds(node.target, name):
-            yield None
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None and _binds(node.optional_vars, name):
-        yield None
-
-
-def _binds(target: ast.AST, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(target))
+        yield node.target, None
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, None
 
 
 def _dotted(node: ast.expr) -> str:
