@@ -23,6 +23,7 @@ def apply_table(draft: Draft) -> None:
     """Every key that has a row; what has none is asked."""
     _callbacks(draft)
     _same_data(draft)
+    _monitoring(draft)
     for path, value in draft.open():
         row = row_for(path, value, draft.target)
         if row is None and not value and not isinstance(value, (bool, int, float)) and is_section(path, draft.target):
@@ -43,6 +44,14 @@ def _same_data(draft: Draft) -> None:
         for one in draft.under(*path):
             if draft.source.get(one) != draft.source.get(("train_dataset", *one[2:])):
                 draft.ask(one, why("other-data"), ("train_dataset",))
+
+
+def _monitoring(draft: Draft) -> None:
+    """What is watched, which is read only where watching is on."""
+    if draft.get("monitor_config.monitor_on", default=False) is not True:
+        for path in draft.under("monitor_config"):
+            if path[-1] != "monitor_on":
+                draft.default(path, why("monitor-off"))
 
 
 def _near(path: KeyPath) -> tuple[str, ...]:
