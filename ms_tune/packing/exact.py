@@ -142,16 +142,38 @@ def _preferences(
     most = np.array([part.max() for part in live]) / peak
     mean = np.array([part.mean() for part in live]) / peak
     area = size * span
-    kinds = (size * lifetime, area, most, span, size, most**8 * area, most**8 * span, mean**4 * area)
+    meets = _meetings(lives)
+    kinds = (
+        *(size * lifetime, area, most, span, size, most**8 * area, most**8 * span, mean**4 * area),
+        # Keys one after the other, as MiniMalloc orders blocks (its talk at ASPLOS 2024): where many blocks live at the peak,
+        # what decides is the second key.
+        *(_by(most, lifetime, size), _by(most, size * lifetime), _by(lifetime, size, most), _by(most, span, lifetime)),
+        *(_by(blocks.upper, lifetime, size), _by(meets, most, size * lifetime)),
+    )
     turn = 0
     while True:
         turn += 1
         for kind in kinds:
             preference = kind
-            if turn > 1:
+            if turn & (turn + 1):  # every time that more nodes are allowed than ever before, what is preferred is itself
                 noise = np.exp(_NOISE * random.standard_normal(len(size)))
                 preference = kind * noise * (_weights(lives, failures) if turn % 2 else 1.0)
             yield preference, _NODES * luby(turn)
+
+
+def _meetings(lives: Lives) -> NDArray[np.int64]:
+    """By block: how many blocks live at a time when it lives."""
+    ends, begins = np.sort(lives.upper), np.sort(lives.lower)
+    began = np.searchsorted(begins, lives.upper, side="left")
+    return np.asarray(began - np.searchsorted(ends, lives.lower, side="right"), np.int64)
+
+
+def _by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
+    """A preference: most for the block that is first in descending order of the first key, then of the next."""
+    order = np.lexsort(tuple(-np.asarray(key, np.float64) for key in reversed(keys)))
+    preference = np.empty(len(order), np.float64)
+    preference[order] = np.arange(len(order), 0, -1)
+    return preference
 
 
 def _weights(lives: Lives, failures: NDArray[np.float64]) -> NDArray[np.float64]:
