@@ -63,12 +63,15 @@ class Task:
             rank is tried first.
         twin: By block: the alike block (same life, size and alignment) of the next lower rank, or -1.
         capacity: Bytes in which the blocks are to be placed.
+        tie: None, or by block; a different number for each: whenever what is left falls into parts that do not meet, the blocks
+            of each are ranked anew, those first that live where most of the part is left, among them those of the lowest number.
     """
 
     items: Items
     rank: NDArray[np.int32]
     twin: NDArray[np.int32]
     capacity: int
+    tie: NDArray[np.int32] | None = None
 
 
 class Engine(Protocol):

@@ -8,7 +8,7 @@ blocks that live where searches failed are preferred.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ _SECONDS = 16.5  # of the processor, that two cores have in some 8 s
 _NODE_COST = (2.0, 0.07, 0.9)
 _EASIER = 5  # every so many turns something easier than the capacity is looked for, lest nothing be found
 _NODES = 3000  # of the shortest search
+_DRAWN = 16  # orders by keys that are drawn, every round
 _NOISE = 0.3  # standard deviation of the logarithm of a preference
 _LEAST_WEIGHT = 0.01
 # Where between the bound (0) and the best height (1) a placement is looked for. Every other time at the bound itself.
@@ -57,6 +58,13 @@ def work_for(lives: Lives) -> int:
     least, for_block, for_tick = _NODE_COST
     span = float((lives.upper - lives.lower).sum()) / count
     return int(_SECONDS * 1e9 / (least + for_block * count + for_tick * span))
+
+
+class _Preferred(NamedTuple):
+    """What a search prefers, by block: the most first; and what decides in parts that are ranked anew, if they are."""
+
+    most: NDArray[np.float64]
+    tie: NDArray[np.float64] | None
 
 
 def improve_exactly(
@@ -87,9 +95,9 @@ def improve_exactly(
     while height > floor and (left := tell(height, work)) > 0:
         tasks = []
         for _ in range(engine.searches):
-            preference, nodes = next(preferences)
+            preferred, nodes = next(preferences)
             capacity = _target(turn, (floor, height), step, problem.capacity)
-            tasks.append(_task(blocks, lives, preference, capacity))
+            tasks.append(_task(blocks, lives, preferred, capacity))
             turn += 1
         results = engine.search(tasks, nodes, left, failures)
         work = sum(found.work for found in results)
@@ -115,12 +123,17 @@ def _target(turn: int, bounds: tuple[int, int], step: int, capacity: int | None)
     return max(floor, min(target, height - step))
 
 
-def _task(blocks: Problem, lives: Lives, preference: NDArray[np.float64], capacity: int) -> Task:
-    order = np.argsort(-preference, kind="stable").astype(np.int32)
+def _task(blocks: Problem, lives: Lives, preferred: _Preferred, capacity: int) -> Task:
+    order = np.argsort(-preferred.most, kind="stable").astype(np.int32)
+    items = Items(lives, blocks.size, blocks.alignment)
+    tie = None if preferred.tie is None else _ranks(np.argsort(-preferred.tie, kind="stable").astype(np.int32))
+    return Task(items, _ranks(order), twins_of(items, order), capacity, tie)
+
+
+def _ranks(order: NDArray[np.int32]) -> NDArray[np.int32]:
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(1, len(order) + 1)
-    items = Items(lives, blocks.size, blocks.alignment)
-    return Task(items, rank, twins_of(items, order), capacity)
+    return rank
 
 
 def _step(problem: Problem) -> int:
@@ -129,9 +142,7 @@ def _step(problem: Problem) -> int:
     return max(1, int(np.gcd.reduce(np.concatenate((problem.size, aligned)))))
 
 
-def _preferences(
-    blocks: Problem, lives: Lives, failures: NDArray[np.float64]
-) -> Iterator[tuple[NDArray[np.float64], int]]:
+def _preferences(blocks: Problem, lives: Lives, failures: NDArray[np.float64]) -> Iterator[tuple[_Preferred, int]]:
     """For every search: what is preferred, by block, and how many nodes it may take."""
     random = np.random.default_rng(0)
     span = (lives.upper - lives.lower).astype(np.float64)
@@ -143,22 +154,39 @@ def _preferences(
     mean = np.array([part.mean() for part in live]) / peak
     area = size * span
     meets = _meetings(lives)
-    kinds = (
-        *(size * lifetime, area, most, span, size, most**8 * area, most**8 * span, mean**4 * area),
-        # Keys one after the other, as MiniMalloc orders blocks (its talk at ASPLOS 2024): where many blocks live at the peak,
-        # what decides is the second key.
-        *(_by(most, lifetime, size), _by(most, size * lifetime), _by(lifetime, size, most), _by(most, span, lifetime)),
-        *(_by(blocks.upper, lifetime, size), _by(meets, most, size * lifetime)),
-    )
+    kinds = [
+        _Preferred(each, None)
+        for each in (
+            *(size * lifetime, area, most, span, size, most**8 * area, most**8 * span, mean**4 * area),
+            # Keys one after the other, as MiniMalloc orders blocks (its talk at ASPLOS 2024): where many blocks live at the
+            # peak, what decides is the second key.
+            *(
+                _by(most, lifetime, size),
+                _by(most, size * lifetime),
+                _by(lifetime, size, most),
+                _by(most, span, lifetime),
+            ),
+            *(_by(blocks.upper, lifetime, size), _by(meets, most, size * lifetime)),
+        )
+    ]
+    kinds += [_Preferred(_by(most, tie), tie) for tie in (_by(lifetime, size), _by(size * lifetime, lifetime))]
+    keys = (most, size * lifetime, lifetime, size, span, meets, blocks.lower, blocks.upper)
     turn = 0
     while True:
         turn += 1
         for kind in kinds:
-            preference = kind
-            if turn & (turn + 1):  # every time that more nodes are allowed than ever before, what is preferred is itself
+            preferred = kind
+            if turn & (
+                turn + 1
+            ):  # every time that more nodes are allowed than ever before, what is preferred is itself
                 noise = np.exp(_NOISE * random.standard_normal(len(size)))
-                preference = kind * noise * (_weights(lives, failures) if turn % 2 else 1.0)
-            yield preference, _NODES * luby(turn)
+                noise *= _weights(lives, failures) if turn % 2 else 1.0
+                preferred = _Preferred(kind.most * noise, None if kind.tie is None else kind.tie * noise)
+            yield preferred, _NODES * luby(turn)
+        for _ in range(_DRAWN):
+            first, *others = (keys[place] for place in random.permutation(len(keys))[:3])
+            tie = _by(*others) if first is most else None
+            yield _Preferred(_by(first, *others), tie), _NODES * luby(turn)
 
 
 def _meetings(lives: Lives) -> NDArray[np.int64]:

@@ -47,7 +47,7 @@ class CompiledEngine:
         self._first_fit.argtypes = [integer, integer, *[pointer] * 5, long, ctypes.c_double, pointer]
         self._first_fit.restype = long
         self._search = library.placement_search
-        self._search.argtypes = [integer, integer, *[pointer] * 6, long, long, ctypes.c_double, *[pointer] * 3]
+        self._search.argtypes = [integer, integer, *[pointer] * 7, long, long, ctypes.c_double, *[pointer] * 3]
 
     def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
         """See :class:`~ms_tune.packing.engine.Engine`."""
@@ -78,8 +78,10 @@ class CompiledEngine:
         work = ctypes.c_int64()
         lives, size, alignment = task.items
         inputs = _Inputs(lives.lower, lives.upper, size, alignment, task.rank, task.twin)
+        tie = None if task.tie is None else np.ascontiguousarray(task.tie)
         outcome = self._search(
-            *(len(task.rank), lives.ticks, *inputs.pointers, task.capacity, most_nodes, seconds),
+            *(len(task.rank), lives.ticks, *inputs.pointers, None if tie is None else tie.ctypes.data),
+            *(task.capacity, most_nodes, seconds),
             *(failures.ctypes.data, address.ctypes.data, ctypes.byref(work)),
         )
         return Found(address if outcome == _SOLVED else None, outcome == _IMPOSSIBLE, work.value)

@@ -227,7 +227,9 @@ typedef struct {
 } Mark;
 
 typedef struct {
-    const int32_t *lower, *upper, *rank;
+    const int32_t *lower, *upper;
+    int32_t *rank;
+    const int32_t *tie;  /* NULL, or who goes first where as much is left at the fullest tick; then ranks follow the parts */
     const int32_t *twin; /* the alike block of next lower rank, or -1 */
     const int64_t *size, *alignment;
     int64_t capacity;
@@ -453,6 +455,63 @@ static int meets(const Search *search, const int32_t *blocks, int32_t count, int
     return 0;
 }
 
+/* Rank the blocks of a part anew: those go first that live where most of it is left, then those of the lowest tie. */
+static void rank_part(Search *search, const int32_t *blocks, int32_t count, int64_t *most, int32_t *order) {
+    int32_t begin = search->lower[blocks[0]], end = begin;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t upper = search->upper[blocks[i]];
+        end = upper > end ? upper : end;
+    }
+    memset(search->sum + begin, 0, (size_t)(end - begin) * sizeof(int64_t));
+    for (int32_t i = 0; i < count; i++) {
+        for (int32_t tick = search->lower[blocks[i]]; tick < search->upper[blocks[i]]; tick++) {
+            search->sum[tick] += search->size[blocks[i]];
+        }
+    }
+    for (int32_t i = 0; i < count; i++) {
+        int32_t block = blocks[i], at = i;
+        int64_t left = 0;
+        for (int32_t tick = search->lower[block]; tick < search->upper[block]; tick++) {
+            left = search->sum[tick] > left ? search->sum[tick] : left;
+        }
+        for (; at > 0 && (most[at - 1] < left || (most[at - 1] == left && search->tie[order[at - 1]] > search->tie[block]));
+             at--) {
+            most[at] = most[at - 1];
+            order[at] = order[at - 1];
+        }
+        most[at] = left;
+        order[at] = block;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        search->rank[order[i]] = i + 1;
+    }
+}
+
+/* Place a part of what is left after `from`; where ranks follow the parts, under ranks of its own. */
+static int place_part(Search *search, const int32_t *blocks, int32_t count, Mark from, int ranked) {
+    if (!ranked) {
+        return place_all(search, blocks, count, from);
+    }
+    size_t top = search->top;
+    int32_t *before = take(search, (size_t)count * sizeof(int32_t));
+    int32_t *order = take(search, (size_t)count * sizeof(int32_t));
+    int64_t *most = take(search, (size_t)count * sizeof(int64_t));
+    if (search->gave_up) {
+        search->top = top;
+        return 0;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        before[i] = search->rank[blocks[i]];
+    }
+    rank_part(search, blocks, count, most, order);
+    int solved = place_all(search, blocks, count, (Mark){from.start, 0});
+    for (int32_t i = 0; i < count; i++) {
+        search->rank[blocks[i]] = before[i];
+    }
+    search->top = top;
+    return solved;
+}
+
 /* Blocks that no chain of shared ticks connects do not concern each other: place each group on its own, the smallest
  * first, because it fails soonest. Only groups that meet the block `under`, which was placed last, come after it; the
  * others go on after `from`. */
@@ -488,7 +547,7 @@ static int place_apart(Search *search, const int32_t *blocks, int32_t count, int
         int32_t length = bounds[next + 1] - bounds[next];
         int concerned = meets(search, blocks + bounds[next], length, under);
         Mark after = concerned ? (Mark){search->address[under], search->rank[under]} : from;
-        solved = place_all(search, blocks + bounds[next], length, after);
+        solved = place_part(search, blocks + bounds[next], length, after, groups > 1 && search->tie != NULL);
         search->elsewhere = !solved && !concerned && under >= 0;
         done[next] = (char)solved;
     }
@@ -506,32 +565,35 @@ static int place_apart(Search *search, const int32_t *blocks, int32_t count, int
  * (nothing was left out) or GAVE_UP. */
 EXPORT int placement_search(int32_t count, int32_t ticks, const int32_t *lower, const int32_t *upper,
                             const int64_t *size, const int64_t *alignment, const int32_t *rank, const int32_t *twin,
-                            int64_t capacity, int64_t most_nodes, double seconds, double *failures, int64_t *address,
+                            const int32_t *tie, int64_t capacity, int64_t most_nodes, double seconds, double *failures, int64_t *address,
                             int64_t *work) {
     size_t blocks_room = (size_t)count + 1, ticks_room = (size_t)ticks + 1;
-    Search search = {.lower = lower, .upper = upper, .size = size, .alignment = alignment, .rank = rank,
+    Search search = {.lower = lower, .upper = upper, .size = size, .alignment = alignment, .tie = tie,
                      .twin = twin, .capacity = capacity, .address = address, .failures = failures,
                      .most_nodes = most_nodes, .deadline = seconds_now() + seconds};
     int32_t *blocks = malloc(blocks_room * sizeof(int32_t));
+    search.rank = malloc(blocks_room * sizeof(int32_t));
     search.floor = calloc(blocks_room, sizeof(int64_t));
     search.placed = calloc(blocks_room, 1);
     search.sum = calloc(ticks_room, sizeof(int64_t));
     search.least = calloc(ticks_room, sizeof(int64_t));
     search.second = calloc(ticks_room, sizeof(int64_t));
     search.who = calloc(ticks_room, sizeof(int32_t));
-    search.room = blocks_room * blocks_room * 24 + blocks_room * 128; /* what all nodes of a path take together */
+    search.room = blocks_room * blocks_room * 40 + blocks_room * 192; /* what all nodes of a path take together */
     search.arena = malloc(search.room);
     int result = NO_MEMORY;
-    if (blocks && search.floor && search.placed && search.sum && search.least && search.second && search.who &&
+    if (blocks && search.rank && search.floor && search.placed && search.sum && search.least && search.second && search.who &&
         search.arena) {
         for (int32_t block = 0; block < count; block++) {
             blocks[block] = block;
+            search.rank[block] = rank[block];
         }
         int solved = place_apart(&search, blocks, count, -1, (Mark){-1, 0});
         result = solved ? SOLVED : search.gave_up ? GAVE_UP : IMPOSSIBLE;
     }
     *work = search.work;
     free(blocks);
+    free(search.rank);
     free(search.floor);
     free(search.placed);
     free(search.sum);
