@@ -1,0 +1,230 @@
+"""The example commands of pages and help, what each needs, and a folder with the files that they name."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.units import MIB
+from tests.allocator.test_torch_replay import NPU
+from tests.allocator.torch_recordings import Program
+from tests.memory.reports import QWEN_TINY
+from tests.normalize.test_against import as_log, lines_of
+from tests.performance.profiles import host_bound, operator_bound
+from tests.planning.test_table_file import SAPP
+from tests.trace.memlogs import training
+from tests.trace.samples import folder as sample
+from tests.trace.training_logs import megatron_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+JOB = """\
+use_legacy: False
+use_parallel: True
+run_mode: train
+trainer: {}
+parallel_config: {pipeline_stage: 4}
+model: {model_config: {model_type: qwen3, architectures: [Qwen3ForCausalLM], num_hidden_layers: 12, offset: 0}}
+recompute_config:
+  recompute: [1, 0, 0, 0]
+"""
+_FENCE = re.compile(
+    r"^(?:<!-- needs: (?P<needs>[\w ,]+) -->\n+)?(?P<in> *)```(?P<kind>\w*)\n(?P<body>.*?)^ *```",
+    re.MULTILINE | re.DOTALL,
+)
+_SHELLS = ("console", "sh", "bash")
+# What is not ms-tune: done here, or what it takes.
+_DONE_HERE = ("cp", "echo", "grep")
+_PROGRAMS = {"msrun": "NPU", "pip": "network", "examples": "simulation"}
+_DEVELOPMENT = ("python", "pytest", "ruff", "mypy", "pre-commit", ".ci/release", "mkdocs", ".", "git")
+_WITHOUT_RUNS = ("--table", "--sapp-layers", "--explain")  # of fit: nothing is simulated
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of commands on a page: each command's words, what they need, and what the page says that they need."""
+
+    commands: tuple[tuple[str, ...], ...]
+    said: frozenset[str]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(need for words in self.commands if (need := needs(words)))
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The blocks of a page that have commands in them."""
+    for found in _FENCE.finditer(text):
+        if found["kind"] in _SHELLS:
+            said = frozenset((found["needs"] or "").split(", ")) - {""}
+            yield Block(tuple(_commands(found["body"], found["kind"])), said)
+
+
+def _commands(body: str, kind: str) -> Iterator[tuple[str, ...]]:
+    for line in body.replace("\\\n", " ").splitlines():
+        if kind == "console" and not line.startswith("$ "):
+            continue  # what a command printed
+        for part in re.split(r"&&|\|", line.removeprefix("$ ")):
+            words = shlex.split(part, comments=True)
+            if words:
+                yield tuple(words)
+
+
+def of_help(text: str) -> Iterator[tuple[str, ...]]:
+    """The commands among the examples of a help text."""
+    for line in text.splitlines():
+        if line.startswith("  ms-tune "):
+            yield tuple(shlex.split(re.split(r"\s{2,}", line.strip())[0]))
+
+
+def needs(words: tuple[str, ...]) -> str | None:
+    """What a command takes that a test of seconds has not, or None."""
+    words = words[next((at for at, word in enumerate(words) if not re.match(r"\w+=", word)), 0) :]
+    program, rest = words[0], words[1:]
+    if program == "ms-tune":
+        return _needed_by(rest)
+    if program in _DONE_HERE:
+        return None
+    for name, need in _PROGRAMS.items():
+        if program == name or name in rest[:2] or any(word.startswith(f"{name}/") for word in rest[:1]):
+            return need
+    assert program in _DEVELOPMENT, words
+    return "development"
+
+
+def _needed_by(rest: tuple[str, ...]) -> str | None:
+    if rest[0] == "dryrun" or "--dryrun" in rest:
+        return "simulation"
+    if rest[0] == "fit" and not {*_WITHOUT_RUNS} & {*rest} and ("--top", "0") not in itertools.pairwise(rest):
+        return "simulation"
+    return "repository" if "--base" in rest else None
+
+
+def furnish(folder: Path) -> None:
+    """Put the files that examples name into a folder: small ones, of every kind that ms-tune reads."""
+    templates = folder / "yaml_templates"
+    shutil.copytree(ROOT / "yaml_templates", templates)
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    _configs(folder, templates)
+    _traces(folder)
+    (folder / "team.yaml").write_text(_team(), "utf-8")
+    (folder / "plan.txt").write_text("offset: [[0, 0, 0, 0]]\nrecompute: [[1, 0, 1, 0]]\n", "utf-8")
+    (folder / "llama.json").write_text(json.dumps(SAPP), "utf-8")
+    (folder / "table.json").write_text(json.dumps(_TABLE), "utf-8")
+    shutil.copy(DATA / "placement" / "steps.csv", folder / "A.1048576.csv")
+    snapshot = pickle.dumps(Program(NPU, seed=5).run().snapshot(), protocol=4)
+    for name in ("snapshot.pickle", "before.pickle", "after.pickle"):
+        (folder / name).write_bytes(snapshot)
+
+
+def linked(old: str, new: str) -> None:
+    """A file a second time; a large one, which no command changes, without its bytes a second time."""
+    if Path(old).stat().st_size > MIB:
+        os.link(old, new)
+    else:
+        shutil.copy(old, new)
+
+
+def _configs(folder: Path, templates: Path) -> None:
+    for name in ("train.yaml", "configs/train.yaml"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(folder / "examples" / "out_of_memory.yaml", folder / name)
+    for name in ("pretrain_qwen3_32b_4k.yaml", "old.yaml"):
+        shutil.copy(templates / "mindformers" / "qwen3_32b.yaml", folder / name)
+    for name in ("config.yaml", "pretrain.yaml"):
+        (folder / name).write_text(JOB, "utf-8")
+    script = (
+        "msrun --worker_num 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 2048 \\\n"
+        "  --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 8 --pipeline-model-parallel-size 2\n"
+    )
+    for name in ("pretrain.sh", "pretrain_x.sh", "run.sh", "pretrain_qwen3_moe_ms.sh", "pretrain_qwen25_7b_32k_ms.sh"):
+        (folder / name).write_text(script, "utf-8")
+    tuning = folder / "examples" / "qwen2.5vl"
+    tuning.mkdir()
+    (tuning / "model.json").write_text("{}", "utf-8")
+    (tuning / "finetune.sh").write_text(
+        "torchrun --nproc_per_node 8 pretrain_vlm.py --mm-model model.json --mm-data data.json --bf16\n", "utf-8"
+    )
+
+
+def _traces(folder: Path) -> None:
+    run = DATA / "memory_tracker" / "asc2"
+    for name in (
+        "run",
+        "RUN",
+        "before",
+        "after",
+        "rank_folder",
+        "ms-tune-runs/NAME",
+        "ms-tune-runs/20261121-llama",
+        "rank_folders/rank_8",
+    ):
+        shutil.copytree(run, folder / name)
+    layers = sample(QWEN_TINY)
+    for name, rank in (("output/rank_0", 0), ("output/rank_8", 4)):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copytree(layers / f"rank_{rank}", folder / name, copy_function=linked)
+    shutil.copy(run / "memory_block.csv", folder / "memory_block.csv")
+    (folder / "trace").mkdir()
+    (folder / "trace" / "mem_log_dev0.txt").write_text(training(1).text(), "utf-8")
+    slow, fast = (megatron_log([9000, *[time + step for step in range(12)]], total=13) for time in (4000, 2000))
+    log = as_log(lines_of(JOB))
+    for name in ("output/msrun_log", "msrun_log", "one_machine"):
+        (folder / name).mkdir(parents=True)
+    for name in ("worker_0.log", "output/msrun_log/worker_0.log"):
+        (folder / name).write_text(log, "utf-8")
+    for name in ("worker_7.log", "msrun_log/worker_7.log", "deterministic.log"):
+        (folder / name).write_text(slow, "utf-8")
+    for name in ("one_machine.log", "one_machine/worker_0.log", "usual.log", "train.log", "before.log"):
+        (folder / name).write_text(fast, "utf-8")
+    host_bound().write(folder / "prof", 0)
+    for rank, step in enumerate((host_bound(), operator_bound())):
+        output = step.write(folder / "ranks", rank)
+        output.parent.rename(folder / f"rank{rank}_ascend_ms")
+    (folder / "cluster_step_trace_time.csv").write_text(
+        "Step,Type,Index,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,"
+        "Communication(Not Overlapped and Exclude Receive),Preparing\n"
+        "1,rank,0,900.0,80.0,0,80.0,20.0,1000.0,0,80.0,0\n1,rank,1,400.0,580.0,0,580.0,20.0,1000.0,480.0,100.0,0\n",
+        "utf-8",
+    )
+
+
+def _team() -> str:
+    """The checklist that docs/lint.md shows."""
+    page = (ROOT / "docs" / "lint.md").read_text("utf-8")
+    return next(found["body"] for found in _FENCE.finditer(page) if found["body"].startswith("dialects:"))
+
+
+_TABLE = {
+    "stages": 2,
+    "chunks": 1,
+    "micro_batches": 2,
+    "limit_bytes": 55574528000,
+    "order": "1f1b",
+    "constant_bytes": 0,
+    "head": {"forward": 30, "bytes": 1153433600},
+    "tail": {"forward": 90, "bytes": 2593128448},
+    "layers": [
+        {
+            "name": "dense",
+            "count": 4,
+            "forward": 180,
+            "bytes": 1659895808,
+            "recompute": {
+                "none": {"activation_bytes": 8661237760, "backward_extra": 0},
+                "full": {"activation_bytes": 33554432, "backward_extra": 0.5},
+            },
+        }
+    ],
+}

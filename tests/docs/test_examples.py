@@ -1,0 +1,114 @@
+"""Every example command of pages and help is run here, or its page says what it needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.errors import ExitCode
+from ms_tune.lint.settings import settings_for
+from tests.docs.examples import ROOT, blocks, furnish, linked, needs, of_help
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGES = sorted(
+    [*ROOT.glob("docs/*.md"), *ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md"]
+)
+ENGLISH = [page for page in PAGES if not page.name.endswith(".zh.md")]  # the Chinese ones have the same examples
+HELP = {
+    text_id: text["en"] if isinstance(text["en"], str) else "\n".join(text["en"])
+    for file in sorted((ROOT / "ms_tune" / "texts").glob("*.json"))
+    for text_id, text in json.loads(file.read_text("utf-8")).items()
+    if text_id.endswith(".examples")
+}
+# What only the reader's own file can have: a moment of it, a rank, a device.
+_OWN = {
+    ("--device", "3"): "0",
+    ("--at", "7430"): "3",
+    ("--at", "43685"): "50",
+    ("--json", "memory_block.csv"): "output/rank_0/memory_block.csv",
+}
+_ELSEWHERE = (("rule", "--markdown"), ("fit", "--sapp-layers"))  # seconds each; tests/cli runs them
+_SEEN: set[tuple[str, ...]] = set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_is_not_run_says_what_it_needs(page: Path) -> None:
+    """``<!-- needs: simulation -->`` (or NPU, network, repository, development) stands before such commands, and nowhere else."""
+    wrong = [
+        (block.commands, sorted(block.needs)) for block in blocks(page.read_text("utf-8")) if block.needs != block.said
+    ]
+    assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples") / "files"
+    folder.mkdir()
+    furnish(folder)
+    return folder
+
+
+@pytest.fixture
+def home(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the files that examples name."""
+    folder = tmp_path / "home"
+    shutil.copytree(furnished, folder, copy_function=linked)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def to_run(text: str) -> Iterator[tuple[str, ...]]:
+    for block in blocks(text):
+        yield from (words for words in block.commands if not needs(words))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in ENGLISH if any(to_run(page.read_text("utf-8")))], ids=lambda page: page.name
+)
+@pytest.mark.usefixtures("home")
+def test_commands_of_a_page_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [wrong for words in to_run(page.read_text("utf-8")) for wrong in failed(words, capsys)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, text in HELP.items() if any(not needs(one) for one in of_help(text))])
+@pytest.mark.usefixtures("home")
+def test_commands_of_help_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [words for words in of_help(HELP[name]) if not needs(words)]
+    assert [wrong for words in commands for wrong in failed(words, capsys)] == []
+
+
+def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Run one command; what is wrong with how it ended."""
+    program, rest = words[0], list(words[1:])
+    if program == "cp":
+        shutil.copy(rest[0], rest[1])
+        return []
+    output = rest[rest.index(">") + 1] if ">" in rest else None
+    rest = rest[: rest.index(">")] if output else rest
+    if program == "echo":
+        Path(output or "out").write_text(f"{rest[0]}\n", "utf-8")
+        settings_for.cache_clear()  # a process of its own would read them anew
+        return []
+    if program == "grep" or words in _SEEN or any({*one} <= {*rest} for one in _ELSEWHERE):
+        return []
+    _SEEN.add(words)
+    rest = [_OWN.get((before, word), word) for before, word in zip(["", *rest], rest, strict=False)]
+    if rest[0] == "fit" and "--search" not in rest and "--explain" not in rest:
+        rest += ["--effort", "quick"]
+    code = main(rest)
+    told = capsys.readouterr()
+    if output:
+        Path(output).write_text(told.out, "utf-8")
+    fine = code in (ExitCode.OK, ExitCode.FINDINGS) and "Traceback" not in told.err
+    return [] if fine else [f"{' '.join(rest)}: exit code {code}: {told.err}"]
