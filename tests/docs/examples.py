@@ -172,9 +172,7 @@ def _traces(folder: Path) -> None:
     ):
         shutil.copytree(run, folder / name)
     layers = sample(QWEN_TINY)
-    for name, rank in (("output/rank_0", 0), ("output/rank_8", 4)):
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copytree(layers / f"rank_{rank}", folder / name, copy_function=linked)
+    shutil.copytree(layers / "rank_0", folder / "layers", copy_function=linked)
     shutil.copy(run / "memory_block.csv", folder / "memory_block.csv")
     (folder / "trace").mkdir()
     (folder / "trace" / "mem_log_dev0.txt").write_text(training(1).text(), "utf-8")

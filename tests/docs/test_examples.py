@@ -32,7 +32,7 @@ _OWN = {
     ("--device", "3"): "0",
     ("--at", "7430"): "3",
     ("--at", "43685"): "50",
-    ("--json", "memory_block.csv"): "output/rank_0/memory_block.csv",
+    **{("--json", "memory_block.csv"): "layers", ("4", "output/"): "layers", ("adam_v.*", "output/"): "layers"},
 }
 _ELSEWHERE = (("rule", "--markdown"), ("fit", "--sapp-layers"))  # seconds each; tests/cli runs them
 _SEEN: set[tuple[str, ...]] = set()
