@@ -17,6 +17,7 @@ from ms_tune.units import MIB
 from tests.allocator.test_torch_replay import NPU
 from tests.allocator.torch_recordings import Program
 from tests.memory.reports import QWEN_TINY
+from tests.migrate.test_migrate import SOURCE
 from tests.normalize.test_against import as_log, lines_of
 from tests.performance.profiles import host_bound, operator_bound
 from tests.planning.test_table_file import SAPP
@@ -140,6 +141,8 @@ def _configs(folder: Path, templates: Path) -> None:
     for name in ("train.yaml", "configs/train.yaml"):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(folder / "examples" / "out_of_memory.yaml", folder / name)
+    for name in ("static.yaml", "pretrain_deepseek3_671b.yaml"):
+        (folder / name).write_text(SOURCE, "utf-8")
     for name in ("pretrain_qwen3_32b_4k.yaml", "old.yaml"):
         shutil.copy(templates / "mindformers" / "qwen3_32b.yaml", folder / name)
     for name in ("config.yaml", "pretrain.yaml"):
@@ -169,6 +172,8 @@ def _traces(folder: Path) -> None:
         "ms-tune-runs/NAME",
         "ms-tune-runs/20261121-llama",
         "rank_folders/rank_8",
+        "output/rank_0",
+        "output/rank_8",
     ):
         shutil.copytree(run, folder / name)
     layers = sample(QWEN_TINY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -29,10 +30,13 @@ HELP = {
 }
 # What only the reader's own file can have: a moment of it, a rank, a device.
 _OWN = {
+    ("migrate", "train.yaml"): "static.yaml",
     ("--device", "3"): "0",
     ("--at", "7430"): "3",
     ("--at", "43685"): "50",
-    **{("--json", "memory_block.csv"): "layers", ("4", "output/"): "layers", ("adam_v.*", "output/"): "layers"},
+    ("--json", "memory_block.csv"): "layers",
+    ("4", "output/"): "layers",
+    ("adam_v.*", "output/"): "layers",
 }
 _ELSEWHERE = (("rule", "--markdown"), ("fit", "--sapp-layers"))  # seconds each; tests/cli runs them
 _SEEN: set[tuple[str, ...]] = set()
@@ -106,6 +110,9 @@ def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[s
     rest = [_OWN.get((before, word), word) for before, word in zip(["", *rest], rest, strict=False)]
     if rest[0] == "fit" and "--search" not in rest and "--explain" not in rest:
         rest += ["--effort", "quick"]
+    for option, file in itertools.pairwise(rest):
+        if option in ("--html", "--write"):
+            Path(file).unlink(missing_ok=True)  # an earlier example's
     code = main(rest)
     told = capsys.readouterr()
     if output:
