@@ -137,6 +137,14 @@ def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
     return commands_in(source.path, source.text, release)
 
 
+def release_of(source: SourceFile) -> str:
+    """The release of MindSpeed-LLM whose parser takes the most of what a script gives its programs."""
+    from ms_tune.launch.once import launches_in  # noqa: PLC0415 - as above
+    from ms_tune.launch.releases import release_taking  # noqa: PLC0415 - as above
+
+    return release_taking(launches_in(source.path, source.text))
+
+
 def multimodal_commands_of(source: SourceFile) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-MM that a script starts, likewise."""
     if source.path.suffix not in (".sh", ".bash"):

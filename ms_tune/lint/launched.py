@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.config.yaml_nodes import Document, Entry, Node
-from ms_tune.frameworks.megatron import names, parts_of
+from ms_tune.frameworks.megatron import names, parts_of, unregistered
 from ms_tune.launch.edits import ArgumentChange, with_change
 from ms_tune.launch.line_ends import as_written
 from ms_tune.launch.once import launches_in
@@ -200,8 +200,20 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
     return tuple(
         arguments_of(path, found, number, command, LaunchSource, original=text)
         for number, command in commands
-        if command is not None and not _is_of_megatron_alone(text, command)
+        if command is not None and not _is_of_megatron_alone(text, command) and not _is_of_mindspeed_alone(command)
     )
+
+
+def _is_of_mindspeed_alone(command: Command) -> bool:
+    """Whether a program is Megatron-LM's with MindSpeed, but without MindSpeed-LLM, whose parser leaves arguments of MindSpeed out.
+
+    An argument of MindSpeed is given that the parser of MindSpeed-LLM does not take, and none that is MindSpeed-LLM's own.
+    """
+    given = [one.name for one in command.given]
+    if any(parts_of(name) == {"MindSpeed-LLM"} for name in given):
+        return False
+    left_out = (name for name, framework in unregistered(command.release).items() if not framework)
+    return not set(given).isdisjoint(left_out)
 
 
 def _is_of_megatron_alone(text: str, command: Command) -> bool:

@@ -130,25 +130,33 @@ def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcom
     checks = kinds.checks_of(source, kind, built_in_code().get(kind, ()))
     settings = job.settings_in(folder)
     release = Release(kinds.FRAMEWORK, kinds.VERSION)
+    named = job.request.framework_version or settings.version
+    notes: tuple[Message, ...] = ()
     commands: tuple[SourceFile, ...] = ()
     if kind == kinds.ENVIRONMENT:
-        about = _release_of_scripts(job.request.framework_version or settings.version)
+        about = _release_of_scripts(named)
+        if about is None:
+            fitting = kinds.release_of(source)
+            about = release_for(Dialect.MEGATRON)
+            if fitting != about.version:
+                notes = (msg("lint.script-release", file=source.path, release=fitting, default=about.version),)
+                about = about._replace(version=fitting)
         commands = kinds.commands_of(source, about.version)
         release = about if commands else release
     one = CheckedFile(source, Dialect.MINDFORMERS, release, job, settings, folder, checks, commands)
     multimodal = () if commands else kinds.multimodal_commands_of(source)
     if multimodal:
-        about = _release_of_scripts(job.request.framework_version or settings.version, Dialect.MINDSPEED_MM)
+        about = _release_of_scripts(named, Dialect.MINDSPEED_MM) or release_for(Dialect.MINDSPEED_MM)
         one = replace(one, release=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
-    return outcome_of(one)
+    return outcome_of(one, notes if commands else ())
 
 
-def _release_of_scripts(version: str | None, dialect: Dialect = Dialect.MEGATRON) -> Release:
-    """The release that launch scripts are read for; a version of another framework is about other files."""
+def _release_of_scripts(named: str | None, dialect: Dialect = Dialect.MEGATRON) -> Release | None:
+    """The release that launch scripts are to be read for; a version of another framework is about other files."""
     try:
-        return release_for(dialect, version)
+        return release_for(dialect, named) if named is not None else None
     except UnsupportedError:
-        return release_for(dialect)
+        return None
 
 
 def _check(target: Target, job: Job) -> Outcome:

@@ -11,6 +11,7 @@ from ms_tune.frameworks.releases import release_for
 from ms_tune.launch.line_ends import RETURN
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import content, read_launches
+from ms_tune.launch.releases import release_taking
 from ms_tune.layers.result import Problem, Severity
 from ms_tune.normalize.megatron import SERVED, NotEvaluableError, plan_of
 from ms_tune.texts import msg
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.launch.options import Command
+    from ms_tune.launch.read import Launches
     from ms_tune.layers.plans import NormalizedPlan
 
 SUFFIXES = (".sh", ".bash")
@@ -55,9 +57,10 @@ def normalize_script(path: Path, text: str | None = None, version: str | None = 
         ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
         UnsupportedError: The release is not served.
     """
-    release = release_of_scripts(path, version)
     written = content(path) if text is None else text
-    found = [command_of(launch, release) for launch in read_launches(path, written).launches]
+    script = read_launches(path, written)
+    release = release_of_scripts(script, version)
+    found = [command_of(launch, release) for launch in script.launches]
     commands = [command for command in found if command is not None]
     if not commands:
         raise ConfigError(msg("megatron_layers.no-program"), path=path)
@@ -71,15 +74,22 @@ def _in_windows(one: ProgramPlan) -> ProgramPlan:
     return one if one.plan is None else replace(one, plan=replace(one.plan, problems=(*one.plan.problems, problem)))
 
 
-def release_of_scripts(path: Path, version: str | None) -> str:
-    """The release of MindSpeed-LLM that a version belongs to.
+def release_of_scripts(script: Launches, version: str | None) -> str:
+    """The release of MindSpeed-LLM that a script is read for.
+
+    Args:
+        script: What the script starts.
+        version: The release that was asked for; without one, it is the one that takes the most of the arguments.
 
     Raises:
         ConfigError: What it does with layers is not known.
         UnsupportedError: There is none.
     """
+    if version is None:
+        return release_taking(script, SERVED)
     release = release_for(Dialect.MEGATRON, version).version
     if release not in SERVED:
+        path = script.file.path
         raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
     return release
 

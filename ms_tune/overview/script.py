@@ -83,8 +83,9 @@ def _of_config(request: OverviewRequest, path: Path, observer: Observer | None) 
 
 def _assumptions(path: Path, version: str | None) -> Assumptions | None:
     """What the arguments of the first program split its job into; None where that depends on what is not known."""
-    release = release_of_scripts(path, version)
-    for launch in read_launches(path).launches:
+    script = read_launches(path)
+    release = release_of_scripts(script, version)
+    for launch in script.launches:
         command = command_of(launch, release)
         if command is None or launch.processes is None:
             continue

@@ -112,9 +112,10 @@ def _refuse(path: Path, plan: NormalizedPlan) -> None:
 
 
 def _of_script(path: Path, version: str | None, cards: int | None) -> Job:
-    release = release_of_scripts(path, version)
-    launches = [command_of(launch, release) for launch in read_launches(path).launches]
-    command = next((one for one in launches if one is not None), None)
+    script = read_launches(path)
+    release = release_of_scripts(script, version)
+    commands = (command_of(launch, release) for launch in script.launches)
+    command = next((one for one in commands if one is not None), None)
     if command is None:
         return _of_started_config(path, version, cards)
     inputs = inputs_of(command)

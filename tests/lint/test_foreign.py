@@ -127,6 +127,8 @@ def test_megatron_programs_of_pytorch_are_checked_for_their_arguments_alone(
         ("torchrun pretrain_gpt.py --use-fused-rmsnorm --step-batch-size-schedule 1", True),  # MindSpeed-LLM's
         ("export HCCL_CONNECT_TIMEOUT=1200\ntorchrun pretrain_gpt.py --step-batch-size-schedule 1", True),
         ("msrun pretrain_gpt.py --step-batch-size-schedule 1", True),
+        ("msrun pretrain_gpt.py --moe-model-type megatron_moe", False),  # MindSpeed's, without MindSpeed-LLM
+        ("msrun pretrain_gpt.py --moe-model-type megatron_moe --prompt-type qwen", True),
         ("cd MindSpeed-LLM\ntorchrun pretrain_gpt.py --step-batch-size-schedule 1", True),
     ],
 )
@@ -137,6 +139,22 @@ def test_programs_of_megatron_alone_are_not_held_to_mindspeeds_parser(
     assert main(["lint", "--no-config", "--lang", "en", "--json", str(file)]) in ((1,) if ours else (0, 2))
     found = {one["id"] for one in json.loads(capsys.readouterr().out)["findings"]}
     assert ("MST150" in found) == ours
+
+
+def test_a_script_is_read_for_the_release_that_takes_its_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "torchrun --nproc_per_node 8 pretrain_gpt.py --use-fused-lightning-indexer\n"
+    file = str(written(tmp_path, "train.sh", text))
+    main(["lint", "--no-config", "--lang", "en", file])
+    shown, notes = capsys.readouterr()
+    assert "MST150" not in shown
+    assert "checked for MindSpeed-LLM 26.1" in shown
+    assert "read for MindSpeed-LLM 26.1, which takes more of its arguments than 2.3 does" in shown + notes
+    main(["lint", "--no-config", "--lang", "en", "--framework-version", "2.3", file])
+    shown, notes = capsys.readouterr()
+    assert "MindSpeed-LLM 2.3 has no --use-fused-lightning-indexer; 26.0, 26.1 have it" in shown
+    assert "read for" not in shown + notes
 
 
 def test_a_script_of_mindspeed_mm_is_checked_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

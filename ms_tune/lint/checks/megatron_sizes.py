@@ -211,12 +211,18 @@ def reused(context: Context) -> Iterator[Violation]:
 
 
 def connections(context: Context) -> Iterator[Violation]:
-    """``CUDA_DEVICE_MAX_CONNECTIONS`` is 1 where sequence parallelism is on; Megatron asks for it on an NPU, too."""
+    """``CUDA_DEVICE_MAX_CONNECTIONS`` is 1 where sequence parallelism is on, and not 1 with FSDP; on an NPU, too."""
     _, command = command_in(context)
     given = command.launch.environment.get("CUDA_DEVICE_MAX_CONNECTIONS")
     text = text_of(given) if given else None
+    if text is None:
+        return
     tensor = command.integer(_TENSOR)
-    if text is not None and text != "1" and command.surely("sequence_parallel") and tensor and tensor > 1:
+    sharded = ("use_torch_fsdp2", "use_custom_fsdp")
+    if text == "1":
+        if any(map(command.surely, sharded)):
+            yield _at(command, sharded, {"text": text}, "fsdp")
+    elif command.surely("sequence_parallel") and tensor and tensor > 1 and all(map(command.surely_not, sharded)):
         yield _at(command, ("sequence_parallel",), {"text": text})
 
 

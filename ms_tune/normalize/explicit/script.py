@@ -94,9 +94,9 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
         UsageError: The frameworks refuse the arguments of a program.
         UnsupportedError: The release is not served.
     """
-    release = release_of_scripts(path, version)
     original = content(path) if text is None else text
     script = read_launches(path, original)
+    release = release_of_scripts(script, version)
     plans = _plans(script, release)
     if all(plan is None for plan in plans):
         _refuse_unknown(script, release)

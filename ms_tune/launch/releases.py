@@ -1,0 +1,55 @@
+"""Which release of MindSpeed-LLM a script is written for, as far as its arguments tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.megatron import unregistered
+from ms_tune.frameworks.releases import release_for, served
+from ms_tune.launch.options import command_of
+from ms_tune.launch.refused import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.launch.options import Command
+    from ms_tune.launch.read import Launches
+
+
+def release_taking(found: Launches, among: Sequence[str] | None = None) -> str:
+    """The release whose parser refuses the fewest of the arguments that a script gives; the default if none refuses fewer.
+
+    Of several other releases, it is the newest.
+
+    Args:
+        found: What the script starts.
+        among: The releases that come into question, the oldest first; all that are served if none are given.
+    """
+    best = release_for(Dialect.MEGATRON).version
+    least = _refused(found, best)
+    for release in reversed(tuple(among or served(Dialect.MEGATRON))):
+        if not least:
+            break
+        count = _refused(found, release)
+        if count < least:
+            least, best = count, release
+    return best
+
+
+def _refused(found: Launches, release: str) -> int:
+    """How many arguments a release refuses, in all commands of a script."""
+    commands = (command_of(launch, release) for launch in found.launches)
+    return sum(len(list(refused(command))) + _left_out(command) for command in commands if command is not None)
+
+
+def _left_out(command: Command) -> int:
+    """How many arguments the parser would leave out that are in the sources, of a release whose parser was never asked.
+
+    It is taken to leave out what the oldest one leaves out that was asked: else whatever a later release does not take any
+    more would speak for it.
+    """
+    if unregistered(command.release):
+        return 0
+    oldest = next(one for one in served(Dialect.MEGATRON) if unregistered(one))
+    return sum(one.name in unregistered(oldest) for one in command.given)
