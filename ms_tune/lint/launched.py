@@ -200,17 +200,20 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
     return tuple(
         arguments_of(path, found, number, command, LaunchSource, original=text)
         for number, command in commands
-        if command is not None and not _is_of_megatron_alone(text, command) and not _is_of_mindspeed_alone(command)
+        if command is not None
+        and not _is_of_megatron_alone(text, command)
+        and not _is_of_mindspeed_alone(text, command)
     )
 
 
-def _is_of_mindspeed_alone(command: Command) -> bool:
+def _is_of_mindspeed_alone(text: str, command: Command) -> bool:
     """Whether a program is Megatron-LM's with MindSpeed, but without MindSpeed-LLM, whose parser leaves arguments of MindSpeed out.
 
-    An argument of MindSpeed is given that the parser of MindSpeed-LLM does not take, and none that is MindSpeed-LLM's own.
+    An argument of MindSpeed is given that the parser of MindSpeed-LLM does not take, none that is MindSpeed-LLM's own, and nothing is
+    of MindSpore, for which there is nothing else.
     """
     given = [one.name for one in command.given]
-    if any(parts_of(name) == {"MindSpeed-LLM"} for name in given):
+    if _MINDSPORE.search(_COMMENT.sub("", text)) or any(parts_of(name) == {"MindSpeed-LLM"} for name in given):
         return False
     left_out = (name for name, framework in unregistered(command.release).items() if not framework)
     return not set(given).isdisjoint(left_out)

@@ -127,8 +127,9 @@ def test_megatron_programs_of_pytorch_are_checked_for_their_arguments_alone(
         ("torchrun pretrain_gpt.py --use-fused-rmsnorm --step-batch-size-schedule 1", True),  # MindSpeed-LLM's
         ("export HCCL_CONNECT_TIMEOUT=1200\ntorchrun pretrain_gpt.py --step-batch-size-schedule 1", True),
         ("msrun pretrain_gpt.py --step-batch-size-schedule 1", True),
-        ("msrun pretrain_gpt.py --moe-model-type megatron_moe", False),  # MindSpeed's, without MindSpeed-LLM
-        ("msrun pretrain_gpt.py --moe-model-type megatron_moe --prompt-type qwen", True),
+        ("torchrun pretrain_gpt.py --moe-model-type megatron_moe", False),  # MindSpeed's, without MindSpeed-LLM
+        ("torchrun pretrain_gpt.py --moe-model-type megatron_moe --prompt-type qwen", True),
+        ("msrun pretrain_gpt.py --moe-model-type megatron_moe", True),
         ("cd MindSpeed-LLM\ntorchrun pretrain_gpt.py --step-batch-size-schedule 1", True),
     ],
 )
