@@ -79,6 +79,8 @@ class _Parser(PieceReader):
             try:
                 self._blanks(newlines=True)
                 if self.at >= len(self.text):
+                    if self.unclosed is not None:
+                        self._problems.append(Problem(self.text[self.unclosed], self.unclosed))
                     return Script(self.text, Sequence(tuple(found)), tuple(self._problems))
                 found.append(self._listed())
             except NotReadError as error:

@@ -31,11 +31,12 @@ class NotReadError(Exception):
 
 
 class WordReader:
-    """Reads words from a text; ``at`` is how far it has come."""
+    """Reads words from a text; ``at`` is how far it has come, ``unclosed`` where a quotation mark opens that is never closed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.unclosed: int | None = None
         self._depth = 0
 
     def word(self, stop: str = "") -> Word:
@@ -78,6 +79,7 @@ class WordReader:
             found.append(Substitution(self.text[start : self.at], start, self.at, quoted))
         elif here == "'" and not quoted:
             close = self._find("'", start + 1)
+            self._left_open(start, close)
             self.at = min(close + 1, len(self.text))
             found.append(Text(self.text[start + 1 : close], start + 1, close, quoted=True))
         elif here == '"' and not quoted:
@@ -90,10 +92,17 @@ class WordReader:
             found.append(Text(self.text[start : self.at], start, self.at, quoted))
 
     def _double(self, found: list[Part]) -> None:
+        start = self.at
         self.at += 1
         found.append(Text("", self.at, self.at, quoted=True))  # "" is a word, if nothing else stands in it
         found += self._parts(quoted=True, stop='"', blanks=True)
+        self._left_open(start, self.at)
         self.at = min(self.at + 1, len(self.text))
+
+    def _left_open(self, start: int, close: int) -> None:
+        """Note the first quotation mark that nothing closes before the text ends; what stands behind it counts as quoted."""
+        if close >= len(self.text) and self.unclosed is None:
+            self.unclosed = start
 
     def _backslash(self, found: list[Part], *, quoted: bool, stop: str) -> None:
         start = self.at

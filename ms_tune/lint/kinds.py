@@ -26,6 +26,7 @@ FRAMEWORK = "MindSpore"
 VERSION = "2.9"  # the newest that the checks were verified with
 
 _ENV_FILE = ".env"
+_OF_ANY_SCRIPT = "script-not-readable"  # the check that asks nothing of MindSpore
 _WORDS = (b"mindspore", b"msadapter")  # a Python file without any of them is not parsed
 _NOT_ONE = {ENVIRONMENT: "lint.not-an-environment", PYTHON: "lint.not-training-code"}
 
@@ -77,7 +78,9 @@ def read(path: Path, kind: str, *, named: bool, text: str | None = None) -> Sour
 
 def checks_of(source: SourceFile, kind: str, checks: tuple[Check, ...]) -> tuple[Check, ...]:
     """Of the checks of a kind those that are made for a file: of a PyTorch script MindSpore's are not."""
-    return () if kind == ENVIRONMENT and _is_pytorch(source) else checks
+    if kind != ENVIRONMENT or not _is_pytorch(source):
+        return checks
+    return tuple(check for check in checks if check.name == _OF_ANY_SCRIPT)
 
 
 def _is_pytorch(source: SourceFile) -> bool:

@@ -22,6 +22,9 @@ _KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
 _ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # what is set from here on is exported
 _SCRIPTS = (".sh", ".bash")
+_QUOTES = ("'", '"')
+_UNSURE = ("depth", "brace")  # our reader's bound; what bash takes amiss only when it comes there
+_DOCUMENT = re.compile(r"\$\([^)]*<<|`[^`]*<<")  # quotation marks in it are letters
 _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, too
 
 
@@ -57,6 +60,21 @@ def unexported(context: Context) -> Iterator[Violation]:
     for name, one in names.items():
         if name not in seen and not re.search(rf"\$\{{?{name}\b|export[^\n]*\b{name}\b", source.text):
             yield Violation((name,), span=one.key)
+
+
+def unreadable(context: Context) -> Iterator[Violation]:
+    """A quotation mark that is never closed, a word where bash takes none: it stops there and says so only then."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+        return
+    lines = Document(source.text, source.path)
+    for problem in read_launches(source.path, source.text).problems:
+        quote = problem.reason in _QUOTES
+        if problem.reason in _UNSURE or (quote and _DOCUMENT.search(source.text)):
+            continue
+        end = source.text.find("\n", problem.offset)
+        span = lines.span(problem.offset, end if end >= 0 else len(source.text))
+        yield Violation((), "quote" if quote else "default", {}, span=span)
 
 
 def simulated(context: Context) -> Iterator[Violation]:

@@ -1,0 +1,150 @@
+"""Checks of a launch script as such: what its shell makes of it before a program's parser sees anything.
+
+What bash does stands in its manual: a variable that is not set is nothing, words that come of it included (3.5.3); ``export``
+reaches the programs that are started behind it (4.1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from ms_tune.launch.state import FROM_OUTSIDE
+from ms_tune.launch.values import Reason
+from ms_tune.lint.checks.megatron import command_in
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.launch.options import Command
+    from ms_tune.launch.values import Argument
+    from ms_tune.lint.context import Context
+    from ms_tune.lint.launched import LaunchSource
+
+_SET = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
+_APART = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]+=|^[ \t]*([A-Za-z_]\w*)=[ \t]+[\w./]", re.MULTILINE)
+_OPTIONS = re.compile(r"^[ \t]*([A-Za-z_]\w*)=[\"(](?:\s|\\\n)*--\w", re.MULTILINE)
+_EXPORT = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_]\w*)=[^\n]*", re.MULTILINE)
+_COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
+_GROUP = re.compile(r"(?:ARG|ARGS|ARGUMENTS|OPTS|OPTIONS)$")
+_SIMILAR, _NEARLY = 0.7, 0.9  # of two names: an ending such as ARG for ARGS; a letter of a long one
+_DIGITS = "0123456789"  # in which names of several things differ
+_ROUNDS = 8  # nobody sources one file that often; the reader stops after some more
+_LOCAL, _ALL = "local_worker_num", "worker_num"
+
+
+def unset(context: Context) -> Iterator[Violation]:
+    """Variables among the program's arguments that the script sets nowhere, and that are named like a group of arguments."""
+    source, command = command_in(context)
+    meant = {name for name, _, _, _ in _misspelt(source, command)}
+    for name, word in _unknown(command):
+        if name not in meant and word.open and _GROUP.search(name):
+            yield Violation((), params={"name": name}, span=source.span_of(word))
+
+
+def misspelt(context: Context) -> Iterator[Violation]:
+    """Variables of which the script tells that they were meant to be set.
+
+    It has one of a similar name that nobody uses, one of nearly the same name, or sets it with a blank at the sign.
+    """
+    source, command = command_in(context)
+    for name, word, message, similar in _misspelt(source, command):
+        yield Violation((), message, {"name": name, "similar": similar}, span=source.span_of(word))
+
+
+def _misspelt(source: LaunchSource, command: Command) -> Iterator[tuple[str, Argument, str, str]]:
+    """Each variable with its word, what is wrong, and the name that was perhaps meant."""
+    text = _without_comments(source.script.text)
+    names = list(dict.fromkeys(_SET.findall(text)))
+    unused = [name for name in names if not _is_used(name, text)]
+    apart = {name for pair in _APART.findall(text) for name in pair if name}
+    for name, word in _unknown(command):
+        if name in apart:
+            yield name, word, "blank", ""
+            continue
+        like = [one for one in names if one[:2] == name[:2] and one.rstrip(_DIGITS) != name.rstrip(_DIGITS)]
+        idle = [one for one in like if one in unused]
+        similar = get_close_matches(name, idle, 1, _SIMILAR) or get_close_matches(name, like, 1, _NEARLY)
+        if similar:
+            yield name, word, "default", similar[0]
+
+
+def _without_comments(text: str) -> str:
+    """The text with blanks in place of lines that are comments."""
+    return _COMMENT.sub(lambda match: " " * len(match[0]), text)
+
+
+def _unknown(command: Command) -> Iterator[tuple[str, Argument]]:
+    """The variables that nothing is known of but their names, each once, with the word that it stands in."""
+    seen = set(FROM_OUTSIDE)
+    for word in command.launch.arguments:
+        for piece in word.pieces:
+            unknown = piece.unknown
+            if unknown is None or unknown.reason is not Reason.ENVIRONMENT or not unknown.name.isidentifier():
+                continue
+            if unknown.name not in seen:
+                seen.add(unknown.name)
+                yield unknown.name, word
+
+
+def _is_used(name: str, text: str) -> bool:
+    return re.search(rf"\$\{{?[#!]?{name}\b|\bunset[^\n]*\b{name}\b|\[\[? -v {name}\b", text) is not None
+
+
+def never_given(context: Context) -> Iterator[Violation]:
+    """Groups of options that are set and given to nobody."""
+    source, _ = command_in(context)
+    text = _without_comments(source.script.text)
+    if source.launches.read_from or source.launches.unknown:
+        return  # they may be used, or set anew, there
+    for match in _OPTIONS.finditer(text):
+        if not _is_used(match[1], text):
+            yield Violation((), "default", {"name": match[1]}, span=source.script.span(match.start(1), match.end(1)))
+
+
+def exported_late(context: Context) -> Iterator[Violation]:
+    """Variables that are exported behind the last program that the script starts."""
+    source, _ = command_in(context)
+    found = source.launches
+    started = [*(one.place for one in found.launches), *(one.place for one in found.others)]
+    ends = [place.end for place in started if place.file is found.file]
+    if len(ends) < len(started) or found.read_from:
+        return
+    seen = {name for launch in found.launches for name in launch.environment}
+    for match in _EXPORT.finditer(found.file.text, max(ends)):
+        if match[1] not in seen:
+            yield Violation((), "default", {"name": match[1]}, span=found.file.span(match.start(1), match.end(1)))
+
+
+def workers(context: Context) -> Iterator[Violation]:
+    """All processes of ``msrun`` are a multiple of those of one machine."""
+    source, command = command_in(context)
+    options = command.launch.options
+    if command.launch.launcher.name != "msrun" or not (_LOCAL in options and _ALL in options):
+        return
+    local, every = (_count(options[name]) for name in (_LOCAL, _ALL))
+    word = options[_LOCAL]
+    if word is not None and local and every and every % local:
+        yield Violation((), "default", {"local": local, "every": every}, span=source.span_of(word))
+
+
+def _count(word: Argument | None) -> int | None:
+    text = word.text if word is not None else None
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else None  # noqa: PLR2004
+
+
+def around(context: Context) -> Iterator[Violation]:
+    """A script that sources itself, or files that source each other: bash goes round until it has no memory left."""
+    source, _ = command_in(context)
+    files, text = source.launches.read_from, source.script.text
+    own = _ITSELF.search(text)
+    if own or source.script.path.resolve() in files or max(Counter(files).values(), default=0) >= _ROUNDS:
+        match = own or _SOURCES.search(text)
+        yield Violation((), span=source.script.span(*(match.span() if match else (0, 0))))
+
+
+_SOURCES = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\S[^\n]*", re.MULTILINE)
+_ITSELF = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\"?\$\{?(?:0|BASH_SOURCE)(?:\[0\])?\}?\"?[ \t]*$", re.MULTILINE)

@@ -1,0 +1,100 @@
+"""What a launch script's shell makes of it before a program's parser sees anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.launched import commands_in
+from ms_tune.lint.run import LintRequest, lint_files
+
+RUN = (
+    "msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework mindspore $GPT_ARGS"
+    " --seq-length 4096 --max-position-embeddings 4096\n"
+)
+GROUP = 'GPT_ARGS="\n  --num-layers 8 \\\n  --hidden-size 64 \\\n  --num-attention-heads 8\n"\n'
+OWN = ("MST179", "MST180", "MST181", "MST182", "MST183", "MST184")
+
+
+def found(text: str, path: Path = Path("pretrain_x.sh")) -> list[tuple[str, str]]:
+    checks = built_in(Dialect.MEGATRON)
+    every = [
+        one for command in commands_in(path, text, "2.2") for one in lint(command, Dialect.MEGATRON, checks, "2.2")
+    ]
+    return [(one.id, str(one.message)) for one in every if one.id in OWN]
+
+
+def ids(text: str) -> list[str]:
+    return [one for one, _ in found(text)]
+
+
+def test_a_sound_script_has_none_of_it() -> None:
+    assert found(GROUP + RUN) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "run", "expected"),
+    [
+        (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS $MOE_ARGS"), ["MST179"]),
+        (GROUP.replace("GPT_ARGS", "GPT_ARG"), RUN, ["MST181", "MST180"]),
+        (GROUP + "TP = 2\n", RUN.replace("--seq", "--tensor-model-parallel-size $TP --seq"), ["MST180"]),
+        (GROUP + "TRAIN_ITERS=5\n", RUN.replace("--seq", "--train-iters ${TRAIN_ITER} --seq"), ["MST180"]),
+        (GROUP + GROUP.replace("GPT", "MOE"), RUN, ["MST181"]),
+        (GROUP, RUN + "export HCCL_CONNECT_TIMEOUT=1\n", ["MST182"]),
+        (GROUP, RUN.replace("--local_worker_num 8", "--local_worker_num 5"), ["MST183"]),
+        (GROUP, RUN.replace("--local_worker_num 8", "--local_worker_num 16"), ["MST183"]),
+        ('source "$0"\n' + GROUP, RUN, ["MST184"]),
+    ],
+)
+def test_each_of_them(before: str, run: str, expected: list[str]) -> None:
+    assert ids(before + run) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "run"),
+    [
+        (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS --data-path $DATA_PATH")),  # whoever starts the script has it
+        (GROUP + "DATA_PATH1=a\n", RUN.replace("--seq", "--data-path $DATA_PATH1 $DATA_PATH2 --seq")),  # likewise
+        (GROUP + "MOE_ARGS=''\n", RUN.replace("$GPT_ARGS", "$GPT_ARGS $MOE_ARGS")),
+        (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS $@")),
+        (GROUP + GROUP.replace("GPT", "MOE") + "source more.sh\n", RUN),  # it may be used there
+        (GROUP + GROUP.replace("GPT", "MOE"), RUN.replace("$GPT_ARGS", "$GPT_ARGS ${MOE_ARGS[@]}")),
+        (GROUP, RUN + "export HCCL_CONNECT_TIMEOUT=1\n" + RUN),
+        ("run() {\n" + GROUP + RUN + "}\nexport HCCL_CONNECT_TIMEOUT=1\nrun\n", ""),
+        (GROUP, RUN.replace("--local_worker_num 8", "--local_worker_num $HERE")),
+        (GROUP, '# source "$0"\n' + RUN),
+    ],
+)
+def test_what_is_right_or_unknown_is_left_alone(before: str, run: str) -> None:
+    assert ids(before + run) == []
+
+
+def test_scripts_that_source_each_other(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain_x.sh"
+    (tmp_path / "a.sh").write_text("source b.sh\n", encoding="utf-8")
+    (tmp_path / "b.sh").write_text("source a.sh\n", encoding="utf-8")
+    text = "source a.sh\n" + GROUP + RUN
+    script.write_text(text, encoding="utf-8")
+    assert ("MST184", "what is sourced here sources this script again, without end") in found(text, script)
+    (tmp_path / "b.sh").write_text("source pretrain_x.sh\n", encoding="utf-8")
+    assert "MST184" in [one for one, _ in found(text, script)]
+    (tmp_path / "b.sh").write_text("X=1\n", encoding="utf-8")
+    assert found(text + "source b.sh\n", script) == []
+
+
+@pytest.mark.parametrize("launcher", ["msrun --worker_num 8", "torchrun --nproc_per_node 8"])
+def test_a_quotation_mark_that_is_never_closed(tmp_path: Path, launcher: str) -> None:
+    script = tmp_path / "pretrain_x.sh"
+    for text, expected in (
+        (f'A="\n--bf16\n{launcher} pretrain_gpt.py $A\n', True),
+        (f"{launcher} pretrain_gpt.py --bf16\necho 'done\n", True),
+        (f"{launcher} pretrain_gpt.py --bf16\ncat <<END\nit's\nEND\n", False),
+        (f"{launcher} pretrain_gpt.py --bf16\nfi\n", True),
+    ):
+        script.write_text(text, encoding="utf-8")
+        (report,) = lint_files([str(script)], LintRequest()).files
+        assert ("MST840" in [one.id for one in report.findings]) == expected
