@@ -10,7 +10,7 @@ from ms_tune.verdict.judge import Outside, reserve_of
 from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.request import CommandRequest, DryrunRequest, PreparedRun
+    from ms_tune.dryrun.request import CommandRequest, DryrunRequest, PreparedRun, Split
     from ms_tune.verdict.limit import Limit
 
 
@@ -32,7 +32,21 @@ def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
         UsageError: The device does not have as much as the config asks for.
     """
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
+    return limit, _reserved(request, limit, run.split if run.world_size > 1 else None)
+
+
+def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
+    """The same for a program whose arguments name no limit.
+
+    Raises:
+        UsageError: There is no such device.
+    """
+    limit = limit_of(device_of(request.chip, request.device_bytes))
+    return limit, _reserved(request, limit, split if split.communicators > 1 else None)
+
+
+def _reserved(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
     outside = outside_of(request)
-    if run.world_size > 1:
-        outside = replace(outside, communicators=run.split.communicators, counted=False)
-    return limit, sum(item.bytes for item in reserve_of(outside, limit))
+    if split is not None:
+        outside = replace(outside, communicators=split.communicators, counted=False)
+    return sum(item.bytes for item in reserve_of(outside, limit))

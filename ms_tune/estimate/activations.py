@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _HALF = 2  # bytes of an activation
 _SOFTMAX = 64  # bytes that flash attention keeps of a token and a head: two arrays of eight float32
 _LOGITS = 12  # bytes of a token and a word: logits, their float32 copy, their gradient
+_LOGITS_IN_PLACE = 6  # the same where the copy becomes the gradient (Megatron-LM ``tensor_parallel/cross_entropy.py``)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,33 @@ def layer_activations(widths: Widths, share: Share, *, experts: bool) -> Activat
     return Activations(kept, between // share.between)
 
 
-def logits_bytes(widths: Widths, share: Share) -> int:
+def megatron_activations(widths: Widths, share: Share, *, experts: bool, fused: bool) -> Activations:
+    """What a layer of Megatron-LM on MSAdapter keeps, with flash attention and one operator for each norm and each rotary embedding.
+
+    Block by block as the layers of Qwen2.5-7B kept it (docs/megatron.md): two norms and two sums between layers, which sequence
+    parallelism splits; queries, keys, values, their rotary casts, what attention returns; the products of the feed-forward block.
+
+    Args:
+        widths: The model.
+        share: A rank's part of a micro-batch.
+        experts: Whether the layer has experts.
+        fused: Whether a gate and its product are one operator, which keeps nothing between the two.
+    """
+    one, tokens = widths.attention, share.tokens
+    between = _HALF * tokens * widths.hidden
+    kept = 4 * between // share.between
+    wide = one.heads * (one.head + one.value) + one.groups * (one.head + one.value)
+    kept += (_HALF * tokens * wide + _SOFTMAX * tokens * one.heads) // share.tensor
+    inner = widths.chosen * widths.expert + widths.shared if experts else widths.feed_forward
+    kept += _HALF * tokens * inner * (2 if not widths.gated else 3 if fused else 4) // share.tensor
+    if experts:  # sent to the experts, and received from them
+        kept += 2 * between * widths.chosen // share.between
+    return Activations(kept, between // share.between)
+
+
+def logits_bytes(widths: Widths, share: Share, *, in_place: bool = False) -> int:
     """What the loss holds while the last forward pass ends."""
-    return _LOGITS * share.tokens * widths.vocabulary // share.tensor
+    return (_LOGITS_IN_PLACE if in_place else _LOGITS) * share.tokens * widths.vocabulary // share.tensor
 
 
 def sent_by_layer(widths: Widths, share: Share, *, experts: bool, again: bool) -> int:

@@ -172,7 +172,7 @@ def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInpu
         NotEvaluableError: A value is not known without running the script.
         ConfigError: The number of layers is missing or beyond all bounds, or something is asked for that is not served.
     """
-    reader = _Reader(command)
+    reader = ArgumentReader(command)
     for dest in NOT_SERVED:
         if reader.is_set(dest) and not (arguments_only and dest in _ONLY_BUILT):
             raise ConfigError(msg("megatron_layers.not-served", argument=reader.written(dest)))
@@ -224,7 +224,7 @@ def _micro_batches(command: Command, values: dict[str, object]) -> int | None:
     return (total or micro * data) // micro // data
 
 
-class _Reader:
+class ArgumentReader:
     """Reads values that hold in the end."""
 
     def __init__(self, command: Command) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.limits import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, Split
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
@@ -16,13 +17,16 @@ from ms_tune.lint.run import LintRequest, lint_files
 from ms_tune.normalize.megatron import NotEvaluableError, inputs_of
 from ms_tune.normalize.script import normalize_script, release_of_scripts
 from ms_tune.overview.config import found, look_at, of_layers, overview_of, release_in
+from ms_tune.overview.estimate import Estimate
+from ms_tune.overview.megatron import estimate_of_script
 from ms_tune.overview.result import Assumptions, Overview, StageVerdict, Subject
-from ms_tune.texts import msg
+from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.task import Observer
+    from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.lint.report import LintReport
     from ms_tune.overview.config import OverviewRequest
 
@@ -49,15 +53,19 @@ def overview_of_script(
     stages = () if observer is None else _simulated(request, path, observer)
     matters = [*found(report), *(of_layers(program.plan, path) if program.plan is not None else ())]
     layers = sum(map(sum, program.plan.placement)) if program.plan and program.plan.placement else None
+    assumptions = _assumptions(path, request.framework_version)
+    estimate = None if stages else _estimated(request, path, program.plan, assumptions)
+    reason = estimate if isinstance(estimate, Message) else None
     good = bool(stages) and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in stages)
     return Overview(
         path=path,
         subject=Subject(Dialect.MEGATRON.value, release_in(report), program.program, layers),
-        assumptions=_assumptions(path, request.framework_version),
+        assumptions=assumptions,
         matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
         counts={severity: report.count(severity) for severity in Severity},
         fixable=report.fixable(safe=True),
-        no_estimate_because=None if stages else msg("check.script.no-estimate"),
+        estimate=estimate if isinstance(estimate, Estimate) else None,
+        no_estimate_because=reason,
         stages=stages,
         next=(
             *((f"ms-tune lint {path}",) if report.findings else ()),
@@ -103,6 +111,23 @@ def _assumptions(path: Path, version: str | None) -> Assumptions | None:
             launch.processes, msg("check.devices.script"), split, inputs.chunks or 1, inputs.micro_batches or 1
         )
     return None
+
+
+def _estimated(
+    request: OverviewRequest, path: Path, plan: NormalizedPlan | None, assumed: Assumptions | None
+) -> Estimate | Message:
+    """What the stages of the first program hold, or why that is not told."""
+    release = release_of_scripts(path, request.framework_version)
+    commands = (command_of(launch, release) for launch in read_launches(path).launches)
+    command = next((one for one in commands if one is not None), None)
+    if command is None or assumed is None or plan is None or plan.placement is None or plan.failure is not None:
+        return msg("check.script.no-estimate")
+    try:
+        return estimate_of_script(command, plan, assumed.split, limit_of_script(request.job, assumed.split))
+    except NotEvaluableError as error:
+        return msg("check.script.unknown", argument=error.argument, variable=error.variable)
+    except MsTuneError as error:
+        return error.message
 
 
 def _simulated(request: OverviewRequest, path: Path, observer: Observer) -> tuple[StageVerdict, ...]:

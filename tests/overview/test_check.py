@@ -31,6 +31,7 @@ from ms_tune.verdict.limit import device_of, limit_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ms_tune.overview.estimate import StageEstimate
     from ms_tune.overview.result import Overview
 
 TEMPLATES = data_folder("yaml_templates")
@@ -328,6 +329,69 @@ class TestScript:
         split = seen.assumptions.split
         assert (split.data, split.tensor, split.pipeline) == (2, 2, 2)
         assert seen.next[-1] == f"ms-tune dryrun {script}"
+        assert seen.estimate is None
+        assert seen.no_estimate_because == msg("check.script.not-mindspore")
+
+    def test_an_estimate_of_a_program_of_megatron(self, tmp_path: Path) -> None:
+        # The published pair (docs/megatron.md): 32,683.5 MiB for the whole run by theory; simulated 55,389 and 48,436 at the peak.
+        none, last = _of_pair(tmp_path, "")
+        assert none.lasting_bytes == pytest.approx(32_683.5 * MIB, rel=1e-4)
+        assert last.lasting_bytes == none.lasting_bytes + 18 * 3584  # the last norm
+        assert none.peak_bytes == pytest.approx(55_389 * MIB, rel=0.02)
+        assert last.peak_bytes == pytest.approx(48_436 * MIB, rel=0.02)
+        full, _ = _of_pair(tmp_path, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
+        assert (full.layers, full.recomputed) == (14, 14)
+        assert full.peak_bytes == pytest.approx(34_946 * MIB, rel=0.02)
+        block, _ = _of_pair(tmp_path, "--recompute-granularity full --recompute-method block --recompute-num-layers 7")
+        assert block.peak_bytes == pytest.approx(44_776 * MIB, rel=0.02)
+        shared, _ = _of_pair(tmp_path, "--use-distributed-optimizer", devices=8)
+        assert shared.lasting_bytes == pytest.approx(none.lasting_bytes * (6 + 12 / 2) / 18, rel=1e-4)
+
+    def test_beyond_all_bounds(self, tmp_path: Path) -> None:
+        words = "--global-batch-size 1000000000000000000 --num-layers 10000 --num-layers-per-virtual-pipeline-stage 1"
+        seen = _check_pair(tmp_path, words, 4)
+        assert (seen.estimate is None) != (seen.no_estimate_because is None)
+
+    @pytest.mark.parametrize(
+        ("more", "why"),
+        [
+            ("--reuse-fp32-param", "--reuse-fp32-param"),
+            ("--lora-target-modules linear_qkv", "--lora-target-modules"),
+            ("--stage dpo", "--stage"),
+            ("--optimizer sgd", "--optimizer"),
+            ("--swap-attention", "--swap-attention"),
+            ("--padded-vocab-size $WORDS", "WORDS"),
+            ("--hidden-size 0", "--hidden-size"),
+            ("--hidden-size 99999999999999999999", "--hidden-size"),
+            ("--num-experts 4000000000", "--num-experts"),
+        ],
+    )
+    def test_what_no_closed_form_tells_is_said(self, tmp_path: Path, more: str, why: str) -> None:
+        seen = _check_pair(tmp_path, more, 4)
+        assert seen.estimate is None
+        assert why in str(seen.no_estimate_because)
+
+
+PAIR = (
+    "--ai-framework mindspore --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel "
+    "--num-layers 28 --hidden-size 3584 --ffn-hidden-size 18944 --num-attention-heads 28 --group-query-attention "
+    "--num-query-groups 4 --seq-length 10240 --max-position-embeddings 10240 --padded-vocab-size 152064 "
+    "--untie-embeddings-and-output-weights --disable-bias-linear --add-qkv-bias --swiglu --use-fused-swiglu "
+    "--normalization RMSNorm --position-embedding-type rope --micro-batch-size 1 --global-batch-size 8 --bf16 --use-flash-attn"
+)
+
+
+def _check_pair(folder: Path, more: str, devices: int) -> Overview:
+    script = folder / "pretrain.sh"
+    words = f"msrun --worker_num {devices} --local_worker_num {devices} pretrain_gpt.py {PAIR} {more}\n"
+    script.write_text(words, encoding="utf-8")
+    return api.check(script, request=OverviewRequest(framework_version="2.2"))
+
+
+def _of_pair(folder: Path, more: str, devices: int = 4) -> tuple[StageEstimate, ...]:
+    estimate = _check_pair(folder, more, devices).estimate
+    assert estimate is not None
+    return estimate.stages
 
 
 @pytest.mark.parametrize(
