@@ -68,7 +68,7 @@ def unreadable(context: Context) -> Iterator[Violation]:
     if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
         return
     lines = Document(source.text, source.path)
-    for problem in read_launches(source.path, source.text).problems:
+    for problem in launches_in(source.path, source.text).problems:
         quote = problem.reason in _QUOTES
         if problem.reason in _UNSURE or (quote and _DOCUMENT.search(source.text)):
             continue
