@@ -117,8 +117,9 @@ def _estimated(
     request: OverviewRequest, path: Path, plan: NormalizedPlan | None, assumed: Assumptions | None
 ) -> Estimate | Message:
     """What the stages of the first program hold, or why that is not told."""
-    release = release_of_scripts(path, request.framework_version)
-    commands = (command_of(launch, release) for launch in read_launches(path).launches)
+    script = read_launches(path)
+    release = release_of_scripts(script, request.framework_version)
+    commands = (command_of(launch, release) for launch in script.launches if launch.processes is not None)
     command = next((one for one in commands if one is not None), None)
     if command is None or assumed is None or plan is None or plan.placement is None or plan.failure is not None:
         return msg("check.script.no-estimate")
