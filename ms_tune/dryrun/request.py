@@ -234,6 +234,11 @@ class Pipeline:
     chunks: int = 1
     micro_batches: int = 1
 
+    @classmethod
+    def of_megatron(cls, stages: int, chunks: int, micro_batches: int) -> Pipeline:
+        """As Megatron-LM sends them through (``core/pipeline_parallel/schedules.py``); with one chunk that is 1F1B."""
+        return cls(Schedule.INTERLEAVED_FULL_WARM_UP, stages, chunks, micro_batches)
+
     def in_flight(self, stage: int) -> tuple[int, ...] | None:
         """Micro-batches that a stage holds when it holds most, for each chunk; None where nothing tells."""
         if self.schedule is None:

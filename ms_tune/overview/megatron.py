@@ -31,7 +31,6 @@ from ms_tune.layers.result import Effect, Kind
 from ms_tune.layers.stage import StageLayer, stage_of
 from ms_tune.normalize.megatron import ArgumentReader
 from ms_tune.overview.estimate import Estimate, StageEstimate
-from ms_tune.planning.schedule import Schedule
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -77,8 +76,7 @@ def estimate_of_script(command: Command, plan: NormalizedPlan, split: Split, lim
         raise UnsupportedError(msg("check.script.otherwise", argument=read.written("stage")))
     config = _config(read, split, len(plan.layers))
     micro = _size(read, "micro_batch_size")
-    pipeline = Pipeline(
-        Schedule.INTERLEAVED_FULL_WARM_UP,
+    pipeline = Pipeline.of_megatron(
         split.pipeline,
         len(plan.placement or ()) or 1,
         max(1, _size(read, "global_batch_size", micro * split.data) // (micro * split.data)),
