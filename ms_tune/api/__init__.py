@@ -55,6 +55,7 @@ from ms_tune.api._normalize import (
     from_sapp,
     merge_sapp,
     migrate,
+    migrate_memory,
     normalize,
     normalize_script,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "merge_sapp",
     "metrics",
     "migrate",
+    "migrate_memory",
     "normalize",
     "normalize_script",
     "profile",

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
+    from ms_tune.dryrun.request import DryrunRequest
+    from ms_tune.dryrun.task import Observer
     from ms_tune.layers.conversion.convert import Converted
     from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.migrate.memory import BothSides
     from ms_tune.migrate.result import Migration
     from ms_tune.normalize.against import Compared
     from ms_tune.normalize.convert_script import ConvertedProgram
@@ -299,6 +302,32 @@ def migrate(
         check=check,
         language=language,
     )
+
+
+def migrate_memory(
+    found: Migration, *, request: DryrunRequest | None = None, observer: Observer | None = None
+) -> BothSides:
+    """Both files of a migration simulated: each stage's memory before and after, by content. Needs the extra ``dryrun``.
+
+    Args:
+        found: What :func:`migrate` gave, of a file that is still there.
+        request: The stages and how to simulate them; its config is not looked at.
+        observer: Told what is going on.
+
+    Raises:
+        UsageError: There is no new file, because keys stand in the way.
+        MsTuneError: As :func:`dryrun` says of either file.
+
+    Example::
+
+        sides = api.migrate_memory(api.migrate("train.yaml"))
+        print([(one.stage, one.old_peak, one.new_peak) for one in sides.stages])
+    """
+    from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
+    from ms_tune.migrate.memory import both_sides  # noqa: PLC0415 - as above
+
+    return both_sides(found, request or DryrunRequest(fewest_layers=True), observer or Observer())
 
 
 def _source(config: str | Path | SourceFile) -> SourceFile:

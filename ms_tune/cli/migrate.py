@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.output import new_file
-from ms_tune.cli.parser import Parser
+from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.write import write_atomically
+from ms_tune.errors import UsageError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ms_tune.migrate.memory import BothSides
     from ms_tune.migrate.result import Migration
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
@@ -29,6 +31,7 @@ def build_parser(language: Language) -> Parser:
         description=msg("migrate.description"),
         epilog=msg("migrate.examples"),
     )
+    count = integer_argument(language, minimum=1)
     parser.add_argument("file", type=Path, metavar="FILE", help=parser.tr("migrate.help.file"))
     parser.add_argument("--to", default=_TARGET, metavar="DIALECT[@RELEASE]", help=parser.tr("migrate.help.to"))
     parser.add_argument("--write", type=Path, metavar="NEW", help=parser.tr("migrate.help.write"))
@@ -36,6 +39,9 @@ def build_parser(language: Language) -> Parser:
     parser.add_argument("--diff", action="store_true", help=parser.tr("migrate.help.diff"))
     parser.add_argument("--all", action="store_true", help=parser.tr("migrate.help.all"))
     parser.add_argument("--no-check", action="store_true", help=parser.tr("migrate.help.no-check"))
+    parser.add_argument("--dryrun", action="store_true", help=parser.tr("migrate.help.dryrun"))
+    parser.add_argument("--stages", metavar="WHICH", help=parser.tr("migrate.help.stages"))
+    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
     parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("migrate.help.version"))
     parser.add_common_arguments()
     return parser
@@ -53,17 +59,35 @@ def run(arguments: Namespace, console: Console) -> int:
     )
     if arguments.write is not None and not found.refused:
         write_atomically(arguments.write, found.text.encode(), parents=True)
-    _show(found, arguments, console)
+    sides = _simulated(found, arguments, console) if arguments.dryrun and not found.refused else None
+    _show(found, sides, arguments, console)
     if arguments.write is not None and not found.refused:
         console.note(console.text("memory.written", file=arguments.write))
     return found.exit_code
 
 
-def _show(found: Migration, arguments: Namespace, console: Console) -> None:
+def _simulated(found: Migration, arguments: Namespace, console: Console) -> BothSides:
+    """Both files' memory."""
+    from ms_tune.cli.dryrun_progress import DryrunProgress  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun.request import DryrunRequest, StageChoice  # noqa: PLC0415 - as above
+    from ms_tune.extras import need  # noqa: PLC0415 - as above
+
+    need("ms-tune migrate --dryrun", "dryrun", "numpy")
+    words = (arguments.stages or StageChoice.ALL.value).split(",")
+    try:
+        stages = StageChoice(words[0]) if len(words) == 1 and not words[0].isdigit() else tuple(map(int, words))
+    except ValueError:
+        raise UsageError(msg("migrate.usage.stages", given=arguments.stages)) from None
+    request = DryrunRequest(fewest_layers=True, stages=stages, devices=arguments.devices)
+    with DryrunProgress(console) as progress:
+        return api.migrate_memory(found, request=request, observer=progress)
+
+
+def _show(found: Migration, sides: BothSides | None, arguments: Namespace, console: Console) -> None:
     if arguments.json:
         from ms_tune.render.migrate.json import migration_json  # noqa: PLC0415 - one renderer is needed, not all
 
-        console.write_json(migration_json(found, console))
+        console.write_json(migration_json(found, sides, console))
         return
     from ms_tune.render.migrate.text import write_diff, write_migration  # noqa: PLC0415 - as above
 
@@ -71,6 +95,10 @@ def _show(found: Migration, arguments: Namespace, console: Console) -> None:
         write_diff(found, arguments.write, console)
         return
     write_migration(found, console, everything=arguments.all)
-    if arguments.write is None and not found.refused:
+    if sides is not None:
+        from ms_tune.render.migrate.memory import write_memory  # noqa: PLC0415 - as above
+
+        write_memory(sides, console)
+    elif arguments.write is None and not found.refused:
         console.write("")
         console.write(found.text.rstrip("\n"))

@@ -165,7 +165,7 @@ def _weights(draft: Draft, source: SourceFile) -> Verdict:
         return Verdict("weights", holds=None, detail=_said("weights-unknown", text=_said("no-theory")))
     total = copies = 0
     for stage, (one, other) in enumerate(zip(old, new, strict=True)):
-        here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, _parameters(other)
+        here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, parameters(other)
         if here != narrow + wide:
             return Verdict(
                 "weights", holds=False, detail=_said("weights-differ", stage=stage, old=here, new=narrow + wide)
@@ -176,7 +176,7 @@ def _weights(draft: Draft, source: SourceFile) -> Verdict:
     return Verdict("weights", holds=True, detail=said)
 
 
-def _parameters(theory: Mapping[str, int]) -> tuple[int, int]:
+def parameters(theory: Mapping[str, int]) -> tuple[int, int]:
     """Parameters in a format of two bytes and in float32, from what weights and optimizer state take.
 
     ``persistent_bytes``: a narrow one takes 2 bytes and 12 of state (a float32 copy, two moments), a wide one 4 and 8.

@@ -192,8 +192,8 @@ def _clipping(draft: Draft) -> None:
     path, norm = ("runner_wrapper", "use_clip_grad"), ("runner_wrapper", "max_grad_norm")
     target = ("training", "max_norm")
     most: Any = draft.get("runner_wrapper.max_grad_norm", 1.0)
-    # `runner_wrapper` that is not there at all has clipping on (`WrapperConfig` of `tools/register/template.py`).
-    clips = draft.get("runner_wrapper.use_clip_grad", default="runner_wrapper" not in draft.source.data)
+    # A `runner_wrapper` that is empty or not there at all has clipping on (`WrapperConfig` of `tools/register/template.py`).
+    clips = draft.get("runner_wrapper.use_clip_grad", default=not draft.get("runner_wrapper"))
     if clips is True and isinstance(most, (int, float)) and not isinstance(most, bool):
         draft.translate(path, target, float(most), why("clip"))
         draft.translate(norm, target, float(most))

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.migrate.result import Fate
 
 if TYPE_CHECKING:
+    from ms_tune.migrate.memory import BothSides
     from ms_tune.migrate.result import Entry, Migration
     from ms_tune.render.console import Console
 
 _VERSION = 1
 
 
-def migration_json(found: Migration, console: Console) -> dict[str, Any]:
+def migration_json(found: Migration, sides: BothSides | None, console: Console) -> dict[str, Any]:
     """Its keys are documented in ``docs/migrate.md``."""
     return {
         "version": _VERSION,
@@ -27,7 +28,25 @@ def migration_json(found: Migration, console: Console) -> dict[str, Any]:
         "added": [{"to": ".".join(one.to), "value": one.value, "why": console.say(one.why)} for one in found.added],
         "proof": [{"part": one.name, "holds": one.holds, "detail": console.say(one.detail)} for one in found.proof],
         "proved": found.proved,
+        "memory": None if sides is None else _memory(sides, console),
         "text": found.text,
+    }
+
+
+def _memory(sides: BothSides, console: Console) -> dict[str, Any]:
+    return {
+        "stages": [
+            {
+                "stage": one.stage,
+                "old_peak_bytes": one.old_peak,
+                "new_peak_bytes": one.new_peak,
+                "old_categories_at_peak": dict(one.old),
+                "new_categories_at_peak": dict(one.new),
+                "weights_and_optimizer_by_theory": None if one.same is None else list(one.same),
+            }
+            for one in sides.stages
+        ],
+        "limits": [console.say(one) for one in sides.limits],
     }
 
 
