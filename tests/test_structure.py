@@ -63,7 +63,7 @@ _MAY_USE = {
         *("frameworks", *_FOUNDATION),
     },
     "migrate": {
-        *("migrate", "lint", "dryrun", "normalize", "layers", "config", "frameworks", *_FOUNDATION),
+        *("migrate", "lint", "dryrun", "normalize", "layers", "launch", "config", "frameworks", *_FOUNDATION),
     },
     "dryrun": {
         *(

@@ -271,7 +271,7 @@ def migrate(
     check: bool = True,
     language: Language | None = None,
 ) -> Migration:
-    """A config of MindFormers' static graph as one of its dynamic graph, with the fate of every key and the proof.
+    """A config of MindFormers' static graph (or of MindSpeed-Core-MS, or a script) for its dynamic graph, with the fate of every key and the proof.
 
     Nothing is written: ``text`` of the result is the new file, empty where keys stand in the way.
 
@@ -292,11 +292,14 @@ def migrate(
         moved = api.migrate("train.yaml", "mindformers-pynative@2.1")
         print(moved.proved, [entry.name for entry in moved.questions])
     """
-    from ms_tune.migrate.run import goal_of, migrate_source  # noqa: PLC0415 - start-up time
+    from ms_tune.migrate.run import goal_of, migrate_script, migrate_source  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.script import SUFFIXES  # noqa: PLC0415 - as above
 
-    release = goal_of(to)
+    release, path = goal_of(to), Path(config)
+    if path.suffix in SUFFIXES:
+        return migrate_script(path, release, version=framework_version, check=check, language=language)
     return migrate_source(
-        _source(config),
+        _source(path),
         release,
         version=framework_version,
         check=check,

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ms_tune.frameworks.data import ABSENT, at, load, order
+from ms_tune.frameworks.dialect import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,10 +81,13 @@ def _number(text: str) -> float | str:
         return text
 
 
+_TABLES = {Dialect.MINDFORMERS: "rows", Dialect.MINDSPEED_MS: "mindspeed-ms", Dialect.MEGATRON: "megatron"}
+
+
 @cache
-def rows(release: str) -> tuple[Row, ...]:
-    """The rows that hold in a release of the dynamic graph, without those of callbacks."""
-    found = load("migration")["rows"]
+def rows(release: str, dialect: Dialect = Dialect.MINDFORMERS) -> tuple[Row, ...]:
+    """The rows of a dialect that hold in a release of the dynamic graph, without those of callbacks."""
+    found = load("migration")[_TABLES[dialect]]
     return tuple(
         _row(one, tuple(one["from"].split("."))) for one in found if order(one.get("since", "0")) <= order(release)
     )
@@ -115,10 +119,12 @@ def _row(one: dict[str, Any], path: tuple[str, ...]) -> Row:
     )
 
 
-def row_for(path: tuple[object, ...], value: object, release: str) -> Row | None:
+def row_for(
+    path: tuple[object, ...], value: object, release: str, dialect: Dialect = Dialect.MINDFORMERS
+) -> Row | None:
     """The row for a setting: of its own key first, then of those around it, the innermost first."""
     for length in range(len(path), 0, -1):
-        for row in _at(path[:length], release):
+        for row in _index(release, dialect).get(path[:length], ()):
             if (length == len(path) or row.below) and row.fits(value):
                 return row
     return None
@@ -138,20 +144,16 @@ def callback_row(kind: object, key: str, value: object) -> Row | None:
 
 
 @cache
-def _index(release: str) -> dict[tuple[object, ...], tuple[Row, ...]]:
+def _index(release: str, dialect: Dialect) -> dict[tuple[object, ...], tuple[Row, ...]]:
     found: dict[tuple[object, ...], tuple[Row, ...]] = {}
-    for row in rows(release):
+    for row in rows(release, dialect):
         found[row.path] = (*found.get(row.path, ()), row)
     return found
 
 
-def _at(path: tuple[object, ...], release: str) -> tuple[Row, ...]:
-    return _index(release).get(path, ())
-
-
-def unset_rows(release: str) -> Iterator[Row]:
+def unset_rows(release: str, dialect: Dialect = Dialect.MINDFORMERS) -> Iterator[Row]:
     """The rows of settings that the two graphs have different defaults for."""
-    return (row for row in rows(release) if row.unset is not UNSET)
+    return (row for row in rows(release, dialect) if row.unset is not UNSET)
 
 
 @cache

@@ -36,6 +36,8 @@ class Draft:
         values: The values of the new file, by key.
         origins: The key of the source that each of them came from, whose comments it takes along.
         notes: Comments at keys of the new file, or where they would stand.
+        added: Lines that no key of the source says.
+        lines: Where keys stand that have no position in a YAML text.
     """
 
     source: SourceFile
@@ -46,6 +48,7 @@ class Draft:
     origins: dict[tuple[str, ...], KeyPath] = field(default_factory=dict)
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
     added: list[Added] = field(default_factory=list)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
     _fates: dict[KeyPath, Entry] = field(default_factory=dict)
     _leaves: dict[KeyPath, Any] = field(default_factory=dict)
 
@@ -124,7 +127,7 @@ class Draft:
         if path not in self._leaves or path in self._fates:
             return
         position = self.source.position(path)
-        line = (position.key or position.value).line if position else None
+        line = (position.key or position.value).line if position else self.lines.get(path)
         self._fates[path] = Entry(path, self._leaves[path], line, fate, to, new, reason, blocks)
 
 

@@ -31,7 +31,7 @@ def apply_table(draft: Draft) -> None:
         elif row is None:
             draft.ask(path, why("unknown"), _near(path))
         else:
-            _apply(draft, row, path, value)
+            apply_row(draft, row, path, value, _near(path))
     for row in unset_rows(draft.target):
         if row.to not in draft.values and not draft.has(row.path):
             draft.add(row.to, row.unset, why("unset", key=".".join(row.path)))
@@ -74,7 +74,8 @@ def _near(path: KeyPath) -> tuple[str, ...]:
     return sections.get(str(path[0]), ())
 
 
-def _apply(draft: Draft, row: Row, path: KeyPath, value: Any) -> None:  # noqa: ANN401 - settings are of all types
+def apply_row(draft: Draft, row: Row, path: KeyPath, value: Any, near: tuple[str, ...]) -> None:  # noqa: ANN401 - of all types
+    """The fate that a row gives a key; a question is asked in the section ``near``."""
     if row.fate == "translated":
         to = row.to if row.callback else (*row.to, *map(str, path[len(row.path) :]))
         new = row.turned(value)
@@ -87,7 +88,7 @@ def _apply(draft: Draft, row: Row, path: KeyPath, value: Any) -> None:  # noqa: 
     elif row.fate == "none":
         draft.drop(path, why(row.why), blocks=row.blocks)
     else:
-        draft.ask(path, why(row.why), _near(path), blocks=row.blocks)
+        draft.ask(path, why(row.why), near, blocks=row.blocks)
 
 
 def _takes(to: tuple[str, ...], value: object) -> bool:
@@ -119,7 +120,7 @@ def _callbacks(draft: Draft) -> None:
             elif row.to == ("checkpoint", "enable_save"):
                 draft.translate(path, row.to, value=True)
             else:
-                _apply(draft, row, path, value)
+                apply_row(draft, row, path, value, _near(path))
     if _CHECKPOINTS in kinds:
         reason = why("unset", key=_CHECKPOINTS)
         draft.add(("checkpoint", "save_interleaved_steps"), _SAVED_EVERY, reason)

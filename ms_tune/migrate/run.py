@@ -6,21 +6,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.config.follow import followed
+from ms_tune.config.source import source_of
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.releases import release_for, served
 from ms_tune.migrate.draft import Draft
+from ms_tune.migrate.foreign import arguments_of, command_in, decide_megatron, decide_mindspeed
 from ms_tune.migrate.keys import apply_table
 from ms_tune.migrate.model import apply_defaults, apply_model, is_served, refuse_model
 from ms_tune.migrate.proof import prove
 from ms_tune.migrate.result import Migration
 from ms_tune.migrate.split import apply_split
 from ms_tune.migrate.write import written
+from ms_tune.normalize.script import release_of_scripts
 from ms_tune.normalize.source import dialect_of
 from ms_tune.texts import Language, msg
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ms_tune.config.source import SourceFile
 
 
@@ -32,7 +37,7 @@ def migrate_source(
     check: bool = True,
     language: Language | None = None,
 ) -> Migration:
-    """A static-graph config of MindFormers as one of its dynamic graph.
+    """A config of MindFormers' static graph, or of MindSpeed-Core-MS, as one of MindFormers' dynamic graph.
 
     Args:
         source: The config.
@@ -47,17 +52,60 @@ def migrate_source(
     """
     source = followed(source)
     dialect = dialect_of(source)
-    if dialect is not Dialect.MINDFORMERS:
+    if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
     release = release_for(dialect, version).version
-    goal = release_for(Dialect.MINDFORMERS_PYNATIVE, target or served(Dialect.MINDFORMERS_PYNATIVE)[-1]).version
-    draft = Draft(source, release, goal, model_of(source, dialect, release, source.beside))
-    decide(draft)
-    result = Migration(source.path, dialect, release, goal, draft.entries(), tuple(draft.added), original=source.text)
+    draft = Draft(source, release, _goal(target), model_of(source, dialect, release, source.beside))
+    if dialect is Dialect.MINDSPEED_MS:
+        decide_mindspeed(draft)
+    else:
+        decide(draft)
+    return _finished(draft, dialect, check=check, language=language or Language.EN)
+
+
+def migrate_script(
+    path: Path,
+    target: str | None = None,
+    *,
+    version: str | None = None,
+    check: bool = True,
+    language: Language | None = None,
+) -> Migration:
+    """The program of MindSpeed-LLM that a launch script starts as a config of MindFormers' dynamic graph. Nothing is run.
+
+    Args:
+        path: The script.
+        target: As for :func:`migrate_source`.
+        version: The release of MindSpeed-LLM; None for the default.
+        check: As for :func:`migrate_source`.
+        language: As for :func:`migrate_source`.
+
+    Raises:
+        ConfigError: The script cannot be read, or starts no such program.
+        UnsupportedError: It starts several, or the release is not served.
+    """
+    release = release_of_scripts(path, version)
+    values, lines = arguments_of(command_in(path, release))
+    source = source_of(values, path)
+    draft = Draft(source, release, _goal(target), model_of(source, Dialect.MINDSPEED_MS, release), lines=lines)
+    decide_megatron(draft)
+    return _finished(draft, Dialect.MEGATRON, check=check, language=language or Language.EN)
+
+
+def _goal(target: str | None) -> str:
+    return release_for(Dialect.MINDFORMERS_PYNATIVE, target or served(Dialect.MINDFORMERS_PYNATIVE)[-1]).version
+
+
+def _finished(draft: Draft, dialect: Dialect, *, check: bool, language: Language) -> Migration:
+    """The new file and its proof."""
+    source = draft.source
+    result = Migration(
+        source.path, dialect, draft.release, draft.target, draft.entries(), tuple(draft.added), original=source.text
+    )
     if result.blocking:
         return result
-    text = written(draft, result.entries, language or Language.EN)
-    return replace(result, text=text, proof=prove(draft, text) if check else ())
+    text = written(draft, result.entries, language)
+    return replace(result, text=text, proof=prove(draft, text, dialect) if check else ())
 
 
 def goal_of(to: str) -> str | None:

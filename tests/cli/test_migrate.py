@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from ms_tune import api
 from ms_tune.cli.main import main
+from ms_tune.dryrun.request import StageChoice
+from ms_tune.migrate.memory import BothSides, StageMemory
+from ms_tune.texts import msg
+from ms_tune.units import MIB
 from tests.migrate.test_migrate import SOURCE
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ms_tune.dryrun.request import DryrunRequest
+    from ms_tune.migrate.result import Migration
 
 
 @pytest.fixture
@@ -73,3 +81,25 @@ def test_mistakes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(config, "--to", "mindformers-pynative@9.9")) == 2
     assert main(["migrate", str(config.with_name("none.yaml"))]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_memory_side_by_side(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    asked = []
+
+    def simulated(found: Migration, *, request: DryrunRequest, observer: object) -> BothSides:
+        asked.append((found.refused, request.stages, observer is not None))
+        one = StageMemory(0, 3 * MIB, 5 * MIB, {"weights": 2 * MIB}, {"weights": MIB, "gradients": MIB}, (MIB, MIB))
+        return BothSides((one,), (msg("pynative.not-started", missing="x"),))
+
+    monkeypatch.setattr(api, "migrate_memory", simulated)
+    assert main(command(config, "--dryrun", "--stages", "0,1", "--lang", language)) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[-3:] for line in out.splitlines() if "+2.0" in line] == [["3.0", "5.0", "+2.0"]]
+    assert main(command(config, "--dryrun", "--json")) == 0
+    (stage,) = json.loads(capsys.readouterr().out)["memory"]["stages"]
+    assert (stage["old_peak_bytes"], stage["weights_and_optimizer_by_theory"]) == (3 * MIB, [MIB, MIB])
+    assert [one[1] for one in asked] == [(0, 1), StageChoice.ALL]
+    assert main(command(config, "--dryrun", "--stages", "x")) == 2

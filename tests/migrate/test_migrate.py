@@ -239,10 +239,6 @@ def test_targets() -> None:
         goal_of("megatron")
     with pytest.raises(UnsupportedError):
         migrated(target="1.9")
-    with pytest.raises(UnsupportedError):
-        migrate_source(
-            parse_source("model_config: {num_layers: 2}\ntraining_config: {}\nparallel_config: {}\n", Path("a"))
-        )
 
 
 @pytest.mark.slow

@@ -27,7 +27,11 @@ def write_migration(found: Migration, console: Console, *, everything: bool) -> 
         everything: Whether to tell those keys, too, that need no line there or keep their name and value.
     """
     counts = {fate.value: found.count(fate) for fate in Fate}
-    console.write(console.text("migrate.head", file=found.path, release=found.release, target=found.target))
+    console.write(
+        console.text(
+            "migrate.head", file=found.path, dialect=found.dialect.value, release=found.release, target=found.target
+        )
+    )
     console.write(console.text("migrate.counts", total=len(found.entries), **counts))
     for fate in Fate:
         rows = [one for one in found.entries if one.fate is fate and (everything or _worth_telling(one))]

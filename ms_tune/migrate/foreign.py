@@ -1,0 +1,147 @@
+"""MindSpeed-Core-MS r0.1.0 and MindSpeed-LLM for MindFormers' dynamic graph: what can be said without guessing, the rest as questions.
+
+Their networks are none of those that the dynamic graph has, so which one stands for a model is always a question; sizes,
+split, layers' lists, batch, optimizer and schedule go over. Sources: ``mindspeed_ms/core/config.py`` (r0.1.0),
+``megatron/training/arguments.py`` (core_v0.12.1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.migration import row_for, unset_rows
+from ms_tune.launch.options import UNKNOWN, command_of
+from ms_tune.launch.read import content, read_launches
+from ms_tune.layers.megatron.inputs import ARGUMENTS
+from ms_tune.layers.result import Severity
+from ms_tune.migrate.draft import why
+from ms_tune.migrate.keys import apply_row
+from ms_tune.normalize.convert import convert_source, target_of
+from ms_tune.normalize.convert_script import convert_script
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.launch.options import Command
+    from ms_tune.layers.conversion.convert import Converted
+    from ms_tune.migrate.draft import Draft
+
+_SECTIONS = {
+    "model_config": "model",
+    "moe_config": "model",
+    "optimizer_config": "optimizer",
+    "dataset_config": "train_dataset",
+    "training_config": "training",
+    "parallel_config": "parallelism",
+    "lora_config": "lora_config",
+}
+_LISTS = ("num_layer_list", "recompute_config", "recompute", "select_recompute", "select_comm_recompute")
+_BETAS = ("--adam-beta1", "--adam-beta2")
+_USUAL_BETAS = (0.9, 0.999)
+
+
+def command_in(path: Path, release: str) -> Command:
+    """The one program of MindSpeed-LLM that a script starts.
+
+    Raises:
+        ConfigError: It starts none, or the script cannot be read.
+        UnsupportedError: It starts several.
+    """
+    found = [command_of(launch, release) for launch in read_launches(path, content(path)).launches]
+    commands = [command for command in found if command is not None]
+    if not commands:
+        raise ConfigError(msg("megatron_layers.no-program"), path=path)
+    if len(commands) > 1:
+        raise UnsupportedError(msg("migrate.several", count=len(commands)), msg("migrate.several.hint"))
+    return commands[0]
+
+
+def arguments_of(command: Command) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
+    """The arguments of a program with their values, and the lines where they stand; None for what only a run could tell."""
+    values: dict[str, Any] = {}
+    lines: dict[tuple[str | int, ...], int] = {}
+    for one in command.given:
+        dest = one.definitions[0].dest if one.definitions else ""
+        value = command.value(dest) if dest else [word.text for word in one.values]
+        values[one.name] = None if value is UNKNOWN else value
+        lines[one.name,] = one.word.pieces[0].place.span.line if one.word.pieces else 0
+    return values, lines
+
+
+def decide_mindspeed(draft: Draft) -> None:
+    """A config of MindSpeed-Core-MS."""
+    converted = convert_source(draft.source, target_of(f"mindformers-pynative@{draft.target}"), draft.release)
+    _layers(draft, converted)
+    for path, _ in draft.open():
+        if path[0] == "parallel_config" and path[1] in _LISTS:
+            _lead(draft, path, converted)
+    _rest(draft, Dialect.MINDSPEED_MS)
+
+
+def decide_megatron(draft: Draft) -> None:
+    """The arguments of a program of MindSpeed-LLM."""
+    (program, *_) = convert_script(
+        draft.source.path, target_of(f"mindformers-pynative@{draft.target}"), None, draft.release
+    )
+    converted = program.settings
+    if converted is not None:
+        _layers(draft, converted)
+    for path, _ in draft.open():
+        if path[0] in ARGUMENTS.values() and path[0] not in ("--num-experts", "--moe-grouped-gemm"):
+            if converted is None:
+                draft.ask(path, why("layers"), ("recompute",))
+            else:
+                _lead(draft, path, converted)
+    _betas(draft)
+    _rest(draft, Dialect.MEGATRON)
+
+
+def _layers(draft: Draft, converted: Converted) -> None:
+    for dotted, value in converted.values.items():
+        if value is not None:
+            draft.values[tuple(dotted.split("."))] = value
+    for one in converted.problems:
+        if one.severity is Severity.ERROR:
+            draft.note(("recompute",), one.message)
+
+
+def _lead(draft: Draft, path: tuple[str | int, ...], converted: Converted) -> None:
+    """A key of the layers: what it does is in the settings that the plan has made, unless they could not be made."""
+    errors = [one for one in converted.problems if one.severity is Severity.ERROR]
+    if errors or not converted.values:
+        draft.ask(path, errors[0].message if errors else why("layers"), ("recompute",))
+        return
+    name = str(path[-1])
+    placed = any(part in name for part in ("layer", "stage", "pipeline")) and "recompute" not in name
+    to = ("parallelism", "pipeline_parallel_layers_per_stage") if placed else ("recompute", "mode")
+    draft.translate(path, to, draft.values[to], why("placed"))
+
+
+def _betas(draft: Draft) -> None:
+    """Two arguments that are one list."""
+    given = [draft.source.get((name,), usual) for name, usual in zip(_BETAS, _USUAL_BETAS, strict=True)]
+    if not all(isinstance(one, float) for one in given):
+        return
+    target = ("optimizer", "betas")
+    for name in _BETAS:
+        if draft.has((name,)):
+            draft.translate((name,), target, given)
+    draft.add(target, given, why("unset", key=_BETAS[0]))
+
+
+def _rest(draft: Draft, dialect: Dialect) -> None:
+    """All other keys by the table; what has no row hangs on the network."""
+    for path, value in draft.open():
+        row = row_for(path, value, draft.target, dialect)
+        near = (_SECTIONS.get(str(path[0]), "model"),)
+        if row is None or (dialect is Dialect.MEGATRON and value is None):
+            draft.ask(path, why("other-network") if row is None else why("not-evaluable"), near)
+        else:
+            apply_row(draft, row, path, value, near)
+    for row in unset_rows(draft.target, dialect):
+        if row.to not in draft.values and not draft.has(row.path):
+            draft.add(row.to, row.unset, why("unset", key=".".join(row.path)))
+    draft.note(("model",), why("which-network"))
