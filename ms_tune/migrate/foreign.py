@@ -13,7 +13,6 @@ from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.migration import row_for, unset_rows
 from ms_tune.launch.options import UNKNOWN, command_of
-from ms_tune.launch.read import content, read_launches
 from ms_tune.layers.megatron.inputs import ARGUMENTS
 from ms_tune.layers.result import Severity
 from ms_tune.migrate.draft import why
@@ -23,9 +22,8 @@ from ms_tune.normalize.convert_script import convert_script
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.launch.options import Command
+    from ms_tune.launch.read import Launches
     from ms_tune.layers.conversion.convert import Converted
     from ms_tune.migrate.draft import Draft
 
@@ -43,17 +41,17 @@ _BETAS = ("--adam-beta1", "--adam-beta2")
 _USUAL_BETAS = (0.9, 0.999)
 
 
-def command_in(path: Path, release: str) -> Command:
+def command_in(script: Launches, release: str) -> Command:
     """The one program of MindSpeed-LLM that a script starts.
 
     Raises:
-        ConfigError: It starts none, or the script cannot be read.
+        ConfigError: It starts none.
         UnsupportedError: It starts several.
     """
-    found = [command_of(launch, release) for launch in read_launches(path, content(path)).launches]
+    found = [command_of(launch, release) for launch in script.launches]
     commands = [command for command in found if command is not None]
     if not commands:
-        raise ConfigError(msg("megatron_layers.no-program"), path=path)
+        raise ConfigError(msg("megatron_layers.no-program"), path=script.file.path)
     if len(commands) > 1:
         raise UnsupportedError(msg("migrate.several", count=len(commands)), msg("migrate.several.hint"))
     return commands[0]

@@ -11,6 +11,7 @@ from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.releases import release_for, served
+from ms_tune.launch.read import read_launches
 from ms_tune.migrate.draft import Draft
 from ms_tune.migrate.foreign import arguments_of, command_in, decide_megatron, decide_mindspeed
 from ms_tune.migrate.keys import apply_table
@@ -76,7 +77,7 @@ def migrate_script(
     Args:
         path: The script.
         target: As for :func:`migrate_source`.
-        version: The release of MindSpeed-LLM; None for the default.
+        version: The release of MindSpeed-LLM; None for the one that takes the most of the arguments.
         check: As for :func:`migrate_source`.
         language: As for :func:`migrate_source`.
 
@@ -84,8 +85,9 @@ def migrate_script(
         ConfigError: The script cannot be read, or starts no such program.
         UnsupportedError: It starts several, or the release is not served.
     """
-    release = release_of_scripts(path, version)
-    values, lines = arguments_of(command_in(path, release))
+    script = read_launches(path)
+    release = release_of_scripts(script, version)
+    values, lines = arguments_of(command_in(script, release))
     source = source_of(values, path)
     draft = Draft(source, release, _goal(target), model_of(source, Dialect.MINDSPEED_MS, release), lines=lines)
     decide_megatron(draft)
