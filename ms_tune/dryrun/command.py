@@ -17,7 +17,7 @@ from ms_tune.dryrun.launched import Part, in_job, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.limits import outside_of
-from ms_tune.dryrun.processes import processes_of
+from ms_tune.dryrun.processes import processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
@@ -238,6 +238,11 @@ def _problems(
         for one in processes
         if one.forked_bytes
     ]
+    if processes:
+        found += [
+            (msg("stages.command.unhooked", pid=pid), msg("stages.command.unhooked.hint"))
+            for pid in unhooked_in(folder, processes)
+        ]
     unwritten = not readings or not all(one.ended for one in processes)
     if not ended.code and unwritten and disk_is_full(folder):
         found.append((msg("dryrun.run.disk-full", folder=folder), see_log(folder)))

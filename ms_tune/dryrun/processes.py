@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
-_RECORD, _STUCK = "process.json", "stuck.txt"
+_RECORD, _STUCK, _FORKED = "process.json", "stuck.txt", "forked.txt"
 _FIRST = "process_1"
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir", "execute_order", _RECORD, _STUCK)
 _LARGEST = MIB  # of a record
 _MOST = 10_000  # processes, and places of each
 _LINE = re.compile(rb"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?\w*\((\d{1,10})[,:]")
+_WRITES = b"] memory block csv path : "
 _LONGEST_LINE = 64 * 1024
 
 
@@ -86,6 +87,28 @@ def processes_of(folder: Path) -> tuple[Process, ...]:
     if len(found) > 1:
         found = [_moved(process) if process.folder == folder else process for process in found]
         _write_logs(folder / LOG, found)
+    return tuple(found)
+
+
+def unhooked_in(folder: Path, processes: Sequence[Process]) -> tuple[int, ...]:
+    """Numbers of processes that wrote a trace and told nothing of themselves.
+
+    They leave the hook out (``python -I``, ``-E``), and write to the folder of the process that started them, as it does itself.
+
+    Args:
+        folder: The folder of the command, or of one rank of it.
+        processes: Those that told.
+    """
+    known = {process.pid for process in processes}
+    places = {folder, *(process.folder for process in processes)}
+    found: dict[int, None] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for file in (place / _FORKED for place in places):
+            known |= set(map(int, file.read_text("ascii").split())) if file.is_file() else set()
+        with (folder / LOG).open("rb") as log:
+            for line in _lines(log):
+                if _WRITES in line and (match := _LINE.match(line)) and int(match[1]) not in known:
+                    found[int(match[1])] = None
     return tuple(found)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FOLDER = "MS_TUNE_TRACES"  # the variable that names the folder of all processes of a program
 _LOOK = "MS_TUNE_LOOK"  # the variable with which a program ends here: it is only asked whether it would come to this
 RECORD = "process.json"
+FORKED = "forked.txt"  # numbers of forked processes whose traces were dropped
 _MINDSPORE = "mindspore"
 _MOST = 10_000  # processes of one program
 _SETTING = "memory_tracker_path:"
@@ -297,6 +298,9 @@ def _write_forked(parent: Process, own: Process | None, write: Callable[[], obje
     _State.called = True
     write()
     dropped = parent.folder / f".dropped.{os.getpid()}"
+    if own is None:
+        with (parent.folder / FORKED).open("a", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
     _move(parent.folder, own.folder if own is not None else dropped)
     shutil.rmtree(dropped, ignore_errors=True)
     _move(aside, parent.folder)
