@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ms_tune.dryrun.parent import as_parent
@@ -23,10 +24,10 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
     from types import FrameType
 
 LOG = "log.txt"
+TRACES = "MS_TUNE_TRACES"  # the variable that all processes of a command have, with a folder as its value
 _POLL_SECONDS = 0.1
 _SHORT_POLL = 0.02  # while processes are being ended
 _GRACE_SECONDS = 5.0
@@ -98,6 +99,7 @@ class Running:
     start: float = field(default_factory=time.monotonic)
     timed_out: bool = False
     calmed: float = 0.0  # seconds after the start
+    traces: str | None = None  # the folder by which all processes of a command are known
 
     @property
     def elapsed(self) -> float:
@@ -138,7 +140,8 @@ def start(child: Child) -> Running:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return Running(process, child.timeout, simulated="MS_SIMULATION_LEVEL" in child.environment)
+    simulated = "MS_SIMULATION_LEVEL" in child.environment
+    return Running(process, child.timeout, simulated, traces=child.environment.get(TRACES))
 
 
 def stop(running: Sequence[Running]) -> None:
@@ -151,7 +154,23 @@ def stop(running: Sequence[Running]) -> None:
         while time.monotonic() < end and any(_group_lives(one) for one in left):
             time.sleep(_SHORT_POLL)
     for one in running:
-        one.process.wait()
+        if one.process.wait() == -signal.SIGKILL and one.traces:
+            _end_marked(one.traces)
+
+
+def _end_marked(traces: str) -> None:
+    """End what is left of a command whose supervisor was killed: processes in sessions of their own, known by their environment."""
+    mark = os.fsencode(f"{TRACES}={traces}")
+    left = True
+    end = time.monotonic() + _GRACE_SECONDS
+    while left and time.monotonic() < end:
+        left = False
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                words = (process / "environ").read_bytes().split(b"\0") if process.name.isdecimal() else []
+                if any(word == mark or word.startswith(mark + b"/") for word in words):
+                    os.kill(int(process.name), signal.SIGKILL)
+                    left = True
 
 
 def _signal_group(running: Running, sign: signal.Signals) -> bool:

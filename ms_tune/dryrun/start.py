@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.environment import real_environment, simulation_environment
-from ms_tune.dryrun.launcher import Child
+from ms_tune.dryrun.launcher import TRACES, Child
 from ms_tune.dryrun.launchers.programs import Wanted, launch_environment
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Task
 
 _SUPERVISOR = str(Path(__file__).resolve().parent / "supervisor.py")
-# What every Python process of the program loads first, and the variable that tells it where traces go.
+# What every Python process of the program loads first.
 _STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
-_TRACES = "MS_TUNE_TRACES"
 
 
 def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> Child:
@@ -39,7 +38,7 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
         environment = simulation_environment(own, cann, task.rank, task.world_size, level=task.level, trace=folder)
     environment |= task.environment
     if task.command:
-        environment[_TRACES] = str(folder)
+        environment[TRACES] = str(folder)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
         if task.launched is not None:
             wanted = Wanted(**task.launched)

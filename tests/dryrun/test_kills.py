@@ -209,3 +209,4 @@ def test_the_first_process_of_a_container(tmp_path: Path, cache: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     assert _wait(lambda: not halfway.living(), _GONE)
+    halfway.process.wait(_GONE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dryrun import supervisor
+from ms_tune.dryrun import launcher, supervisor
 from tests.dryrun.test_launcher import runs, wait_for
 
 # Writes its number, leaves its session, and stays: a daemon as `msrun --join=False` leaves them.
@@ -111,6 +111,19 @@ def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path) -> None:
     finally:
         parent.kill()
         parent.wait()
+    wait_for(lambda: not runs(pid))
+
+
+def test_when_the_supervisor_is_killed_nothing_is_left(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", DAEMON.format(code=0, first="")]
+    folder = tmp_path / "rank_0"
+    folder.mkdir()
+    command = [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), str(os.getpid()), *program]
+    environment = {**os.environ, launcher.TRACES: str(folder)}
+    running = launcher.start(launcher.Child(command, environment, folder, 60.0, working_folder=tmp_path))
+    pid = daemon(tmp_path)
+    os.kill(running.process.pid, signal.SIGKILL)
+    wait_for(lambda: running.ended() is not None)
     wait_for(lambda: not runs(pid))
 
 
