@@ -18,6 +18,7 @@ user's language, ``str(error)`` renders it in English.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.texts import Language, render
@@ -115,8 +116,20 @@ class TraceError(_LocatedError):
     """A file of the memory tracker cannot be read."""
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like this one, or an empty text; for hints."""
+def closest(name: str, known: Iterable[str], least: float = 0.6) -> str:
+    """The known name that is most like this one, or an empty text; for hints.
+
+    Args:
+        name: What was written.
+        known: What could have been meant.
+        least: How much alike they must be, from 0 to 1 (``difflib.SequenceMatcher.ratio``).
+    """
+    return _closest(name, frozenset(known), least)
+
+
+# The configs of a folder have the same unknown keys.
+@lru_cache(maxsize=4096)
+def _closest(name: str, known: frozenset[str], least: float) -> str:
     import difflib  # noqa: PLC0415 - only where somebody made a mistake
 
-    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")
+    return next(iter(difflib.get_close_matches(name, known, 1, least)), "")

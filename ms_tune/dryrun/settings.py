@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ms_tune.config.source import MISSING, parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, prove
 from ms_tune.dryrun.request import CommandRequest, Setting
-from ms_tune.errors import ConfigError, UsageError
+from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.frameworks.keys import names
 from ms_tune.texts import msg
 
@@ -174,10 +174,10 @@ def _check_known(source: SourceFile, path: KeyPath, dialect: Dialect | None) -> 
         name = str(path[length])
         if name in (known if last else here):
             continue
-        similar = difflib.get_close_matches(name, sorted(known), 1)
+        similar = closest(name, known)
         written = ".".join(map(str, path))
         if similar:
-            meant = ".".join(map(str, (*path[:length], similar[0], *path[length + 1 :])))
+            meant = ".".join(map(str, (*path[:length], similar, *path[length + 1 :])))
             raise UsageError(msg("stages.set.unknown", path=written), msg("stages.set.meant", path=meant))
         raise UsageError(msg("stages.set.unknown", path=written))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.config.yaml_nodes import Document, Entry, Node
+from ms_tune.errors import closest
 from ms_tune.frameworks.megatron import names, parts_of, unregistered
 from ms_tune.launch.edits import ArgumentChange, with_change
 from ms_tune.launch.line_ends import as_written
@@ -231,11 +231,9 @@ def _is_of_megatron_alone(text: str, command: Command) -> bool:
     parts = {one.name: parts_of(one.name) for one in command.given}
     if any(found and "Megatron-LM" not in found for found in parts.values()):
         return False
-    known = sorted(names(command.release))
+    known = names(command.release)
     strange = (name for name, found in parts.items() if not found)
-    return bool(_OTHER_DEVICES.search(words)) or any(
-        not get_close_matches(name, known, 1, _SIMILAR) for name in strange
-    )
+    return bool(_OTHER_DEVICES.search(words)) or any(not closest(name, known, _SIMILAR) for name in strange)
 
 
 def arguments_of(

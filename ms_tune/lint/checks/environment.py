@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.config.yaml_nodes import Document
+from ms_tune.errors import closest
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import (
     ALLOC_BOOLEANS,
@@ -47,12 +48,10 @@ def dropped(context: Context) -> Iterator[Violation]:
 
 def unknown(context: Context) -> Iterator[Violation]:
     """A key that MindSpore keeps and never looks up."""
-    import difflib  # noqa: PLC0415 - most environments have no unknown key
-
     for name, known in _KEYS.items():
         for item in _items(context, name):
             if item.key is not None and item.key not in known:
-                similar = next(iter(difflib.get_close_matches(item.key, sorted(known), 1)), "")
+                similar = closest(item.key, known)
                 message = "similar" if similar else "default"
                 params = {"item": item.key, "similar": similar, "variable": name}
                 yield Violation((name,), message, params, span=_span(context, name, item))

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
+from ms_tune.errors import closest
 from ms_tune.frameworks.keys import by_section, names, open_sections, tables
 from ms_tune.frameworks.models import facts_of
 from ms_tune.lint.conditions import find, same
@@ -14,7 +15,7 @@ from ms_tune.lint.context import Violation
 from ms_tune.normalize.mindformers import passes_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
@@ -41,7 +42,7 @@ def misspelt_of_class(context: Context) -> Iterator[Violation]:
     known = model.facts.defaults.keys() if model.known else frozenset()
     unread = [key for key in map(str, section) if key not in known]
     for key in unread[:_GUESSES]:
-        similar = _similar(key, known, _MUCH_ALIKE)
+        similar = closest(key, known, _MUCH_ALIKE)
         if similar and similar not in section:
             yield Violation(
                 ("model", "model_config", key), params={"similar": similar, "model": model.facts.name}, at_key=True
@@ -219,7 +220,7 @@ def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
 def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[str]) -> Iterator[Violation]:
     for number, key in enumerate(key for key in value if key not in known):
         if number < _REPORTED:
-            similar = _similar(str(key), known) if number < _GUESSES else ""
+            similar = closest(str(key), known, _ALIKE) if number < _GUESSES else ""
             yield Violation(
                 (*section, key if isinstance(key, int) else str(key)),
                 "similar" if similar else "default",
@@ -233,7 +234,7 @@ def _meant(context: Context, path: KeyPath, known: frozenset[str]) -> str:
     free = known - _siblings(context, path) - _of_other_content(context, path, known)
     former = context.options.get("former")
     now = former.get(path[-1]) if isinstance(former, dict) else None
-    return now if isinstance(now, str) and now in free else _similar(str(path[-1]), free)
+    return now if isinstance(now, str) and now in free else closest(str(path[-1]), free, _ALIKE)
 
 
 def _of_other_content(context: Context, path: KeyPath, known: frozenset[str]) -> frozenset[str]:
@@ -243,16 +244,10 @@ def _of_other_content(context: Context, path: KeyPath, known: frozenset[str]) ->
         return frozenset()
     tables = {name: names(context.dialect, (*map(str, path[:-1]), name)) for name in known}
     others = [name for name, inner in tables.items() if inner and not inner & value.keys()]
-    surely = _similar(str(path[-1]), others, _MUCH_ALIKE)  # a letter or two are a slip, whatever the section holds
+    surely = closest(str(path[-1]), others, _MUCH_ALIKE)  # a letter or two are a slip, whatever the section holds
     return frozenset(others) - {surely}
 
 
 def _siblings(context: Context, path: KeyPath) -> frozenset[str]:
     values = context.source.get(path[:-1]) if len(path) > 1 else context.source.data
     return frozenset(map(str, values)) if isinstance(values, dict) else frozenset()
-
-
-def _similar(key: str, known: Iterable[str], least: float = _ALIKE) -> str:
-    import difflib  # noqa: PLC0415 - most configs have no unknown key
-
-    return next(iter(difflib.get_close_matches(key, sorted(known), 1, least)), "")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import ConfigError
+from ms_tune.errors import ConfigError, closest
 from ms_tune.frameworks.megatron import names, pairs, releases_of
 from ms_tune.launch.line_ends import RETURN
 from ms_tune.launch.options import UNKNOWN
@@ -83,12 +82,12 @@ def unknown(context: Context) -> Iterator[Violation]:
             yield Violation(path, one.fault.value, params, span=span)
             continue
         elsewhere = releases_of(name)
-        similar = get_close_matches(name, sorted(names(command.release)), 1, _SIMILAR)
+        similar = closest(name, names(command.release), _SIMILAR)
         if elsewhere:
             params = {"release": command.release, "known": ", ".join(elsewhere)}
             yield Violation(path, "other-release", params, span=span)
         elif similar:
-            yield Violation(path, "similar", {"release": command.release, "similar": similar[0]}, span=span)
+            yield Violation(path, "similar", {"release": command.release, "similar": similar}, span=span)
         else:
             yield Violation(path, "default", {"release": command.release}, span=span)
 

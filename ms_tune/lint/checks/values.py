@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
+from ms_tune.errors import closest
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import known_in, tables
 from ms_tune.lint.conditions import find, same
@@ -119,9 +120,7 @@ def _is(value: object, wanted: str, dialect: Dialect) -> bool:
 
 
 def _similar(value: object, key: Key) -> str:
-    import difflib  # noqa: PLC0415 - most values are right
-
-    return next(iter(difflib.get_close_matches(str(value), [str(one) for one in key.choices], 1)), "")
+    return closest(str(value), map(str, key.choices))
 
 
 def kind(context: Context) -> Iterator[Violation]:
