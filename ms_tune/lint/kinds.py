@@ -148,6 +148,13 @@ def release_of(source: SourceFile) -> str:
     return release_taking(launches_in(source.path, source.text))
 
 
+def with_known_layers() -> tuple[str, ...]:
+    """The releases of MindSpeed-LLM of which it is known what they do with layers."""
+    from ms_tune.normalize.megatron import SERVED  # noqa: PLC0415 - as above
+
+    return SERVED
+
+
 def multimodal_commands_of(source: SourceFile) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-MM that a script starts, likewise."""
     if source.path.suffix not in (".sh", ".bash"):

@@ -143,6 +143,10 @@ def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcom
                 about = about._replace(version=fitting)
         commands = kinds.commands_of(source, about.version)
         release = about if commands else release
+        known = kinds.with_known_layers() if commands else ()
+        if commands and about.version not in known:
+            params = {"file": source.path, "release": about.version, "served": ", ".join(known)}
+            notes += (msg("lint.layers-not-known", **params),)
     one = CheckedFile(source, Dialect.MINDFORMERS, release, job, settings, folder, checks, commands)
     multimodal = () if commands else kinds.multimodal_commands_of(source)
     if multimodal:

@@ -98,3 +98,11 @@ def test_a_quotation_mark_that_is_never_closed(tmp_path: Path, launcher: str) ->
         script.write_text(text, encoding="utf-8")
         (report,) = lint_files([str(script)], LintRequest()).files
         assert ("MST840" in [one.id for one in report.findings]) == expected
+
+
+@pytest.mark.parametrize(("release", "told"), [("2.0", True), ("2.1", True), ("2.2", False), ("26.1", False)])
+def test_releases_whose_layers_are_not_checked_are_told(tmp_path: Path, release: str, *, told: bool) -> None:
+    script = tmp_path / "pretrain_x.sh"
+    script.write_text(GROUP + RUN, encoding="utf-8")
+    (report,) = lint_files([str(script)], LintRequest(framework_version=release)).files
+    assert [f"MindSpeed-LLM {release}" in str(one) for one in report.notes] == ([True] if told else [])
