@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
+from ms_tune.frameworks.data import load
 from ms_tune.launch.arithmetic import assigned
 from ms_tune.launch.conditions import holds
 from ms_tune.launch.state import Array, Unset, unknown_piece, unknown_words
@@ -25,40 +26,9 @@ _ODD = frozenset("ilunA")  # options of `declare` that change what an assignment
 # Commands that set the variables that they are given the names of.
 READING = frozenset(("read", "mapfile", "readarray", "getopts", "printf", "let", "unset", "wait", "coproc", "select"))
 # They change nothing that is followed here.
-QUIET = frozenset(
-    (
-        "echo",
-        "cd",
-        "pushd",
-        "popd",
-        "trap",
-        "wait",
-        "ulimit",
-        "umask",
-        "shopt",
-        "alias",
-        "type",
-        "hash",
-        "jobs",
-        "kill",
-        "times",
-    )
-)
+QUIET = frozenset(load("bash")["quiet"])
 # What sets up an environment, and not the variables of a script; it is not read.
-_ENVIRONMENT_SCRIPTS = frozenset(
-    (
-        "set_env.sh",
-        "setenv.bash",
-        "setenv.sh",
-        ".bashrc",
-        "bashrc",
-        ".profile",
-        ".bash_profile",
-        "profile",
-        "activate",
-        "conda.sh",
-    )
-)
+_ENVIRONMENT_SCRIPTS = frozenset(load("bash")["environment_scripts"])
 _OF_AN_ENVIRONMENT = re.compile(r"(ASCEND|ATB|ASDOPS|HCCL|LCCL|TOOLCHAIN|CONDA|VIRTUAL_ENV)\w*|\w*(PATH|HOME|PRELOAD)")
 
 

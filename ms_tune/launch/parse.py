@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.data import load
 from ms_tune.launch.pieces import ASSIGN, PieceReader
 from ms_tune.launch.syntax import (
     AndOr,
@@ -35,25 +36,7 @@ from ms_tune.launch.words import MAX_DEPTH, METACHARACTERS, NAME, NotReadError
 if TYPE_CHECKING:
     from ms_tune.launch.syntax import Command
 
-_RESERVED = frozenset(
-    (
-        "if",
-        "then",
-        "else",
-        "elif",
-        "fi",
-        "for",
-        "select",
-        "while",
-        "until",
-        "do",
-        "done",
-        "case",
-        "esac",
-        "in",
-        "function",
-    )
-)
+_RESERVED = frozenset(load("bash")["reserved"])
 DECLARING = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))
 _IN_CONDITION = re.compile(r"&&|\|\||[()<>]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from ms_tune.frameworks.data import load
 from ms_tune.launch.values import Argument, Piece, Pieces, Reason, Unknown, text_of
 
 if TYPE_CHECKING:
@@ -14,82 +15,7 @@ if TYPE_CHECKING:
     from ms_tune.launch.values import File, Place
 
 # What bash sets itself, or hands on from whoever starts it: a default behind one of these is no more than a guess.
-FROM_OUTSIDE = frozenset(
-    (
-        *(
-            "HOME",
-            "PATH",
-            "PWD",
-            "OLDPWD",
-            "USER",
-            "LOGNAME",
-            "SHELL",
-            "TERM",
-            "HOSTNAME",
-            "HOSTTYPE",
-            "OSTYPE",
-            "MACHTYPE",
-        ),
-        *(
-            "RANDOM",
-            "SECONDS",
-            "LINENO",
-            "UID",
-            "EUID",
-            "PPID",
-            "BASHPID",
-            "BASH",
-            "BASH_VERSION",
-            "BASH_SOURCE",
-            "SHLVL",
-        ),
-        *(
-            "FUNCNAME",
-            "PIPESTATUS",
-            "GROUPS",
-            "DIRSTACK",
-            "OPTIND",
-            "OPTARG",
-            "OPTERR",
-            "REPLY",
-            "BASH_REMATCH",
-            "_",
-            "IFS",
-        ),
-        *(
-            "BASHOPTS",
-            "SHELLOPTS",
-            "BASH_VERSINFO",
-            "BASH_LINENO",
-            "EPOCHSECONDS",
-            "EPOCHREALTIME",
-            "SRANDOM",
-            "COLUMNS",
-            "LINES",
-        ),
-        *(
-            "PS1",
-            "PS2",
-            "PS3",
-            "PS4",
-            "BASH_ARGC",
-            "BASH_ARGV",
-            "BASH_COMMAND",
-            "BASH_SUBSHELL",
-            "BASH_ALIASES",
-            "BASH_CMDS",
-        ),
-        *(
-            "BASH_EXECUTION_STRING",
-            "BASH_LOADABLES_PATH",
-            "HISTCMD",
-            "COMP_WORDBREAKS",
-            "BASH_ARGV0",
-            "COPROC",
-            "MAPFILE",
-        ),
-    )
-)
+FROM_OUTSIDE = frozenset(load("bash")["from_outside"])
 
 
 @dataclass(frozen=True, slots=True)
