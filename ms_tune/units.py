@@ -13,7 +13,7 @@ MIB = 1024**2
 GIB = 1024**3
 
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024**4}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?(B?)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)I?(B?)\s*", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:

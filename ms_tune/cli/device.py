@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.parser import size_argument
-from ms_tune.errors import ExitCode, UsageError
-from ms_tune.texts import render
+from ms_tune.cli.parser import checked_argument, size_argument
+from ms_tune.errors import ExitCode
 from ms_tune.verdict.judge import Fit
 from ms_tune.verdict.limit import device_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from ms_tune.cli.parser import Parser
     from ms_tune.texts import Language
@@ -31,24 +29,13 @@ def add_device_arguments(parser: Parser, language: Language, *limit: str) -> Non
     size = size_argument(language)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device-memory", type=size, metavar="SIZE", help=parser.tr("verdict.help.device-memory"))
-    which.add_argument("--chip", type=_chip(language), metavar="NAME", help=parser.tr("verdict.help.chip"))
+    which.add_argument(
+        "--chip", type=checked_argument(language, device_of), metavar="NAME", help=parser.tr("verdict.help.chip")
+    )
     if limit:
         which.add_argument(*limit, type=size, metavar="SIZE", help=parser.tr("verdict.help.limit"))
     parser.add_argument("--reserve", type=size, metavar="SIZE", help=parser.tr("verdict.help.reserve"))
     parser.add_argument("--allow-tight", action="store_true", help=parser.tr("verdict.help.allow-tight"))
-
-
-def _chip(language: Language) -> Callable[[str], str]:
-    """An argparse type: the name of a chip that there are facts about."""
-
-    def convert(text: str) -> str:
-        try:
-            device_of(text)
-        except UsageError as error:
-            raise ArgumentTypeError(render(error.message, language)) from None
-        return text
-
-    return convert
 
 
 def exit_code(verdicts: Iterable[Verdict], arguments: Namespace) -> ExitCode:

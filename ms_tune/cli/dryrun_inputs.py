@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     from ms_tune.render.console import Console
 
+_DIGITS = 19  # no rank and no stage has so many
+
 
 def numbers(option: str, text: str) -> tuple[int, ...]:
     """``0,3`` as numbers."""
     parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) < _DIGITS for part in parts):
         raise UsageError(msg("cli.usage.value", argument=option, detail=msg("dryrun.numbers", text=text)))
     return tuple(map(int, parts))
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser, checked_argument, integer_argument
 from ms_tune.config.source import MAX_BYTES
-from ms_tune.errors import ExitCode, UnsupportedError, UsageError
+from ms_tune.errors import ExitCode, UsageError
 from ms_tune.frameworks.dialect import CHECKED_DIALECTS, Dialect
 from ms_tune.frameworks.releases import default_release, release_of
 from ms_tune.lint.discover import STDIN
@@ -19,11 +18,11 @@ from ms_tune.lint.finding import Severity
 from ms_tune.lint.run import LintRequest
 from ms_tune.lint.selection import PROFILES, Selection
 from ms_tune.render.console import usage_hint
-from ms_tune.texts import Language, msg, render
+from ms_tune.texts import Language, msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ms_tune.lint.report import LintReport
     from ms_tune.render.console import Console
@@ -73,7 +72,7 @@ def _add_what(parser: Parser) -> None:
     parser.add_argument(
         "--framework-version",
         metavar="VERSION",
-        type=_version_argument(parser.language),
+        type=checked_argument(parser.language, release_of),
         help=parser.tr(
             "lint.help.version",
             versions=", ".join(f"{dialect.value} {default_release(dialect)}" for dialect in Dialect),
@@ -238,14 +237,3 @@ def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
         from ms_tune.render.lint.text import write_lint  # noqa: PLC0415 - as above
 
         write_lint(report, console, concise=chosen == "concise", statistics=arguments.statistics)
-
-
-def _version_argument(language: Language) -> Callable[[str], str]:
-    def convert(text: str) -> str:
-        try:
-            release_of(text)
-        except UnsupportedError as error:
-            raise ArgumentTypeError(render(error.message, language)) from None
-        return text
-
-    return convert

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
-from ms_tune.errors import UsageError, closest
+from ms_tune.errors import MsTuneError, UsageError, closest
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import Language, Message, msg, render
 from ms_tune.units import parse_size
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.render.console import Console
 
 # argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
+_WHOLE = re.compile("0*[0-9]{1,18}", re.ASCII)  # with many more digits Python itself refuses, in words of its own
 _COMPLAINTS = (
     (re.compile(r"the following arguments are required: (?P<detail>.*)"), "cli.usage.required"),
     (re.compile(r"unrecognized arguments: (?P<detail>.*)"), "cli.usage.unrecognized"),
@@ -146,7 +147,7 @@ def integer_argument(language: Language, *, minimum: int) -> Callable[[str], int
     text_id = "cli.usage.positive-int" if minimum else "cli.usage.natural"
 
     def convert(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or int(text) < minimum:
+        if not _WHOLE.fullmatch(text) or int(text) < minimum:
             raise argparse.ArgumentTypeError(render(msg(text_id, value=text), language))
         return int(text)
 
@@ -164,6 +165,19 @@ def share_argument(language: Language) -> Callable[[str], float]:
         if not 0 < share < 1:
             raise argparse.ArgumentTypeError(render(msg("cli.usage.share", value=text), language))
         return share
+
+    return convert
+
+
+def checked_argument(language: Language, check: Callable[[str], object]) -> Callable[[str], str]:
+    """An argparse type: a text that ``check`` takes without an error."""
+
+    def convert(text: str) -> str:
+        try:
+            check(text)
+        except MsTuneError as error:
+            raise argparse.ArgumentTypeError(render(error.message, language)) from None
+        return text
 
     return convert
 

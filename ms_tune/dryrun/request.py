@@ -33,6 +33,7 @@ STEPS = 2  # the second one starts with optimizer state in place, as every later
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 _SCRIPT = ".sh"
 _OPTION = re.compile(r"(?:--)?[A-Za-z][\w-]*")
+_INDEX = re.compile("[0-9]{1,18}")  # of an entry of a list
 
 
 class StageChoice(Enum):
@@ -62,13 +63,13 @@ class Setting:
             UsageError: It is not of this form, or the value is no YAML.
         """
         name, equals, raw = text.partition("=")
-        path: KeyPath = tuple(int(part) if part.isdigit() else part for part in name.strip().split("."))
+        path: KeyPath = tuple(int(part) if _INDEX.fullmatch(part) else part for part in name.strip().split("."))
         if not equals or "" in path:
             raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
         raw = raw.strip()
         try:
             yaml.safe_load(raw)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):  # the latter: a number of thousands of digits
             raise UsageError(msg("stages.set.value", text=text), msg("stages.set.form.hint")) from None
         return cls(path, raw or "null")
 

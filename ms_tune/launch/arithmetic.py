@@ -238,6 +238,7 @@ class _Reader:
         return _wrapped(_PLAIN[operator](left, right))
 
 
+_DIGITS = 4000  # Python takes no number of more than 4,300
 _PLAIN: dict[str, Callable[[int, int], int]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,
@@ -261,6 +262,8 @@ def _is_name(token: str) -> bool:
 
 
 def _number(token: str) -> int:
+    if len(token) > _DIGITS:
+        raise NotCalculableError
     if token[:2] in ("0x", "0X"):
         return _wrapped(int(token, 16))
     if token[0] == "0" and len(token) > 1:

@@ -451,3 +451,44 @@ class TestColour:
 
     def test_no_color_beats_force_color(self) -> None:
         assert b"\033" not in process("nonsense", FORCE_COLOR="1", NO_COLOR="1").stderr
+
+
+class TestNumbersOfThousandsOfDigits:
+    """Python refuses to read a number of more than 4,300 digits, by a ValueError of its own."""
+
+    DIGITS = "9" * 5000
+    PYNATIVE = (
+        "parallelism: {data_parallel_shard: 8}\ntraining: {steps: 10}\nlr_scheduler: {type: ConstantWarmUpLR}\n"
+        "train_dataset: {dataloader: {type: HFDataLoader}}\nmodel: {model_type: deepseek_v3, num_hidden_layers: 6}\n"
+    )
+    SELECT = "recompute: {mode: select, select_module: {mlp.linear_fc1: ['0-%s']}}\n"
+    SCRIPT = (
+        "export MS_ALLOC_CONF=vmm_align_size:%sMB\nX=$((%s + 1))\n"
+        "torchrun --nproc_per_node $X pretrain_gpt.py --num-layers %s --num-layer-list %s,1\n"
+    )
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            *(("lint", "--jobs", "%s"), ("lint", "--framework-version", "2.%s"), ("dryrun", "--ranks", "%s")),
+            *(("check", "--device-memory", "%sGB"), ("dryrun", "--set", "training.steps=%s")),
+            *(("dryrun", "--set", "training.²=1"), ("dryrun", "--stages", "%s"), ("dryrun", "--timeout", "%s")),
+        ],
+        ids=" ".join,
+    )
+    def test_an_option(self, options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        config = tmp_path / "train.yaml"
+        config.write_text(self.PYNATIVE, encoding="utf-8")
+        code, _, error = run(capsys, *(option.replace("%s", self.DIGITS) for option in options), str(config))
+        assert code == ExitCode.USAGE
+        assert "convert" not in error  # argparse's name of the function that reads the number
+
+    @pytest.mark.parametrize("command", ["lint", "normalize-recompute", "check"])
+    @pytest.mark.parametrize("name", ["train.yaml", "train.sh"])
+    def test_a_file(self, command: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / name
+        text = self.SCRIPT if name.endswith(".sh") else self.PYNATIVE + self.SELECT
+        file.write_text(text.replace("%s", self.DIGITS), encoding="utf-8")
+        code, out, error = run(capsys, command, str(file))
+        assert code in (ExitCode.FINDINGS, ExitCode.USAGE), error
+        assert "itself failed" not in out + error

@@ -8,7 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-_NUMBERS = (b"0", b"-1", b"1", b"9223372036854775807", b"9223372036854775808", b"18446744073709551615", b"9" * 400)
+_NUMBERS = (
+    b"0",
+    b"-1",
+    b"1",
+    b"9223372036854775807",
+    b"9223372036854775808",
+    b"18446744073709551615",
+    b"9" * 400,
+    b"9" * 4400,
+)
 _PIECES = (
     *(
         b"",

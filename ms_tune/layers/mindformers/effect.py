@@ -9,7 +9,7 @@ from ms_tune.layers.patterns import check_applied
 from ms_tune.layers.result import Effect, LayerPlan, stop
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ms_tune.layers.result import ById, Cell, Formative, LayerIds, Placement
 
@@ -86,12 +86,7 @@ def _hidden_by_id(by_id: ById, layer: int) -> tuple[str, ...]:
 
 def _named(patterns: Mapping[object, LayerIds], layer: int, *, timed: bool) -> tuple[str, ...]:
     """The patterns whose lists name the layer."""
-    named = []
-    for pattern, layers in patterns.items():
-        if _names(layers, layer):
-            check_applied(pattern, timed=timed)
-            named.append(str(pattern))
-    return tuple(named)
+    return _applied((pattern for pattern, layers in patterns.items() if _names(layers, layer)), timed=timed)
 
 
 def _names(layers: LayerIds, layer: int) -> bool:
@@ -109,12 +104,16 @@ def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> Effe
 
 def _active(patterns: Mapping[object, Sequence[Sequence[int]]], cell: Cell, *, timed: bool) -> tuple[str, ...]:
     """The patterns that reach the layer at this place."""
-    active = []
-    for pattern, rows in patterns.items():
-        if _reaches(rows, cell):
-            check_applied(pattern, timed=timed)
-            active.append(str(pattern))
-    return tuple(active)
+    return _applied((pattern for pattern, rows in patterns.items() if _reaches(rows, cell)), timed=timed)
+
+
+def _applied(patterns: Iterable[object], *, timed: bool) -> tuple[str, ...]:
+    """The patterns as texts, once each has been applied."""
+    applied = []
+    for pattern in patterns:
+        check_applied(pattern, timed=timed)
+        applied.append(str(pattern))
+    return tuple(applied)
 
 
 def _reaches(rows: Sequence[Sequence[int]], cell: Cell) -> bool:

@@ -64,8 +64,10 @@ def _check_spec(label: str, spec: object, layers: int) -> tuple[str, int, int]:
             f"{label}: invalid layer spec {spec!r}; expected one non-negative integer or 'start-end' "
             "(e.g. '5', '0-19')",
         )
-    first = int(match[1])
-    last = first if match[2] is None else int(match[2])
+    try:
+        first, last = int(match[1]), int(match[2] or match[1])
+    except ValueError as error:  # thousands of digits
+        stop("ValueError", str(error))
     if first > last:
         stop("ValueError", f"{label}: range start must be <= end, got {spec!r}")
     if last >= layers:

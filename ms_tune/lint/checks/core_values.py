@@ -1,5 +1,8 @@
-"""Checks of values of Mcore models that the class refuses by name, and of widths that tensor parallelism cannot cut.
+"""Checks of Mcore models (``use_legacy: False``): the network, values that its class refuses by name, widths that cannot be cut.
 
+``MindFormerRegister.get_instance_type_from_cfg`` in ``mindformers/tools/register/register.py`` finds the network by
+``architectures``; each network's ``__new__`` in ``mindformers/models/*/modeling_*.py`` decides what is built. MindFormers 1.6
+to 2.1. A ``config.json`` beside the weights may say all this in place of the config.
 ``convert_str_to_mstype`` in ``mindformers/parallel_core/mf_model_config.py`` (1.6) and ``transformer_config.py`` (1.7 to 2.1)
 takes the names of data types; the linear layers of ``mindformers/parallel_core/training_graph/tensor_parallel/layers.py`` give
 each rank an equal part of their output.
@@ -9,9 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.config.source import MISSING
 from ms_tune.errors import closest
-from ms_tune.frameworks.models import UNKNOWN
+from ms_tune.frameworks.models import UNKNOWN, facts_of
 from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checks import legacy_llama, startup
 from ms_tune.lint.context import Violation
 
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 
     from ms_tune.lint.context import Context
 
+_MODEL = ("model", "model_config")
+_NETWORK = (*_MODEL, "architectures")
 _TYPED = ("params", "compute", "layernorm_compute", "rotary", "moe_router", "softmax_compute", "embedding_params")
 _WIDTHS = ("ffn_hidden_size", "moe_ffn_hidden_size", "vocab_size", "hidden_size")
 
@@ -56,6 +63,31 @@ def unsplit_vocabulary(context: Context) -> Iterator[Violation]:
     if ways <= 1 or not startup.splits(context) or not legacy_llama.is_llama(context):
         return
     size = context.model.number("vocab_size")
-    path = ("model", "model_config", "vocab_size")
+    path = (*_MODEL, "vocab_size")
     if size and size % ways and context.source.get(path) is not None:
         yield Violation(path, params={"size": size, "ways": ways})
+
+
+def untrained(context: Context) -> Iterator[Violation]:
+    """A network that the release does not have, or has for inference only."""
+    names = context.source.get(_NETWORK)
+    name = str(names[0]) if isinstance(names, list) and names else str(names)
+    since = next((one for one in VERSIONS if facts_of(one, architecture=name).name), None)
+    if since is None:
+        return
+    release = startup.release(context)
+    facts = facts_of(release, architecture=name)
+    params = {"name": name, "release": release, "since": since}
+    if facts.name is None:
+        yield Violation(_NETWORK, "later", params)
+    elif not facts.modes:
+        yield Violation(_NETWORK, params=params)
+
+
+def unnamed(context: Context) -> Iterator[Violation]:
+    """A model whose settings are named and whose network is not."""
+    kind = context.source.get((*_MODEL, "model_type"))
+    usual = facts_of(startup.release(context), kind=str(kind)).architectures
+    elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
+    if usual and not elsewhere and context.source.get(_NETWORK, MISSING) in (MISSING, None):
+        yield Violation(_MODEL, params={"network": usual[0]})

@@ -32,7 +32,7 @@ _ALLOC = "MS_ALLOC_CONF"
 _RUNTIME = "MS_DEV_RUNTIME_CONF"
 _KEYS = {_ALLOC: ALLOC_KEYS, _RUNTIME: RUNTIME_KEYS}
 _SWITCHES = {_ALLOC: ALLOC_BOOLEANS, _RUNTIME: RUNTIME_BOOLEANS}
-_ALIGN = re.compile(r"(\d+)MB")
+_ALIGN = re.compile(r"(\d{1,4000})MB")  # Python takes no number of more than 4,300 digits
 _ON = ("True", "true")
 _BOOLEANS = (*_ON, "False", "false")
 

@@ -251,3 +251,10 @@ def _of_other_content(context: Context, path: KeyPath, known: frozenset[str]) ->
 def _siblings(context: Context, path: KeyPath) -> frozenset[str]:
     values = context.source.get(path[:-1]) if len(path) > 1 else context.source.data
     return frozenset(map(str, values)) if isinstance(values, dict) else frozenset()
+
+
+def misleading_profiler_level(context: Context) -> Iterator[Violation]:
+    """``profiler_level`` is read by ``Trainer._build_profile_cb``, although the template calls it useless."""
+    if context.get("profiler_level") is not None:
+        name = "default" if context.get("profile") is True else "unread"
+        yield Violation(("profiler_level",), name, at_key=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
 
-_LAYER = re.compile(r"(\d+)(?:-(\d+))?")
+_LAYER = re.compile(r"(\d{1,4000})(?:-(\d{1,4000}))?")  # Python takes no number of more than 4,300 digits
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 _ROUNDS = 3  # elements of rampup_batch_size
 
@@ -330,7 +330,7 @@ def _extra(context: Context) -> int:
 
 
 def _is_range(text: str) -> bool:
-    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
+    match = re.fullmatch(r"\s*(\d{1,4000})\s*(?:-\s*(\d{1,4000})\s*)?", text)
     return bool(match) and int(match[1]) <= int(match[2] or match[1]) if match else False
 
 

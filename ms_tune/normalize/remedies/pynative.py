@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.layers.plans import NormalizedPlan
 
 _SECTIONS = ("recompute", "recompute_comm", "swap")
-_SPEC = re.compile(r"\s*(\d+)\s*(?:[-:~]\s*(\d+)\s*)?")
+_SPEC = re.compile(r"\s*(\d{1,4000})\s*(?:[-:~]\s*(\d{1,4000})\s*)?")
 _STAGES = "pipeline_parallel_layers_per_stage"
 _CHUNKS = "pipeline_parallel_interleave_num"
 _SWITCHES = {"recompute_comm": "enable", "swap": "enable"}

@@ -1,4 +1,7 @@
-"""Checks of the data types that legacy networks name (``convert_mstype`` in ``mindformers/models/utils.py``, 1.6 to 2.1)."""
+"""Checks of values of legacy networks (MindFormers 1.6 to 2.1): heads that only the compiler refuses, names of data types.
+
+``convert_mstype`` in ``mindformers/models/utils.py`` takes the names.
+"""
 
 from __future__ import annotations
 
@@ -29,3 +32,9 @@ def unknown(context: Context) -> Iterator[Violation]:
             continue
         if str(value).lower() not in _TYPES:
             yield Violation((*MODEL, name), params={"choices": ", ".join(_TYPES)})
+
+
+def uneven(context: Context) -> Iterator[Violation]:
+    """Heads of keys and values that do not divide the attention heads."""
+    yield from legacy_llama.uneven_key_heads(context)
+    yield from legacy_glm.uneven_groups(context)
