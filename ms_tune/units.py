@@ -12,6 +12,7 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 
+_DIGITS = 18
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024**4}
 _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)I?(B?)\s*", re.IGNORECASE)
 
@@ -30,6 +31,11 @@ def parse_size(text: str) -> int:
         message = f"not a size: {text!r}"
         raise ValueError(message)
     return size
+
+
+def whole_number(text: str) -> int | None:
+    """A text of up to 18 digits as a number; None for any other: with thousands of digits ``int`` raises, ``²`` is no number."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def gib(size: int) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.units import GIB, KIB, MIB, gib, mib, parse_size
+from ms_tune.units import GIB, KIB, MIB, gib, mib, parse_size, whole_number
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,8 @@ def test_gib_shows_two_places(size: int, text: str) -> None:
 @pytest.mark.parametrize(("size", "text"), [(512, "0.0 MiB"), (1234567890, "1,177.4 MiB"), (MIB, "1.0 MiB")])
 def test_mib_shows_one_place(size: int, text: str) -> None:
     assert mib(size) == text
+
+
+def test_a_whole_number_is_one_that_python_reads() -> None:
+    texts = ("0", "007", "9" * 18, "9" * 19, "9" * 5000, "²", "４", "-1", "", " 1", "1.0")
+    assert [whole_number(text) for text in texts] == [0, 7, 10**18 - 1, *[None] * 8]

@@ -12,6 +12,7 @@ from ms_tune.config.write import write_atomically
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.texts import msg
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -19,15 +20,13 @@ if TYPE_CHECKING:
 
     from ms_tune.render.console import Console
 
-_DIGITS = 19  # no rank and no stage has so many
-
 
 def numbers(option: str, text: str) -> tuple[int, ...]:
     """``0,3`` as numbers."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() and len(part) < _DIGITS for part in parts):
+    found = [whole_number(part) for part in text.split(",")]
+    if None in found:
         raise UsageError(msg("cli.usage.value", argument=option, detail=msg("dryrun.numbers", text=text)))
-    return tuple(map(int, parts))
+    return tuple(number for number in found if number is not None)
 
 
 def shared(arguments: Namespace) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ms_tune.dryrun.rundir import told_where
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import UsageError
 from ms_tune.texts import msg
-from ms_tune.units import GIB
+from ms_tune.units import GIB, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,8 +86,7 @@ def name_of(command: Sequence[str]) -> str:
 
 def _from_environment(name: str) -> int | None:
     """A variable from which MindSpore reads the size of the job, or the rank."""
-    text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return whole_number(os.environ.get(name, ""))
 
 
 def _task(request: CommandRequest, rank: int, size: int) -> Task:

@@ -14,6 +14,7 @@ from ms_tune.errors import UsageError
 from ms_tune.frameworks.launchers import is_launcher
 from ms_tune.planning.schedule import Schedule, held
 from ms_tune.texts import msg
+from ms_tune.units import whole_number
 from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ STEPS = 2  # the second one starts with optimizer state in place, as every later
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 _SCRIPT = ".sh"
 _OPTION = re.compile(r"(?:--)?[A-Za-z][\w-]*")
-_INDEX = re.compile("[0-9]{1,18}")  # of an entry of a list
 
 
 class StageChoice(Enum):
@@ -63,7 +63,9 @@ class Setting:
             UsageError: It is not of this form, or the value is no YAML.
         """
         name, equals, raw = text.partition("=")
-        path: KeyPath = tuple(int(part) if _INDEX.fullmatch(part) else part for part in name.strip().split("."))
+        path: KeyPath = tuple(
+            part if (number := whole_number(part)) is None else number for part in name.strip().split(".")
+        )
         if not equals or "" in path:
             raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
         raw = raw.strip()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.memory.contents import CONTENTS, Content, code
 from ms_tune.memory.places import layer_at, operator_at, parameter_of, where_at, without_layer
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -177,7 +178,8 @@ def activations_by_layer(table: Table, contents: Contents, parts: Breakdown) -> 
 def natural(layer: str) -> tuple[str, int]:
     """Sorts ``layers.10`` behind ``layers.9``."""
     name, _, digits = layer.rpartition(".")
-    return (name, int(digits)) if digits.isdigit() else (layer, -1)
+    number = whole_number(digits)
+    return (layer, -1) if number is None else (name, number)
 
 
 def alike(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerActivations, ...], ...]:

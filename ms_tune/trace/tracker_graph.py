@@ -239,7 +239,7 @@ class _Reader:
         known = self._single.get(text)
         if known is None:
             sizes = [part.strip() for part in dimensions.split(",") if part.strip()]
-            plain = all(part.isdigit() and len(part) <= _MOST_DIGITS for part in sizes)
+            plain = all(part.isdecimal() and len(part) <= _MOST_DIGITS for part in sizes)
             shape = tuple(int(part) for part in sizes) if plain else ()
             item = ITEM_BYTES.get(dtype)
             size = item * prod(shape) if plain and item is not None else None

@@ -27,7 +27,7 @@ def parse_noop(inputs: MegatronInputs) -> frozenset[int]:
     file = "mindspeed/features_manager/pipeline_parallel/noop_layers.py"
     found = set()
     for part in inputs.noop.split(","):
-        if not part.isdigit():
+        if not part.isdecimal():
             fail(file, "ValueError", f"noop layer must be digit, but it's {part}", "noop-digits")
         layer = int(part[:9]) if len(part) > 9 else int(part)  # noqa: PLR2004 - no layer has a longer number
         require(
@@ -74,7 +74,7 @@ def _level(tokens: list[str], at: int, file: str, depth: int) -> tuple[list[obje
         elif mark == "]":
             return stack, at
         elif mark == "*":
-            if at >= len(tokens) or not tokens[at].isdigit() or not stack:
+            if at >= len(tokens) or not tokens[at].isdecimal() or not stack:
                 fail(file, "IndexError", "pop from empty list", "table-form")
             last = stack.pop()
             stack.extend([last] * min(int(tokens[at][:9]), MOST_LAYERS))

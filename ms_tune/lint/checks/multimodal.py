@@ -13,6 +13,7 @@ from ms_tune.frameworks.mindspeed_mm import OWN_TOOLS
 from ms_tune.launch.job import stands_somewhere
 from ms_tune.lint.context import Violation
 from ms_tune.lint.multimodal import MultimodalSource
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -68,10 +69,10 @@ def stages(source: MultimodalSource) -> Iterator[Violation]:
 @of_scripts
 def accumulation(source: MultimodalSource) -> Iterator[Violation]:
     """``GRAD_ACC_STEP`` that the batch is not made of: the scripts' own formula is GBS = MBS x GRAD_ACC_STEP x DP."""
-    steps = source.variables.get("GRAD_ACC_STEP", "")
+    steps = whole_number(source.variables.get("GRAD_ACC_STEP", ""))
     data, micro, total = _data(source), source.whole(_MICRO, 1), source.whole(_GLOBAL)
-    if steps.isdigit() and data and micro and total and total != micro * int(steps) * data:
-        product = micro * int(steps) * data
+    if steps is not None and data and micro and total and total != micro * steps * data:
+        product = micro * steps * data
         params = {"total": total, "steps": steps, "micro": micro, "data": data, "product": product}
         yield _at(source, _GLOBAL, params)
 

@@ -11,6 +11,7 @@ from ms_tune.layers.arrays import leaves
 from ms_tune.layers.mindspeed_ms.plan import KINDS, divide
 from ms_tune.layers.result import FrameworkStop
 from ms_tune.normalize.literals import literal_list
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,8 +106,7 @@ def _lists(source: SourceFile, parallel: dict[str, Any]) -> Iterator[Values]:
 
 def _number(value: object) -> int:
     """A whole number that may be meant."""
-    text = str(value).strip()
-    return int(text) if text.isdigit() and int(text) > 0 else 1
+    return whole_number(str(value).strip()) or 1
 
 
 def _layout(source: SourceFile) -> tuple[int, int, int]:

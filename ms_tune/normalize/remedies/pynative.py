@@ -11,6 +11,7 @@ from ms_tune.errors import MsTuneError
 from ms_tune.layers.patterns import compile_segment
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.normalize.pynative import normalize_source
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,14 @@ def _section(source: SourceFile, name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _meant(value: object) -> int:
+    """The whole number that may be meant by something else."""
+    if isinstance(value, float):
+        return int(value) if value >= 0 and value.is_integer() else 1
+    number = whole_number(value.strip()) if isinstance(value, str) else None
+    return 1 if number is None else number
+
+
 def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
     """Keys that are unknown, sections that are none, and types that are others."""
     for name in (*_SECTIONS, "parallelism"):
@@ -89,9 +98,7 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
         if value is None:
             yield {(name, key): MISSING}
         elif isinstance(value, bool) or not isinstance(value, int):
-            whole = value >= 0 and value.is_integer() if isinstance(value, float) else str(value).strip().isdigit()
-            number = int(value) if whole and isinstance(value, (float, str)) else 1
-            yield {(name, key): number}
+            yield {(name, key): _meant(value)}
     parallelism = _section(source, "parallelism")
     if not isinstance(parallelism.get("pipeline_parallel_schedule", ""), str):
         yield {("parallelism", "pipeline_parallel_schedule"): MISSING}
