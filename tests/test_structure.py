@@ -59,8 +59,8 @@ _MAY_USE = {
         *("frameworks", *_FOUNDATION),
     },
     "overview": {
-        *("overview", "lint", "fit", "dryrun", "verdict", "estimate", "normalize", "layers", "launch", "config"),
-        *("frameworks", *_FOUNDATION),
+        *("overview", "lint", "fit", "dryrun", "verdict", "estimate", "normalize", "planning", "layers", "launch"),
+        *("config", "frameworks", *_FOUNDATION),
     },
     "migrate": {
         *("migrate", "lint", "dryrun", "normalize", "layers", "launch", "config", "frameworks", *_FOUNDATION),

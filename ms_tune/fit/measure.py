@@ -122,7 +122,7 @@ def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer)
                 raise
             found[number] = error
             continue
-        one = _Left(asked, probe.loaded, run, _file(run, asked, here), probe.needed)
+        one = _Left(asked, probe.loaded, run, kept_at(run, asked, here), probe.needed)
         kept = _read(one.file)
         if kept is None:
             left[number] = one
@@ -147,16 +147,16 @@ def _simulate(left: dict[int, _Left], found: dict[int, Figures | MsTuneError], o
     """Run probes; what each finds is kept at once, so that nothing of it is lost if the user stops the rest."""
     numbers = list(left)
 
-    def keep(place: int, reading: Reading) -> None:
+    def done_with(place: int, reading: Reading) -> None:
         number = numbers[place]
         found[number] = figures = figures_of(left[number].run, reading)
-        _keep(left[number].file, figures)
+        keep(left[number].file, asdict(figures))
 
     def stop(place: int, error: MsTuneError) -> None:
         if left[numbers[place]].needed:
             raise error
 
-    done = simulate_each([(one.asked, one.loaded) for one in left.values()], observer, keep, stop)
+    done = simulate_each([(one.asked, one.loaded) for one in left.values()], observer, done_with, stop)
     for number, variant in zip(numbers, done.variants, strict=True):
         if variant.error is not None:
             found[number] = variant.error
@@ -190,8 +190,15 @@ def _name(phase: Any) -> str:  # noqa: ANN401 - a phase or None
     return "step" if phase is None else str(phase.value)
 
 
-def _file(run: PreparedRun, request: DryrunRequest, here: str) -> Path:
-    """Where the figures of a run are kept: by all that they depend on."""
+def kept_at(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:
+    """Where the figures of a run are kept: by all that they depend on.
+
+    Args:
+        run: The run.
+        request: What it shares with others.
+        here: What simulates it (:func:`ms_tune.dryrun.cann_sim.environment.simulated_by`).
+        what: What is kept, if it is not the figures of that run.
+    """
     facts = {
         "form": _FORM,
         "ms_tune": __version__,
@@ -203,6 +210,8 @@ def _file(run: PreparedRun, request: DryrunRequest, here: str) -> Path:
         "level": request.level,
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
     }
+    if what:
+        facts["what"] = what
     text = json.dumps(facts, sort_keys=True, default=str)
     return cache_root() / _FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
 
@@ -224,11 +233,11 @@ def _read(file: Path) -> Figures | None:
         return None
 
 
-def _keep(file: Path, figures: Figures) -> None:
-    """Keep figures; where the cache cannot be written they are measured again the next time."""
+def keep(file: Path, facts: Mapping[str, object]) -> None:
+    """Keep facts in the cache, and no more files than there may be; where it cannot be written they are found again the next time."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, asdict(figures))
+        write_json(file, dict(facts))
         old = sorted(file.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
         for one in old[:-_MOST_KEPT]:
             one.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import costs_of
 from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import present_plan, read_job
+from ms_tune.fit.kept import keep_table
 from ms_tune.fit.measure import measure
 from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_recomputed
 from ms_tune.fit.remedies import with_remedies
@@ -105,7 +106,7 @@ def fit_config(
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
     measured, check_run, notes = _measured(job, request.kinds, observer)
-    table = table_of(job, measured, costs, limit.bytes - reserve)
+    table = raw = table_of(job, measured, costs, limit.bytes - reserve)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
     table = timed(table, request.clock.times, source)
     if swaps(table) and request.swap_bandwidth is not None:
@@ -120,6 +121,7 @@ def fit_config(
     checked = _checked(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
+    keep_table(job, without(raw, [Recompute.SWAP]) if Recompute.SWAP in raw.kinds else raw, fragments)
     made = time.monotonic()
     rounds, chosen, stands_for = _Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
     if chosen is None:

@@ -18,6 +18,7 @@ from ms_tune.lint.finding import Severity
 from ms_tune.normalize.source import normalize_source
 from ms_tune.overview.change import cheapest_change
 from ms_tune.overview.estimate import Outlook, estimate_of
+from ms_tune.overview.measured import foretold_by_table
 from ms_tune.overview.result import Assumptions, Change, Matter, Overview, StageVerdict, Subject
 from ms_tune.texts import msg
 from ms_tune.verdict.judge import Fit
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 _NAMES = ("model_type", "model_name", "type", "arch")
+_FREE = ("optimizer", "sequence")  # changes that cost no time
 _SEVERITIES = {Weight.ERROR: Severity.ERROR, Weight.WARNING: Severity.WARNING, Weight.INFO: Severity.INFO}
 
 
@@ -136,7 +138,7 @@ def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
     over = seen.estimate is not None and seen.estimate.outlook is not Outlook.BELOW
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
-    change = cheapest_change(seen.job, seen.estimate) if over and seen.job and seen.estimate else None
+    change = _cheapest(seen.job, seen.estimate, dryrun=bool(stages)) if over and seen.job and seen.estimate else None
     fixable = report.fixable(safe=True)
     return Overview(
         path=path,
@@ -151,6 +153,22 @@ def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
         change=change or (Change("fixes", msg("check.change.fixes", count=fixable, file=path)) if fixable else None),
         next=_next(path, report, seen, stages, change),
     )
+
+
+def _cheapest(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Change | None:
+    """The cheapest change: one that costs no time, by the estimate; else recompute, by the table that an earlier ``ms-tune fit`` measured.
+
+    Where there is no such table, by the estimate.
+    """
+    arithmetic = cheapest_change(job, estimate)
+    if arithmetic is not None and arithmetic.enough and arithmetic.name in _FREE:
+        return arithmetic
+    measured = foretold_by_table(job, estimate.room_bytes)
+    if measured is not None and measured.change is not None and measured.change.enough:
+        return measured.change
+    if measured is not None and measured.fits and not dryrun:
+        return Change("none", msg("check.change.none"), enough=True)
+    return arithmetic
 
 
 def _estimated(request: DryrunRequest, loaded: LoadedConfig) -> Estimated:
@@ -214,8 +232,10 @@ def _next(
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     else:
         commands.append(f"ms-tune check --dryrun {path}")
-    if over and change is not None:
+    if over and change is not None and change.name != "none":
         commands.append(f"ms-tune fit {path}")
-    elif over and seen.job is not None:  # nothing that is known frees anything: the job has to be split otherwise
+    elif (
+        over and change is None and seen.job is not None
+    ):  # nothing that is known frees anything: the job has to be split otherwise
         commands.append(f"ms-tune fit {path} --search dp,tp,pp,vpp --devices {seen.job.first.world_size}")
     return tuple(commands)

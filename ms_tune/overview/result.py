@@ -84,7 +84,8 @@ class Change:
     """A change of the file.
 
     Attributes:
-        name: What kind of change: ``optimizer``, ``sequence``, ``recompute``, ``micro-batch`` or ``fixes``.
+        name: What kind of change: ``optimizer``, ``sequence``, ``recompute``, ``micro-batch`` or ``fixes``; ``table`` for
+            recompute by the table that ``ms-tune fit`` measured, ``none`` where every stage keeps within its limit by it.
         text: What to write, and what it costs.
         freed_bytes: What the fullest stage holds less, by the estimate; None for a change that is not about memory.
         enough: Whether the estimate is below the limit with it.

@@ -15,13 +15,15 @@ from ms_tune.config.source import parse_source
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import RunError, UnsupportedError, UsageError
+from ms_tune.fit import kept
 from ms_tune.fit import run as engine
 from ms_tune.fit.job import read_job
 from ms_tune.fit.run import ConfigFitRequest, fit_config
 from ms_tune.normalize.source import normalize_source
+from ms_tune.overview.measured import Foretold, foretold_by_table
 from ms_tune.planning import explain, search
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import Plan, Recompute
 from ms_tune.render.console import Console
 from ms_tune.render.fit import config, html
 from ms_tune.resources import data_folder
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Figures, Probe
     from ms_tune.fit.result import ConfigFit
-    from ms_tune.planning.table import Plan
 
 pytestmark = pytest.mark.slow  # searches, a second each
 
@@ -98,6 +99,8 @@ def fitted(
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 
+    monkeypatch.setenv("MS_TUNE_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(kept, "simulated_by", lambda: "made up")
     monkeypatch.setattr(engine, "measure", measure)
     monkeypatch.setattr(engine, "simulated", simulated)
     request = DryrunRequest(config=job.loaded.source.path, device_bytes=device)
@@ -339,3 +342,53 @@ def test_a_schedule_that_is_not_simulated_is_refused(monkeypatch: pytest.MonkeyP
     with pytest.raises(UnsupportedError) as caught:
         fit_config(ConfigFitRequest(job.request), Observer())
     assert "docs/fit.md" in str(caught.value.hint)
+
+
+class TestKept:
+    """The table of a run is there for ``ms-tune check``, by all that it depends on."""
+
+    def test_its_recompute_is_what_check_names(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(Recompute.FULL,))
+        job = job_of(tmp_path, 2, 1, 16, 4)
+        found = kept.kept_table(job)
+        assert found is not None
+        assert (found.table.stages, found.table.layer_count, found.fragment_bytes) == (2, 16, (300 * MIB,) * 2)
+
+        def needs(full: int, stage: int) -> int:
+            rows = ((full, full),)
+            return World().peak(job, Plan(((0, 0),), rows, rows, rows), stage) + 300 * MIB
+
+        enough, fewest = needs(3, 0), {}
+        for stage in range(2):
+            fewest[stage] = next(full for full in range(9) if needs(full, stage) <= enough)
+        assert fewest[0] == 3
+        said = foretold_by_table(job, enough)
+        assert said is not None
+        assert said.change is not None
+        assert said.change.enough
+        assert ", ".join(f"{stage}: {full}" for stage, full in fewest.items() if full) in str(said.change.text)
+        assert said.change.freed_bytes == needs(0, 0) - needs(3, 0)
+        assert foretold_by_table(job, max(needs(0, 0), needs(0, 1))) == Foretold(fits=True)
+        hopeless = foretold_by_table(job, GIB)
+        assert hopeless is not None
+        assert hopeless.change is not None
+        assert not hopeless.change.enough
+
+    def test_it_is_taken_for_nothing_else(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False)
+        assert kept.kept_table(job_of(tmp_path, 2, 1, 16, 8)) is None
+        assert kept.kept_table(job_of(tmp_path, 2, 1, 20, 4)) is None
+        job = job_of(tmp_path, 2, 1, 16, 4)
+        monkeypatch.setattr(kept, "simulated_by", lambda: "another release")
+        assert kept.kept_table(job) is None
+        monkeypatch.setattr(kept, "simulated_by", lambda: "made up")
+        assert kept.kept_table(job) is not None
+        for file in (tmp_path / "cache" / "fit").iterdir():
+            for text in (
+                "",
+                "[]",
+                '{"table": 1, "fragments": []}',
+                file.read_text().replace('"fragments": [', '"fragments": [-1, '),
+            ):
+                file.write_text(text)
+                assert kept.kept_table(job) is None
