@@ -183,7 +183,7 @@ def _disagreements(report: RankReport) -> tuple[Message, ...]:
         found.append(msg("dryrun.warning.column-differs", rows=len(report.curve.mismatches)))
     if table.dropped_count or table.truncated:
         found.append(msg("dryrun.warning.dropped", rows=table.dropped_count))
-    if report.host_rows:
+    if report.host_bytes >= MIB:  # a program that reads a few numbers offloads nothing worth a word
         found.append(msg("memory.offloaded", rows=report.host_rows, size=round(report.host_bytes / MIB)))
     if not report.contents.stacks_useful:
         found.append(msg("memory.stacks-useless"))

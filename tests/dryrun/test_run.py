@@ -6,11 +6,13 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from ms_tune.dryrun import reading
 from ms_tune.dryrun import run as room
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
@@ -293,6 +295,19 @@ class TestWarnings:
     def test_rows_whose_own_count_is_another_are_told(self, child: Callable[[str], None]) -> None:
         child(good_child().replace(f",512,{GIB},", f",512,{GIB + 512},"))
         assert self.ids() == ["dryrun.warning.column-differs"]
+
+    @pytest.mark.parametrize(("size", "told"), [(0, False), (MIB - 1, False), (MIB, True), (3 * GIB, True)])
+    def test_a_few_numbers_on_the_host_are_not_offloaded_memory(self, size: int, *, told: bool) -> None:
+        report = SimpleNamespace(
+            curve=SimpleNamespace(peak_bytes=GIB, mismatches=()),
+            table=SimpleNamespace(dropped_count=0, truncated=False),
+            log=None,
+            contents=SimpleNamespace(stacks_useful=True, tensors_missing=False),
+            host_rows=240,
+            host_bytes=size,
+        )
+        found = [message.id for message in reading._disagreements(report)]  # type: ignore[arg-type]
+        assert found == (["memory.offloaded"] if told else [])
 
     def test_variables_of_the_user_that_were_overridden_are_told(
         self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
