@@ -19,15 +19,18 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from ms_tune.texts import Language, render
+from ms_tune.texts import Language, msg, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from ms_tune.texts import Message
+
+_MOST_NAMES = 10_000  # of a folder that a misspelt name is looked for in
 
 
 class ExitCode(IntEnum):
@@ -133,3 +136,22 @@ def _closest(name: str, known: frozenset[str], least: float) -> str:
     import difflib  # noqa: PLC0415 - only where somebody made a mistake
 
     return next(iter(difflib.get_close_matches(name, known, 1, least)), "")
+
+
+def nearby(path: Path) -> Message:
+    """What to do about a file that is not there: a name beside it that is like it, or where it was looked for.
+
+    Args:
+        path: As the user wrote it.
+    """
+    folder = path.parent
+    try:
+        names = [one.name for one in islice(folder.iterdir(), _MOST_NAMES)]
+    except OSError:
+        return msg("config.not-found.folder", folder=folder)
+    similar = closest(path.name, names)
+    return (
+        msg("config.not-found.similar", similar=folder / similar)
+        if similar
+        else msg("config.not-found.hint", folder=folder)
+    )

@@ -11,7 +11,7 @@ from ms_tune.cli.dryrun_html import write_page
 from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.request import CommandRequest, StageChoice
-from ms_tune.errors import ConfigError, ExitCode
+from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _check_script(command: Sequence[str], console: Console) -> None:
         return
     path = Path(command[1])
     if not path.is_file():
-        raise ConfigError(msg("config.not-found"), path=path)
+        raise ConfigError(msg("config.not-found"), nearby(path), path=path)
     with path.open("rb") as file:
         if b"\r\n" in file.read(_MOST_READ):
             console.warn(msg("launch.carriage-returns", file=path))

@@ -81,5 +81,5 @@ def python_of(name: str | None) -> str | None:
     """The interpreter, by its path from the root: the command may run elsewhere."""
     found = shutil.which(name) if name is not None else None
     if name is not None and found is None:
-        raise UsageError(msg("stages.command.absent", program=name))
+        raise UsageError(msg("stages.command.absent", program=name), msg("stages.command.absent.hint"))
     return None if found is None else str(Path(found).absolute())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ms_tune.render.console import Console
 
+_FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # what people name where a command is missing
 # argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
 _WHOLE = re.compile("0*[0-9]{1,18}", re.ASCII)  # with many more digits Python itself refuses, in words of its own
 _COMPLAINTS = (
@@ -114,6 +116,11 @@ class Parser(argparse.ArgumentParser):
             match = pattern.fullmatch(message)
             if match:
                 hint, similar = usage_hint(self.prog), self._similar(text_id, match.groupdict())
+                word = match.groupdict().get("value", "")
+                if text_id == "cli.usage.choice" and not similar and Path(word).suffix in _FILES:
+                    hint = msg("cli.usage.file", file=word)
+                elif text_id == "cli.usage.unrecognized" and not match["detail"].startswith("-"):
+                    hint = msg("cli.usage.one", hint=hint)
                 if similar:
                     hint = msg("cli.usage.similar", similar=similar, hint=hint)
                 raise UsageError(msg(text_id, **match.groupdict()), hint)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import yaml
 
 from ms_tune.config.yaml_nodes import LOADER, Builder, Document, Entry, Node, Plain, Span, find_aliases
-from ms_tune.errors import ConfigError
+from ms_tune.errors import ConfigError, nearby
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -175,12 +175,12 @@ def load_source(path: Path) -> SourceFile:
         ConfigError: The file cannot be read, or is not one YAML mapping of a sane size.
     """
     if path.is_dir():
-        raise ConfigError(msg("config.folder"), path=path)
+        raise ConfigError(msg("config.folder"), msg("config.folder.hint", path=path), path=path)
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(msg("config.not-found"), path=path) from None
+        raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
     except OSError as error:
         raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
     return parse_source(decode(content, path), path)
@@ -204,7 +204,7 @@ def decode(content: bytes, path: Path) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError(msg("config.utf16"), msg("config.not-utf8.hint"), path=path)
     if b"\0" in content:
-        raise ConfigError(msg("config.binary"), path=path)
+        raise ConfigError(msg("config.binary"), msg("config.binary.hint"), path=path)
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -228,7 +228,8 @@ def parse_source(text: str, path: Path) -> SourceFile:
         aliases = find_aliases(lines)
         top = loader.get_single_node()
         if not isinstance(top, yaml.MappingNode):
-            lines.fail(msg("config.not-mapping" if top else "config.empty"), top.start_mark.index if top else None)
+            wrong = "config.not-mapping" if top else "config.empty"
+            lines.fail(msg(wrong), top.start_mark.index if top else None, msg(f"{wrong}.hint"))
         root = Builder(lines, aliases, loader).build(top, None)
         data = _construct(loader, top, lines)
     except yaml.YAMLError as error:

@@ -38,7 +38,7 @@ def check_request(request: CommandRequest) -> None:
         UsageError: There are none.
     """
     if shutil.which(request.command[0]) is None and (request.real or not request.starts_launcher):
-        raise UsageError(msg("stages.command.absent", program=request.command[0]))
+        raise UsageError(msg("stages.command.absent", program=request.command[0]), msg("stages.command.absent.hint"))
     size = _size(request)
     outside = [rank for rank in request.ranks if rank >= size]
     if outside and not request.launches:

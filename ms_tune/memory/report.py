@@ -57,7 +57,8 @@ def analyse(path: Path, request: MemoryRequest, on_bytes: Callable[[int, int], N
     chosen = [files for files in found.ranks if not request.ranks or files.rank in request.ranks]
     if not chosen:
         present = ", ".join(str(files.rank) for files in found.ranks if files.rank is not None)
-        raise TraceError(msg("memory.no-such-rank", ranks=present or "–"), path=path)
+        hint = msg("memory.no-such-rank.hint")
+        raise TraceError(msg("memory.no-such-rank", ranks=present or "–"), hint, path=path)
     total = sum(_bytes(files, request) for files in chosen)
     progress = _Counter(total, on_bytes)
     ranks = tuple(analyse_rank(files, request, progress.add) for files in chosen)

@@ -29,7 +29,7 @@ def dialect_of(source: SourceFile) -> Dialect:
     if found.dialect is None:
         reason = found.why_not
         message = msg("normalize.not-ours", reason=reason) if reason else msg("normalize.no-dialect")
-        raise ConfigError(message, path=source.path)
+        raise ConfigError(message, msg("normalize.no-dialect.hint"), path=source.path)
     return found.dialect
 
 

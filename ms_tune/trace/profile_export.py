@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, nearby
 from ms_tune.texts import msg
 from ms_tune.trace.profile_events import read_events
 from ms_tune.trace.profile_tables import Collective, read_collectives, read_kernels, read_steps
@@ -78,7 +78,7 @@ def find_profiles(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise TraceError(msg("trace.folder.absent"), path=path)
+        raise TraceError(msg("trace.folder.absent"), nearby(path), path=path)
     found = sorted(_exports(path))
     if len(found) > _MOST_RANKS:
         raise TraceError(msg("trace.profile.many", limit=_MOST_RANKS), path=path)

@@ -263,7 +263,8 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, 
             names = [name.strip() for name in reader.fieldnames or ()]
             missing = [name for name in needed if name not in names]
             if missing:
-                raise TraceError(msg("trace.profile.columns", missing=", ".join(missing)), path=path)
+                hint = msg("trace.profile.columns.hint")
+                raise TraceError(msg("trace.profile.columns", missing=", ".join(missing)), hint, path=path)
             reader.fieldnames = names
             for number, row in enumerate(reader):
                 if number >= _MOST_ROWS:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, nearby
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, chosen
 from ms_tune.trace.logged_memory import reports_in
@@ -65,6 +65,8 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
                     reader.take(number, line, whole=whole)
                 ended = body.endswith(b"\n")
                 on_bytes(len(body))
+    except FileNotFoundError:
+        raise TraceError(msg("trace.folder.absent"), nearby(path), path=path) from None
     except OSError as error:
         raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     runs = tuple(reader.runs)

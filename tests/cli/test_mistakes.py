@@ -1,0 +1,165 @@
+"""What people get wrong: one line that says what, one that says what to do, exit code 2, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.errors import ExitCode
+from ms_tune.texts import Language
+
+ROOT = Path(__file__).parents[2]
+NOT_YAML = "2026-01-01 10:00:00 [INFO] step 1\n2026-01-01 10:00:01 [INFO] step 2\n"
+FILES = {
+    "empty.yaml": "",
+    "tab.yaml": "model:\n\tnum_layers: 4\n",
+    "broken.yaml": "a: [1, 2\nb: 3\n",
+    "train.log": NOT_YAML,
+    "data.json": '{"a": 1}',
+    "latin.yaml": b"mod\xe8le: 1\n",
+    "binary.yaml": bytes(range(256)),
+    "list.yaml": "- a\n- b\n",
+}
+READERS = ("check", "lint", "normalize-recompute", "dryrun", "fit", "migrate")
+# What is typed, and words of what is told to do.
+MISTAKES = {
+    **{f"{command} trian.yaml": "train.yaml" for command in READERS},
+    **{f"{command} empty.yaml": "ms-tune init" for command in READERS},
+    **{f"{command} binary.yaml": "YAML" for command in READERS},
+    **{f"{command} tab.yaml": "YAML" for command in READERS},
+    **{f"{command} latin.yaml": "UTF-8" for command in READERS},
+    **{f"{command} train.log": "ms-tune metrics" for command in READERS},
+    **{f"{command} list.yaml": "ms-tune metrics" for command in READERS},
+    **{f"{command} folder": "folder/train.yaml" for command in READERS if command != "lint"},
+    **{f"{command} data.json": "MindFormers" for command in READERS if command != "migrate"},
+    **{
+        f"{command} train.yaml train.yaml": f"ms-tune {command}"
+        for command in READERS
+        if command not in ("check", "lint")
+    },
+    **{f"{command} --framework-version 99 train.yaml": "0.1" for command in ("check", "lint", "normalize-recompute")},
+    **{f"{command} --chip 910Z train.yaml": "910B4" for command in ("check", "dryrun", "fit")},
+    **{f"{command} --devices -8 train.yaml": "--help" for command in ("check", "dryrun", "fit")},
+    **{f"{command} --device-memory 64 train.yaml": "64GB" for command in ("check", "dryrun", "fit")},
+    "nowhere/train.yaml": "ms-tune check",
+    "lint nowhere/train.yaml": "nowhere",
+    "lint broken.yaml": "",
+    "train.yaml": "ms-tune check train.yaml",
+    "chekc train.yaml": "check",
+    "lint --fromat json train.yaml": "--format",
+    "lint --lang fr train.yaml": "zh",
+    "lint --select": "ms-tune lint --help",
+    "lint --dialect torch train.yaml": "mindformers",
+    "rule negative-recomptue": "negative-recompute",
+    "rule": "--all",
+    "init lama2_7b": "llama2_7b",
+    "init llama2_7b train.yaml": "--force",
+    "schema --dialect pytorch": "mindformers",
+    "normalize-recompute --to pytorch train.yaml": "mindformers",
+    "dryrun --layers -1 train.yaml": "ms-tune dryrun --help",
+    "dryrun --stages 9 train.yaml": "4",
+    "dryrun --set nonsense train.yaml": "path=value",
+    "dryrun --python /no/python pretrain.sh": "",
+    "dryrun -- no-such-program": "",
+    "dryrun --engine spark train.yaml": "ray",
+    "memory nowhere": "memory_tracker:True",
+    "memory folder": "memory_tracker:True",
+    "memory train.yaml": "memory_block.csv",
+    "memory run --rank 99": "--rank",
+    "memory run --at -5": "ms-tune memory --help",
+    "memory run --device-memory 64": "64GB",
+    "memory what-if run --max-memory 58": "64GB",
+    "memory plan run --capacity 1": "64GB",
+    "memory plan train.yaml": "memory_tracker:True",
+    "memory diff run": "ms-tune memory diff --help",
+    "memory run --html train.yaml": "--force",
+    "metrics trian.log": "train.log",
+    "metrics train.log": "per_step_time",
+    "metrics train.log --chip 910Z": "910B2",
+    "metrics folder": "worker_*.log",
+    "profile nowhere": "ls",
+    "profile folder": "ASCEND_PROFILER_OUTPUT",
+    "profile train.yaml": "step_trace_time.csv",
+    "fit": "--table",
+    "fit --table data.json": "a",
+    "check": "--base",
+    "check --base nowhere train.yaml": "git",
+}
+
+
+@pytest.fixture
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    shutil.copy(ROOT / "examples" / "out_of_memory.yaml", tmp_path / "train.yaml")
+    shutil.copytree(ROOT / "tests" / "data" / "memory_tracker" / "asc2", tmp_path / "run")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+
+
+@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("typed", MISTAKES)
+@pytest.mark.usefixtures("_home")
+def test_what_to_do_is_said(typed: str, language: Language, capsys: pytest.CaptureFixture[str]) -> None:
+    words = typed.split()
+    behind = words.index("--") if "--" in words else len(words)
+    code = main([*words[:behind], "--lang", language.value, *words[behind:]] if "--lang" not in words else words)
+    told = capsys.readouterr()
+    assert code == ExitCode.USAGE
+    assert "Traceback" not in told.err
+    assert MISTAKES[typed] in told.err
+    lines = [line for line in told.err.splitlines() if not line.startswith(" ")]
+    assert len(lines) == 1, told.err
+    if language is Language.ZH and "--lang" not in words:
+        assert any("\u4e00" <= letter <= "\u9fff" for letter in told.err)
+
+
+@pytest.mark.usefixtures("_home")
+def test_a_file_that_nobody_may_write(capsys: pytest.CaptureFixture[str]) -> None:
+    config = Path("train.yaml")
+    config.write_text(config.read_text().replace("1.e-", "1e-"))
+    config.chmod(0o444)
+    before = config.read_bytes()
+    assert main(["lint", "--fix", "train.yaml"]) == ExitCode.USAGE
+    assert config.read_bytes() == before
+    assert "hint: if it is to be changed, allow it first: chmod u+w train.yaml" in capsys.readouterr().err
+
+
+def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, "-m", "ms_tune", *words],
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_home")
+def test_a_full_disk() -> None:
+    done = process(
+        "memory", "run", "--html", "page.html",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+    )  # fmt: skip
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "page.html" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_home")
+def test_no_input_and_no_terminal() -> None:
+    done = process("lint", "-", stdin=subprocess.DEVNULL)
+    assert (done.returncode, "Traceback" in done.stderr) == (ExitCode.USAGE, False)
+    assert "ms-tune init" in done.stderr
