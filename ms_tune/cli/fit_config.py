@@ -94,7 +94,7 @@ def _plan(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(config.to_json(found, console.language))
     elif arguments.diff:
-        console.write(config.difference(found).rstrip("\n"))
+        console.write_whole(config.difference(found).rstrip("\n"))
         for sentence in config.verdict(found):
             console.note(console.say(sentence))
     else:

@@ -80,7 +80,7 @@ def run(
     if arguments.json:
         console.write_json(search.to_json(found, console.language))
     elif arguments.diff and best is not None:
-        console.write(config.difference(best).rstrip("\n"))
+        console.write_whole(config.difference(best).rstrip("\n"))
     else:
         search.show(found, console)
     if arguments.write and best is not None:

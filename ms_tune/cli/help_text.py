@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from typing import TYPE_CHECKING, Protocol
 
-from ms_tune.render.columns import pad, terminal_width, text_width, wrap
+from ms_tune.render.columns import fold, folds, pad, terminal_width, text_width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _WIDTH = 100
+_EXAMPLE = re.compile(r"( +(?:ms-tune .*?|(?=  )))( {2,})(\S.*)")
+_LEAST, _SET_IN = 24, 6  # columns that a comment beside an example takes at least; how far one below it is set in
 # What an option is about, wherever it occurs; what is not named here is the command's own business.
 _GROUPS = {
     "job": (
@@ -70,11 +73,11 @@ def short(parser: Explained) -> str:
     width = max(map(text_width, titles.values()))
     lines = [parser.tr("cli.help.short", program=parser.prog)]
     for name, actions in found.items():
-        names = "  ".join(_name(action).replace(" ", "\0") for action in actions)
-        for number, line in enumerate(wrap(names.replace("  ", " "), columns - width - 4)):
+        names = " ".join(f"{_name(action)} ".replace(" ", "\0") for action in actions)
+        for number, line in enumerate(wrap(names, columns - width - 4)):
             head = "" if number else titles[name]
-            lines.append(f"  {pad(head, width)}  {line.replace(' ', '  ').replace(chr(0), ' ')}")
-    return "\n\n".join([*parts, "\n".join(lines)]) + "\n"
+            lines.append(f"  {pad(head, width)}  {line.replace(chr(0), ' ')}".rstrip())
+    return fitted("\n\n".join([*parts, "\n".join(lines)]) + "\n")
 
 
 def whole(parser: Explained) -> str:
@@ -83,7 +86,7 @@ def whole(parser: Explained) -> str:
     Args:
         parser: The command's parser.
     """
-    formatter = argparse.RawDescriptionHelpFormatter(parser.prog, width=_WIDTH)
+    formatter = argparse.RawDescriptionHelpFormatter(parser.prog, width=min(terminal_width(), _WIDTH))
     formatter.add_usage(None, parser.actions(), parser.exclusive_groups(), parser.tr("cli.title.usage"))
     formatter.add_text(parser.description)
     places = [action for action in parser.actions() if not action.option_strings]
@@ -96,7 +99,30 @@ def whole(parser: Explained) -> str:
         formatter.add_arguments(actions)
         formatter.end_section()
     formatter.add_text(parser.epilog)
-    return formatter.format_help()
+    return fitted(formatter.format_help())
+
+
+def fitted(text: str) -> str:
+    """A help text at the width of the terminal: what an example is for goes on below itself, or on a line of its own.
+
+    Args:
+        text: The text, made for 100 columns.
+    """
+    if not folds():
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _fitted(line, terminal_width()))
+
+
+def _fitted(line: str, width: int) -> list[str]:
+    example = _EXAMPLE.fullmatch(line)
+    if text_width(line) <= width or not example:
+        return fold(line, width)
+    command, gap, comment = example.groups()
+    column = text_width(command + gap)
+    if width - column >= _LEAST:
+        first, *rest = wrap(comment, width - column, prose=True)
+        return [f"{command}{gap}{first}", *(" " * column + part for part in rest)]
+    return [command, *(" " * _SET_IN + part for part in wrap(comment, width - _SET_IN, prose=True))]
 
 
 def _flowing(text: str, columns: int) -> str:
@@ -135,7 +161,8 @@ def _name(action: argparse.Action) -> str:
     if action.nargs == 0:
         return name
     value = action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices or ("VALUE",)))
-    return f"{name} {textwrap.shorten(value, 24, placeholder='..')}"
+    value = textwrap.shorten(value, 24, placeholder="..")
+    return f"{name}[={value}]" if action.nargs == "?" else f"{name} {value}"
 
 
 def _place(action: argparse.Action) -> str:

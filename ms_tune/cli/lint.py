@@ -42,12 +42,8 @@ class _LintParser(Parser):
         words[:end] = [f"{word}={_SAFE}" if word in ("--fix", "--diff") else word for word in words[:end]]
         return super().parse_args(words, namespace)
 
-    def format_help(self) -> str:
-        """The help text, with the values of those options as they have to be written."""
-        return _OPTIONAL_VALUE.sub(r"--\1[=unsafe]\2", super().format_help())
-
     def format_help_all(self) -> str:
-        """As above; two blanks less, for the columns of the text."""
+        """The help text, with the values of those options as they have to be written."""
         return _OPTIONAL_VALUE.sub(r"--\1[=unsafe]", super().format_help_all())
 
 
@@ -232,7 +228,7 @@ def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
     elif chosen == "junit":
         from ms_tune.render.lint.junit import lint_junit  # noqa: PLC0415 - as above
 
-        console.write(lint_junit(report, console))
+        console.write_whole(lint_junit(report, console))
     else:
         from ms_tune.render.lint.text import write_lint  # noqa: PLC0415 - as above
 

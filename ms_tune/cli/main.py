@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from ms_tune.cli.help_text import fitted
 from ms_tune.cli.parser import Command, Parser, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError
@@ -84,7 +85,7 @@ def _run(arguments: Sequence[str], console: Console) -> int:
 
 def _run_command(arguments: Sequence[str], console: Console) -> int:
     if not arguments:
-        console.write(console.text("cli.start"))
+        console.write_whole(fitted(console.text("cli.start")))
         return ExitCode.OK
     options, rest = list(arguments), []
     for position, argument in enumerate(arguments):

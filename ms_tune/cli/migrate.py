@@ -101,4 +101,4 @@ def _show(found: Migration, sides: BothSides | None, arguments: Namespace, conso
         write_memory(sides, console)
     elif arguments.write is None and not found.refused:
         console.write("")
-        console.write(found.text.rstrip("\n"))
+        console.write_whole(found.text.rstrip("\n"))

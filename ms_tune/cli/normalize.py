@@ -145,7 +145,7 @@ def _show(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitC
         from ms_tune.render.normalize.text import log_text, write_plan  # noqa: PLC0415 - as above
 
         if arguments.as_log:
-            console.write(log_text(plan))
+            console.write_whole(log_text(plan))
             _warn(filter(_matters, plan.problems), console)
             for problem in plan.problems:
                 if problem.id == "as-written":
@@ -276,7 +276,7 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
         if count:
             return ExitCode.FINDINGS
     elif count and str(source.path) == "-":
-        console.write(text.removesuffix("\n"))
+        console.write_whole(text.removesuffix("\n"))
     elif count:
         from ms_tune.config.write import write_back  # noqa: PLC0415 - as above
 
@@ -293,7 +293,7 @@ def _convert(converted: Converted, arguments: Namespace, console: Console) -> Ex
     if arguments.json:
         console.write_json(conversion_json(arguments.to, converted, console.language))
     else:
-        console.write(converted_text(arguments.to, converted))
+        console.write_whole(converted_text(arguments.to, converted))
         _warn(filter(_matters, converted.problems), console)
     return _exit_code(converted.problems)
 

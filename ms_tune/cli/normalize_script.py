@@ -87,7 +87,7 @@ def _convert(arguments: Namespace, console: Console) -> ExitCode:
                 console.write(
                     f"# {console.text('megatron_layers.program', line=program.line, program=program.program)}"
                 )
-            console.write(converted_text(arguments.to, settings))
+            console.write_whole(converted_text(arguments.to, settings))
             for problem in settings.problems:
                 if problem.severity is not Severity.INFO:
                     console.warn(problem.message)

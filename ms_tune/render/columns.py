@@ -6,6 +6,7 @@ The table of a plan can have a thousand lines and must not take longer to draw t
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -17,12 +18,20 @@ if TYPE_CHECKING:
 _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
 _FALLBACK = 100  # columns, where there is no terminal to ask
+_ESCAPE = re.compile(r"\033\[[0-9;]*m")
+_LABEL = re.compile(r" *(?:[-=] +(?:\w+: )?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)")
+_WHOLE = re.compile(r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|")
 _NARROWEST = 8  # columns of a wrapped column
+
+
+def folds() -> bool:
+    """Whether somebody reads the lines at a width that is known: a terminal, or COLUMNS."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
 def terminal_width() -> int:
     """Columns of the terminal; where there is none, a good width for a file."""
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+    if folds():
         return shutil.get_terminal_size((_FALLBACK, 24)).columns
     return _FALLBACK
 
@@ -85,6 +94,25 @@ def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
         else:
             lines[-1] = joined
     return lines
+
+
+def fold(line: str, width: int) -> list[str]:
+    """A line of prose in lines of at most so many columns; what follows a label or a mark goes on below itself.
+
+    Commands, which people copy, and words without a blank in them (paths) are left whole.
+
+    Args:
+        line: The text of one line, with its indentation.
+        width: Columns.
+    """
+    if text_width(_ESCAPE.sub("", line)) <= width or _WHOLE.match(line):
+        return [line]
+    start = _LABEL.match(line)
+    first = start[0] if start and text_width(start[0]) <= width // 2 else re.match(r" *", line)[0] + "  "
+    body = line[len(first) :] if line.startswith(first) else line.lstrip(" ")
+    lead = first if line.startswith(first) else first[:-2]
+    parts = wrap(body, width - text_width(first), prose=True)
+    return [f"{' ' * text_width(first) if number else lead}{part}".rstrip() for number, part in enumerate(parts)]
 
 
 def _words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ms_tune.render.columns import fold, folds, terminal_width
 from ms_tune.texts import Language, Message, msg, render
 
 if TYPE_CHECKING:
@@ -39,12 +40,24 @@ class Console:
         return render(message, self.language)
 
     def write(self, text: str) -> None:
-        """A line of the result."""
+        """A line of the result, folded to the terminal's width; a text of several lines stays as it is."""
+        body = text.lstrip("\n")
+        if folds() and "\n" not in body and len(body) * 2 > terminal_width():
+            text = "\n".join([*[""] * (len(text) - len(body)), *fold(body, terminal_width())])
+        self.write_whole(text)
+
+    def write_prose(self, text: str) -> None:
+        """A text of several lines, each folded."""
+        for line in text.split("\n"):
+            self.write(line)
+
+    def write_whole(self, text: str) -> None:
+        """Lines of the result that programs read or people copy, as they are."""
         print(text, file=sys.stdout)  # noqa: T201 - the one place where results are printed
 
     def write_json(self, value: Mapping[str, object]) -> None:
         """The result as one JSON object."""
-        self.write(json.dumps(value, ensure_ascii=False, indent=2))
+        self.write_whole(json.dumps(value, ensure_ascii=False, indent=2))
 
     def note(self, text: str) -> None:
         """A line beside the result: progress, warnings, errors."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.cli.main import main
+from ms_tune.cli.main import COMMANDS, main
 from ms_tune.errors import ExitCode
 from ms_tune.lint.settings import settings_for
+from ms_tune.render.columns import text_width
 from tests.docs.examples import ROOT, blocks, furnish, linked, needs, of_help
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ _OWN = {
     ("adam_v.*", "output/"): "layers",
 }
 _ELSEWHERE = (("rule", "--markdown"), ("fit", "--sapp-layers"))  # seconds each; tests/cli runs them
+# What programs read or people copy is not folded: forms of output, files, logs, and lines of a config or script that are shown.
+_WHOLE_OUTPUT = {"--json", "--diff", "--as-log", "--to", "sarif", "--dialect", "migrate", "export"}
+_WHOLE_LINE = re.compile(r" *(?:ms-tune |--> |Formative |Set )|\s*\d*\s*\||  .*[{}#]|[^ ]+: ms-tune ")
 _SEEN: set[tuple[str, ...]] = set()
 
 
@@ -118,4 +123,24 @@ def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[s
     if output:
         Path(output).write_text(told.out, "utf-8")
     fine = code in (ExitCode.OK, ExitCode.FINDINGS) and "Traceback" not in told.err
-    return [] if fine else [f"{' '.join(rest)}: exit code {code}: {told.err}"]
+    wide = [] if _WHOLE_OUTPUT & {*rest} else too_wide(told.out)
+    return [*([] if fine else [f"{' '.join(rest)}: exit code {code}: {told.err}"]), *wide]
+
+
+def too_wide(text: str) -> list[str]:
+    """Lines of prose and tables that a terminal of 80 columns would break anywhere."""
+    lines = (line for line in text.splitlines() if text_width(line) > 80 and not _WHOLE_LINE.match(line))
+    return [line for line in lines if any(text_width(word) < 60 for word in line.split()[1:])]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    "command", ["", *COMMANDS, "memory what-if", "memory plan", "memory diff", "memory import-memlog"]
+)
+def test_help_is_80_columns_wide(
+    command: str, language: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (["--help"], ["--help-all"], [])[: 3 if not command else 2]:
+        main([*command.split(), *words, "--lang", language] if words else [])
+        assert too_wide(capsys.readouterr().out) == []

@@ -24,7 +24,7 @@ def write_diff(report: LintReport, console: Console) -> int:
         if file.original is not None:
             changed += 1
             for line in _diff(file.original, file.text, shown_path(file.path)):
-                console.write(console.paint(line, _COLOURS[line[0]]) if line[:1] in _COLOURS else line)
+                console.write_whole(console.paint(line, _COLOURS[line[0]]) if line[:1] in _COLOURS else line)
     console.note(console.text("lint.diff", count=report.fixed, files=changed))
     return changed
 

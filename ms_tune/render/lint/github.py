@@ -27,4 +27,4 @@ def write_github(report: LintReport, console: Console) -> None:
         message = finding.sentence(console.language)
         if finding.help is not None:
             message += f"\n{console.text('lint.help-label')}: {finding.help.say(console.language)}"
-        console.write(annotation(_LEVELS[finding.severity], places, title, message))
+        console.write_whole(annotation(_LEVELS[finding.severity], places, title, message))

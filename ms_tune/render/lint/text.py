@@ -32,9 +32,10 @@ def write_lint(report: LintReport, console: Console, *, concise: bool = False, s
     """Write the report to standard output; concisely: one line a finding."""
     for file in report.files:
         for finding in file.findings if not statistics else ():
-            console.write(
-                _line(finding, file, console) if concise else _finding(finding, file, report.settings, console) + "\n"
-            )
+            if concise:
+                console.write_whole(_line(finding, file, console))
+            else:
+                console.write_prose(_finding(finding, file, report.settings, console) + "\n")
     if statistics:
         _write_statistics(report, console)
     if report.files:

@@ -25,7 +25,7 @@ def write_github(overviews: Sequence[Overview], console: Console) -> None:
     """One workflow command for the memory of each file, and one for each finding, the worst first."""
     for one in overviews:
         for line in (*_memory(one, console), *_matters(one, console)):
-            console.write(line)
+            console.write_whole(line)
 
 
 def _memory(one: Overview, console: Console) -> Iterator[str]:
