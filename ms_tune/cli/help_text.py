@@ -162,7 +162,7 @@ def _name(action: argparse.Action) -> str:
         return name
     value = action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices or ("VALUE",)))
     value = textwrap.shorten(value, 24, placeholder="..")
-    return f"{name}[={value}]" if action.nargs == "?" else f"{name} {value}"
+    return f"{name}{value}" if value.startswith("[=") else f"{name} {value}"
 
 
 def _place(action: argparse.Action) -> str:

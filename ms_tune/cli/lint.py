@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
 _SAFE, _UNSAFE = "safe", "unsafe"
-_OPTIONAL_VALUE = re.compile(r"--(fix|diff) unsafe(  )?")
+_OPTIONAL_VALUE = re.compile(r"--(fix|diff) \[=unsafe\]")
 
 
 class _LintParser(Parser):
@@ -79,7 +79,7 @@ def _add_what(parser: Parser) -> None:
     parser.add_argument("--env-from-process", action="store_true", help=parser.tr("lint.help.env-from-process"))
     for option in ("--fix", "--diff"):
         parser.add_argument(
-            option, choices=[_SAFE, _UNSAFE], metavar=_UNSAFE, help=parser.tr(f"lint.help.{option.strip('-')}")
+            option, choices=[_SAFE, _UNSAFE], metavar=f"[={_UNSAFE}]", help=parser.tr(f"lint.help.{option.strip('-')}")
         )
     parser.add_argument(
         "--jobs", metavar="N", type=integer_argument(parser.language, minimum=1), help=parser.tr("lint.help.jobs")

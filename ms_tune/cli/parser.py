@@ -119,8 +119,6 @@ class Parser(argparse.ArgumentParser):
                 word = match.groupdict().get("value", "")
                 if text_id == "cli.usage.choice" and not similar and Path(word).suffix in _FILES:
                     hint = msg("cli.usage.file", file=word)
-                elif text_id == "cli.usage.unrecognized" and not match["detail"].startswith("-"):
-                    hint = msg("cli.usage.one", hint=hint)
                 if similar:
                     hint = msg("cli.usage.similar", similar=similar, hint=hint)
                 raise UsageError(msg(text_id, **match.groupdict()), hint)

@@ -228,8 +228,9 @@ def parse_source(text: str, path: Path) -> SourceFile:
         aliases = find_aliases(lines)
         top = loader.get_single_node()
         if not isinstance(top, yaml.MappingNode):
-            wrong = "config.not-mapping" if top else "config.empty"
-            lines.fail(msg(wrong), top.start_mark.index if top else None, msg(f"{wrong}.hint"))
+            if top is None:
+                lines.fail(msg("config.empty"), None, msg("config.empty.hint"))
+            lines.fail(msg("config.not-mapping"), top.start_mark.index, msg("config.not-mapping.hint"))
         root = Builder(lines, aliases, loader).build(top, None)
         data = _construct(loader, top, lines)
     except yaml.YAMLError as error:

@@ -21,6 +21,7 @@ _FALLBACK = 100  # columns, where there is no terminal to ask
 _ESCAPE = re.compile(r"\033\[[0-9;]*m")
 _LABEL = re.compile(r" *(?:[-=] +(?:\w+: )?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)")
 _WHOLE = re.compile(r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|")
+_SET_IN = 2  # columns that what is folded goes on behind its line's own indentation
 _NARROWEST = 8  # columns of a wrapped column
 
 
@@ -107,12 +108,12 @@ def fold(line: str, width: int) -> list[str]:
     """
     if text_width(_ESCAPE.sub("", line)) <= width or _WHOLE.match(line):
         return [line]
-    start = _LABEL.match(line)
-    first = start[0] if start and text_width(start[0]) <= width // 2 else re.match(r" *", line)[0] + "  "
-    body = line[len(first) :] if line.startswith(first) else line.lstrip(" ")
-    lead = first if line.startswith(first) else first[:-2]
-    parts = wrap(body, width - text_width(first), prose=True)
-    return [f"{' ' * text_width(first) if number else lead}{part}".rstrip() for number, part in enumerate(parts)]
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    label = _LABEL.match(line)
+    lead = label[0] if label and text_width(label[0]) <= width // 2 else indent
+    below = " " * (text_width(lead) + (_SET_IN if lead == indent else 0))
+    parts = wrap(line[len(lead) :], width - len(below), prose=True)
+    return [f"{below if number else lead}{part}".rstrip() for number, part in enumerate(parts)]
 
 
 def _words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:

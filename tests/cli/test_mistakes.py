@@ -17,7 +17,7 @@ from ms_tune.texts import Language
 
 ROOT = Path(__file__).parents[2]
 NOT_YAML = "2026-01-01 10:00:00 [INFO] step 1\n2026-01-01 10:00:01 [INFO] step 2\n"
-FILES = {
+FILES: dict[str, str | bytes] = {
     "empty.yaml": "",
     "tab.yaml": "model:\n\tnum_layers: 4\n",
     "broken.yaml": "a: [1, 2\nb: 3\n",
