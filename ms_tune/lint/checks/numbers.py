@@ -64,6 +64,23 @@ def beyond(context: Context) -> Iterator[Violation]:
             yield Violation(tuple(str(name).split(".")))
 
 
+def words(context: Context) -> Iterator[Violation]:
+    """A text at any of the ``keys`` that means no number; what only looks like a text to YAML (``1e-5``) is another check's."""
+    keys = context.options.get("keys")
+    for name in keys if isinstance(keys, list) else ():
+        value = context.get(str(name))
+        if isinstance(value, str) and not _is_number(value):
+            yield Violation(tuple(str(name).split(".")))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def jit_config(context: Context) -> Iterator[Violation]:
     """What ``set_context(jit_config=...)`` refuses (MindSpore 2.9, ``mindspore/context.py``)."""
     value = context.get("context.jit_config")
