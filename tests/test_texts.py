@@ -99,6 +99,20 @@ def _wrong(given: Mapping[str, Text]) -> list[str]:
     return wrong
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (msg("memory_html.matches", count="1", size="4 MiB"), "1 block matches, 4 MiB"),
+        (msg("memory_html.matches", count="21", size="4 MiB"), "21 blocks match, 4 MiB"),
+        (msg("memory.show.rows", rows=1, steps=2), "1 block, 2 steps"),
+        (msg("planning.table.stage-bytes", key="a", found=1, stages=2), "a has 1 entry for 2 stages"),
+        (msg("snapshot.show.replayed", allocations=1, differences=0), "replayed: 1 allocation, 0 differences"),
+    ],
+)
+def test_one_of_what_is_counted_is_told_in_the_singular(message: Message, expected: str) -> None:
+    assert str(message) == expected
+
+
 def test_every_text_is_sound() -> None:
     """All texts and all their properties in one test, which shows every failure at once."""
     assert len(TEXTS) > 1000

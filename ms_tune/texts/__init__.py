@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -24,6 +25,23 @@ if TYPE_CHECKING:
 
 
 _FOLDER = Path(__file__).parent
+# What is counted in English texts, and the verbs behind it: "1 blocks match" is "1 block matches". The report in the browser
+# (render/templates/memory_data.js) does the same.
+_COUNTED = re.compile(
+    r"\{(\w+)\} ((?:small|equal|worst|more|offloaded|data-parallel|pipeline) )?"
+    r"(allocation|batch|block|byte|card|chunk|copy|count|device|difference|dryrun|entr|error|event|file|folder|iteration|layer|"
+    r"level|line|log|micro-batch|number|page|parameter|place|plan|process|rank|round|row|run|sample|stage|step|tick|time|token|"
+    r"value|warning|NPU)(ies|es|s)\b( (?:are|were|have|do|match|tell)\b)?"
+)
+_VERBS = {
+    "": "",
+    " are": " is",
+    " were": " was",
+    " have": " has",
+    " do": " does",
+    " match": " matches",
+    " tell": " tells",
+}
 
 
 class Language(str, Enum):
@@ -89,7 +107,17 @@ def render(message: Message, language: Language) -> str:
     values = {
         name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
     }
+    if language is Language.EN and any(value in (1, "1") for value in values.values()):
+        template = _COUNTED.sub(lambda found: _one_of(found, values), template)
     return template.format_map(values)
+
+
+def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:
+    """A counted word of an English text, in the singular if there is one of it."""
+    name, adjective, word, ending, verb = found.groups(default="")
+    if str(values.get(name)) != "1":
+        return found[0]
+    return f"{{{name}}} {adjective}{word}{'y' if ending == 'ies' else ''}{_VERBS[verb]}"
 
 
 def language_from_environment() -> Language:

@@ -251,7 +251,7 @@ def test_a_search_marks_blocks_in_every_picture_of_a_snapshot(browser: Browser, 
     _search(page, "train.py:12")
     found = page.run("State.found.reduce((a, b) => a + b, 0)")
     assert 0 < found < page.run("State.blocks.count")
-    assert page.text("matches").startswith("1 blocks match, 4.0 MiB")
+    assert page.text("matches").startswith("1 block matches, 4.0 MiB")
     assert page.run("$('map').toDataURL()") != plain
     faint = "[...document.querySelectorAll('.f')].filter((box) => box.style.opacity).length"
     assert 0 < page.run(faint) < page.run("document.querySelectorAll('.f').length")

@@ -20,7 +20,10 @@ const colour = (content, shade = 0) =>
 
 function say(key, params = {}) {
   const text = Page.texts[key];
-  return (text ? text[State.language] : key).replace(/\{(\w+)\}/g, (_, name) => String(params[name] ?? ""));
+  return (text ? text[State.language] : key)
+    .replace(/\{(\w+)\} (block|tick|step)s\b( match\b)?/g, (found, name, word, verb) =>
+      String(params[name]) === "1" ? `{${name}} ${word}${verb ? " matches" : ""}` : found)
+    .replace(/\{(\w+)\}/g, (_, name) => String(params[name] ?? ""));
 }
 
 function bytes(amount) {
