@@ -11,7 +11,7 @@ from ms_tune.memory.fragments import address_map
 from ms_tune.memory.groups import alike, breakdown
 from ms_tune.memory.places import layer_at, operator_at, where_at
 from ms_tune.memory.steps import peaks_by_phase, phase_at
-from ms_tune.texts import Language, Message, Text, render
+from ms_tune.texts import Language, Message, Text, filled, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ class MemoryFinding:
             name: render(value, language) if isinstance(value, Message) else value
             for name, value in self.params.items()
         }
-        return template.format_map(values)
+        return filled(template, values)
 
     def title(self, language: Language) -> str:
         """What kind of thing it is."""

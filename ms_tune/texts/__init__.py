@@ -107,7 +107,12 @@ def render(message: Message, language: Language) -> str:
     values = {
         name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
     }
-    if language is Language.EN and any(value in (1, "1") for value in values.values()):
+    return filled(template, values)
+
+
+def filled(template: str, values: Mapping[str, object]) -> str:
+    """A text with its parameters, where "1 blocks" of an English one is "1 block"."""
+    if any(value in (1, "1") for value in values.values()):
         template = _COUNTED.sub(lambda found: _one_of(found, values), template)
     return template.format_map(values)
 

@@ -99,7 +99,7 @@ def test_the_prefix_of_info_log_and_patterns_with_single_backslashes(tmp_path: P
             "num_layers per stage",
             "the job had 8 layers, the config has 6",
         ),
-        ("pipeline_stage: 2", "pipeline_stage: 3", "num_layers per stage", "the job had 3 stages of 1 chunks"),
+        ("pipeline_stage: 2", "pipeline_stage: 3", "num_layers per stage", "the job had 3 stages of 1 chunk"),
         ("offset: 0", "offset: [1, -1]", "num_layers per stage", "the job's offset was [[1, -1]]"),
         ("recompute: [1, 0]", "recompute: [1, 1]", "Formative layer_recompute", "the log does not tell"),
         ("[2, 2]", "[2, 3]", "Formative select_recompute", "the log does not tell"),
