@@ -19,6 +19,7 @@ from ms_tune.memory.contents import Content, code
 from ms_tune.memory.phases import EAGER, Phase, number
 from ms_tune.memory.places import layer_of_scope, operator_at
 from ms_tune.trace.memory_block import NEVER_FREED
+from ms_tune.trace.scopes import Pass, pass_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ms_tune.trace.table import Table
 
 _LEAST_BLOCKS = 3  # of a layer: what is repeated with less is no layer
+_RECOMPUTE_FILE = "mindspore/common/recompute.py"  # MindSpore 2.3 to 2.10
 _PERIODS = 8  # lengths of a layer that are tried
 _NEARLY = 0.5
 
@@ -53,6 +55,7 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
     """The effect on a trace; none where nothing tells the layers."""
     rows = curve.rows[contents.codes[curve.rows] == code(Content.ACTIVATIONS)]
     rows = rows[np.argsort(table.start[rows], kind="stable")]
+    rows = rows[~_is_recomputed(table)[rows]]
     eager = table.task.where([EAGER])[rows]
     static, dynamic = rows[~eager], rows[eager & (contents.phases.settled[rows] == number(Phase.FORWARD))]
     runs = list(_by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)))
@@ -69,6 +72,14 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
     alive = at_peak[table.live(curve.peak_tick)[at_peak]]
     saving = int(table.size[alive[kept[alive] > curve.peak_tick]].sum())
     return Recompute(saving, _peak(table, curve, kept), _peak(table, curve, start))
+
+
+def _is_recomputed(table: Table) -> NDArray[np.bool_]:
+    """By row: whether it is of what is recomputed in this run already, in its first pass or in its second."""
+    scopes = [pass_of(path) is Pass.RECOMPUTE for path in table.node.values]
+    stacks = [any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack) for stack in table.stack.values]
+    by_scope = np.array(scopes or [False], np.bool_)[table.node.codes]
+    return np.asarray(by_scope | np.array(stacks or [False], np.bool_)[table.stack.codes], np.bool_)
 
 
 def _postpone(table: Table, run: NDArray[np.int64], start: NDArray[np.int64]) -> None:

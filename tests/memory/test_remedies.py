@@ -123,6 +123,20 @@ def test_layers_of_a_dynamic_graph_are_what_repeats() -> None:
     assert found.swap_peak == 40 + 4006
 
 
+def test_what_is_recomputed_already_is_no_remedy() -> None:
+    def named(scope: str) -> set[str]:
+        path = f"{scope}Default/net-Net/layers-CellList/{{}}-Block/{{}}-op{{}}"
+        layers = [
+            kernel(10 + 10 * layer + place, 190 - 10 * layer - place, path.format(layer, name, layer), 1000 + place)
+            for layer in range(4)
+            for place, name in enumerate(("Dense", "GeLU", "Add"))
+        ]
+        return {remedy.method.name for remedy in remedies_of(known_of(layers))}
+
+    assert {"recompute", "swap"} <= named("")
+    assert not {"recompute", "swap"} & named("recompute_")
+
+
 def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
     def sets(measured: int, expected: int, *, typed: bool) -> list[str]:
         blocks = [block(1, 9, measured, node_name="Empty"), block(2, 9, 100)]

@@ -188,7 +188,7 @@ def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None
     assert [(name, count) for name, (count, _) in rank.refused().items()] == [("tracker_graph.ir", 1)]
     told = [finding.message(Language.EN) for finding in rank.findings]
     assert any(text.startswith("task.csv is left out: this is not a task.csv") for text in told)
-    assert any(text.startswith("1 row of tracker_graph.ir was refused; the first is line 1") for text in told)
+    assert any(text.startswith("tracker_graph.ir: 1 row refused; the first is line 1") for text in told)
 
 
 def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None:
