@@ -142,7 +142,18 @@ def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int6
     most = max(covered, default=0)
     best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
     for stretch in best:
-        yield from (rows[begin:end] for begin, end in pairwise(stretch))
+        for begin, end in pairwise(_finest(key, stretch)):
+            yield rows[begin:end]
+
+
+def _finest(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
+    """A stretch in its shortest periods: layers of two blocks repeat by four, too."""
+    begin, end = stretch[0], stretch[-1]
+    whole = stretch[1] - begin
+    for period in range(2, whole // 2 + 1):
+        if whole % period == 0 and np.array_equal(key[begin + period : end], key[begin : end - period]):
+            return list(range(begin, end + 1, period))
+    return stretch
 
 
 def _periods(key: NDArray[np.int64]) -> list[int]:

@@ -123,6 +123,19 @@ def test_layers_of_a_dynamic_graph_are_what_repeats() -> None:
     assert found.swap_peak == 40 + 4006
 
 
+def test_layers_of_two_blocks_are_not_taken_in_pairs() -> None:
+    path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
+    layers = [
+        kernel(10 + 10 * layer + place, 190 - 10 * layer - place, path.format(layer, name, layer), 1000 + place)
+        for layer in range(6)
+        for place, name in enumerate(("ReLU", "Dense"))
+    ]
+    known = known_of(layers)
+    assert known.curve.peak_bytes == 6 * 2001
+    # The last block of each layer stays, the other one of a single layer is back at a time.
+    assert known.recompute.peak == 6 * 1001 + 1000
+
+
 def test_what_is_recomputed_already_is_no_remedy() -> None:
     def named(scope: str) -> set[str]:
         path = f"{scope}Default/net-Net/layers-CellList/{{}}-Block/{{}}-op{{}}"
