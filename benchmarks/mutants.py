@@ -95,6 +95,11 @@ MORE_TESTS = {
         "tests/memory/test_report.py",
         "tests/normalize/test_against.py",
     ),
+    **dict.fromkeys(
+        [f"trace/{name}.py" for name in ("logged_steps", "profile_events", "profile_export", "profile_tables")]
+        + [f"trace/{name}.py" for name in ("scopes", "step_lines", "training_log")],
+        ("tests/performance",),
+    ),
     "allocator": ("tests/cli/test_what_if.py", "tests/dryrun/test_extrapolate.py", "tests/memory/test_report.py"),
     "estimate": ("tests/memory/test_theory.py",),
 }

@@ -345,6 +345,7 @@ def test_cpp_takes_the_stand_ins_for_the_real_classes(program: Path, text: str, 
 
 
 @needs_zig
+@pytest.mark.slow
 def test_cpp_takes_stand_ins_compiled_by_zig(
     program: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def told(quoted: set[str], strings: list[set[str]]) -> bool:
 RELEASES = sorted({(item.framework, item.version) for item in EVIDENCE})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES, ids=" ".join)
 def test_files_classes_and_functions_are_in_that_release(release: tuple[str, str]) -> None:
     found = [item for item in EVIDENCE if (item.framework, item.version) == release]
