@@ -121,6 +121,9 @@ class CommandResult:
                 found.append(msg("launch.untold", options=untold))
         if self.level is not None and any(rank.process is None for rank in self.ranks):
             found.append(msg("stages.command.unseen"))
+        if not self.code:  # else the failure is a problem
+            failed = [process for process in self.processes if process.failed]
+            found += [msg("stages.command.failed-part", pid=one.pid, error=one.failed) for one in failed]
         told = {str(problem) for problem, _ in self.problems}
         return tuple({text: warning for warning in found if (text := str(warning)) not in told}.values())
 

@@ -26,6 +26,7 @@ _MOST = 10_000  # processes, and places of each
 _LINE = re.compile(rb"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?\w*\((\d{1,10})[,:]")
 _WRITES = b"] memory block csv path : "
 _LONGEST_LINE = 64 * 1024
+_LONGEST_ERROR = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Process:
         support: What of its frameworks runs otherwise than on a device.
         model: Its model and optimizer, of a Megatron program.
         forked_bytes: What it allocated at the most, if it was forked from a process that had used the device: no trace has that.
+        failed: The exception that ended it, or its exit code where it is not 0; empty if neither is known.
     """
 
     folder: Path
@@ -71,6 +73,7 @@ class Process:
     support: tuple[Message, ...] = ()
     model: MegatronModel | None = None
     forked_bytes: int = 0
+    failed: str = ""
 
 
 def processes_of(folder: Path) -> tuple[Process, ...]:
@@ -137,6 +140,7 @@ def _process(record: Path) -> Process | None:
             endless=_endless(record.parent, told),
             support=tuple(map(_support, told.get("support", [])[:_MOST])),
             model=MegatronModel.told(told["model"]) if "model" in told else None,
+            failed=str(told.get("failed", ""))[:_LONGEST_ERROR],
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun.launcher import LOG
-from ms_tune.dryrun.processes import Place, processes_of
+from ms_tune.dryrun.processes import Place, processes_of, unhooked_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +61,21 @@ def test_a_loop_that_was_stopped(tmp_path: Path) -> None:
     assert processes_of(graph)[0].endless is None
     (graph / "stuck.txt").write_text("stuck")
     assert processes_of(graph)[0].endless == Place("train.py", 9, "while")
+
+
+def test_what_a_process_tells_of_its_end(tmp_path: Path) -> None:
+    (process,) = processes_of(tell(tmp_path, failed="ValueError: " + "x" * 1000, forked_bytes=-5))
+    assert (process.failed, process.forked_bytes) == ("ValueError: " + "x" * 288, 0)
+
+
+def test_processes_that_told_nothing_are_known_by_the_log(tmp_path: Path) -> None:
+    tell(tmp_path)
+    line = (
+        "[WARNING] PRE_ACT({},7f,python):2026 [mem_tracker.cc:551] DumpMemoryBlock] memory block csv path : {}/m.csv.\n"
+    )
+    (tmp_path / LOG).write_text("".join(line.format(pid, tmp_path) for pid in (11, 12, 13, 12)), encoding="utf-8")
+    (tmp_path / "forked.txt").write_text("13\n", encoding="ascii")
+    assert unhooked_in(tmp_path, processes_of(tmp_path)) == (12,)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from types import ModuleType, TracebackType
 
 FOLDER = "MS_TUNE_TRACES"  # the variable that names the folder of all processes of a program
 _LOOK = "MS_TUNE_LOOK"  # the variable with which a program ends here: it is only asked whether it would come to this
@@ -36,7 +36,7 @@ _MOST = 10_000  # processes of one program
 _SETTING = "memory_tracker_path:"
 _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so never in a path there
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
-_NOTED = ("reads", "bounds", "places", "endless")  # what a process notes as it runs
+_NOTED = ("reads", "bounds", "places", "endless", "failed")  # what a process notes as it runs
 _LONGEST = 200  # characters of an argument that are kept
 _PARTS = ("threads", "known", "bounds", "reads", "graphs")  # modules of this package that change MindSpore
 
@@ -161,10 +161,22 @@ def _begin_process() -> None:
 
     def exit_with_trace(status: int) -> NoReturn:
         with contextlib.suppress(Exception):
+            if status:
+                process.facts.setdefault("failed", f"exit code {status}")
             _end_at_once()
         leave(status)
 
     os._exit = exit_with_trace
+    show = sys.excepthook
+
+    def show_and_note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        process.facts["failed"] = kind.__name__
+        with contextlib.suppress(Exception):  # an exception that cannot say what it is
+            process.facts["failed"] = f"{kind.__name__}: {error}"[:_LONGEST]
+        process.write()
+        show(kind, error, trace)
+
+    sys.excepthook = show_and_note
 
 
 def tracker_path(folder: Path) -> str:
