@@ -24,6 +24,7 @@ def apply_table(draft: Draft) -> None:
     _callbacks(draft)
     _same_data(draft)
     _monitoring(draft)
+    _folder(draft)
     for path, value in draft.open():
         row = row_for(path, value, draft.target)
         if row is None and not value and not isinstance(value, (bool, int, float)) and is_section(path, draft.target):
@@ -52,6 +53,16 @@ def _monitoring(draft: Draft) -> None:
         for path in draft.under("monitor_config"):
             if path[-1] != "monitor_on":
                 draft.default(path, why("monitor-off"))
+
+
+def _folder(draft: Draft) -> None:
+    """The model's folder, whose weights are loaded where it has any and nothing else is named.
+
+    ``_try_use_pretrained_model_dir_as_ckpt`` of ``trainer/trainer.py`` (1.9).
+    """
+    for path in (("pretrained_model_dir",), ("model", "pretrained_model_dir")):
+        if draft.source.get(path) and not draft.get("load_checkpoint"):
+            draft.ask(path, why("folder-weights"), ("checkpoint", "load_path"))
 
 
 def _near(path: KeyPath) -> tuple[str, ...]:

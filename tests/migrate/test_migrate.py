@@ -221,6 +221,8 @@ def test_a_config_that_names_its_model_elsewhere(tmp_path: Path) -> None:
     assert at(found, "model.hidden_size") == 64
     assert at(found, "model.architectures") == "Qwen3ForCausalLM"
     assert "torch_dtype" not in data(found)["model"]
+    # Whether there are weights in the folder decides whether they are loaded.
+    assert fates(found)["pretrained_model_dir"] is Fate.ASK
 
 
 def test_a_base_config_is_followed(tmp_path: Path) -> None:
