@@ -1,0 +1,30 @@
+"""The lists of expected figures that MindSpeed's tests keep."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.errors import TraceError
+from ms_tune.trace.step_baseline import read_baseline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("time", [0, 0.0, -1.0, 1e10, "1.5", None, True])
+def test_a_step_takes_some_time_and_not_for_ever(time: object, tmp_path: Path) -> None:
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps({"time info": [1200.0, time]}), encoding="utf-8")
+    with pytest.raises(TraceError) as caught:
+        read_baseline(file)
+    assert caught.value.message.params == {"list": "time info", "place": 2}
+
+
+def test_times_are_milliseconds(tmp_path: Path) -> None:
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps({"time": [1200.0, 800.5], "loss": [3.5, 3.25]}), encoding="utf-8")
+    (steps,) = read_baseline(file).ranks
+    assert (list(steps.seconds), list(steps.loss)) == ([1.2, 0.8005], [3.5, 3.25])
