@@ -55,11 +55,10 @@ class Browser:
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]
 
     def requested(self) -> set[str]:
-        """The addresses that the page asked for."""
+        """The addresses that the page asked for; what Chromium's own first page loads as it starts is not the page's."""
         entries = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        found = {
-            entry["params"]["request"]["url"] for entry in entries if entry["method"] == "Network.requestWillBeSent"
-        }
+        asked = [entry["params"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
+        found = {each["request"]["url"] for each in asked if not each["documentURL"].startswith("chrome:")}
         return {address for address in found if not address.startswith(("data:", "blob:"))}
 
 
