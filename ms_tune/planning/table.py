@@ -244,17 +244,18 @@ def check(table: Table, source: str) -> Table:
 
 
 def _check_stages(table: Table, source: str) -> None:
-    """A list of sizes has one for each stage."""
+    """A list of sizes has one for each stage, or for each cell."""
     lists = {"stage_bytes": table.stage_bytes} if table.stage_bytes else {}
     if table.update is not None:
         lists |= {f"update.{key}": sizes for key, sizes in asdict(table.update).items()}
     if table.again is not None:
         lists |= {f"again.{key}": sizes for key, sizes in asdict(table.again).items()}
     for key, sizes in lists.items():
-        wanted = table.cells if key == "again.transient_bytes" else table.stages
-        if len(sizes) != wanted:
-            where = {"key": key, "found": len(sizes), "stages": wanted}
-            raise ConfigError(msg("planning.table.stage-bytes", **where), path=source)
+        found = len(sizes)
+        if key == "again.transient_bytes" and found != table.cells:
+            raise ConfigError(msg("planning.table.cell-bytes", key=key, found=found, cells=table.cells), path=source)
+        if key != "again.transient_bytes" and found != table.stages:
+            raise ConfigError(msg("planning.table.stage-bytes", key=key, found=found, stages=table.stages), path=source)
 
 
 def _check_layer(layer: LayerKind, first: LayerKind, source: str) -> None:

@@ -96,6 +96,10 @@ def test_a_result_is_a_table_with_a_plan() -> None:
         (changed("layers/0/recompute/none/backward_extra", 0.6), "takes less time with 'full'"),
         (changed("stage_bytes", [1, 2]), "stage_bytes has 2 entries"),
         (changed("again", {"first_bytes": [1], "layer_bytes": [0], "transient_bytes": [0]}), "again.first_bytes has 1 entry"),
+        (
+            changed("again", {"first_bytes": [1] * 4, "layer_bytes": [0] * 4, "transient_bytes": [0] * 3}),
+            r"again.transient_bytes has 3 entries for 8 cells",
+        ),
         (changed("update", {"layer_bytes": [1], "stage_bytes": [0]}), "update.layer_bytes has 1 entry"),
         (changed("layers", GOOD["layers"] * 2), "two runs of layers have one name"),
         (changed("layers", [*GOOD["layers"], {**GOOD["layers"][0], "name": "b", "recompute": {"none": {"activation_bytes": 9}}}]), "other kinds"),
