@@ -172,3 +172,10 @@ def test_reading_leaves_no_bound_behind(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_AS)
     read_torch_snapshot(written({"segments": [segment()], "device_traces": []}, tmp_path))
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+@pytest.mark.parametrize("frames", ["a.py", 7, {"name": "inner"}])
+def test_what_is_no_list_of_frames_is_no_stack(frames: object, tmp_path: Path) -> None:
+    content = {"segments": [], "device_traces": [[event(frames=frames), event(frames=FRAMES)]]}
+    found = read_torch_snapshot(written(content, tmp_path))
+    assert [len(found.stacks[one.stack]) for one in found.devices[0].events] == [0, 2]
