@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import ConfigError
 from ms_tune.fit.job import present_plan
-from ms_tune.fit.kept import kept_table
 from ms_tune.overview.result import Change
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.table import Recompute
@@ -50,6 +49,8 @@ def foretold_by_table(job: PlannedJob, room_bytes: int) -> Foretold | None:
     """
     if importlib.util.find_spec("numpy") is None:
         return None
+    from ms_tune.fit.kept import kept_table  # noqa: PLC0415 - it needs NumPy, which the base install has not
+
     kept = kept_table(job)
     plan = present_plan(job, kept.table) if kept is not None else None
     if kept is None or plan is None:
