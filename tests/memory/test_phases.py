@@ -106,6 +106,28 @@ def test_operators_without_scope_belong_to_what_is_before_them() -> None:
     assert phases_of(rows, [], around=True) == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD]
 
 
+_UPDATE = "Default/network-MFPipelineWithLossScaleCell/optimizer-AdamW/Mul-op8"
+_FORWARD = "Default/network-MFPipelineWithLossScaleCell/network-Net/rotary_pos_emb-RotaryEmbedding/Add-op8"
+_BACKWARD = "Gradients/Default/network-MFPipelineWithLossScaleCell/network-Net/MatMul-op0"
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ((_UPDATE, _FORWARD, "Default/Cast-op0", _UPDATE), "uuuu"),
+        ((_UPDATE, _FORWARD, _FORWARD, _BACKWARD, _UPDATE), "uffbu"),  # the next step
+        ((_UPDATE, _FORWARD), "uf"),
+        ((_FORWARD, _UPDATE), "fu"),
+        ((_BACKWARD, _FORWARD, _BACKWARD), "bfb"),  # recompute
+    ],
+)
+def test_an_operator_of_the_update_may_stand_under_the_scope_of_an_equal_one(
+    paths: tuple[str, ...], expected: str
+) -> None:
+    rows = [block(i, kind="Kernel", task_name=path, node_name=path) for i, path in enumerate(paths, start=1)]
+    assert "".join(str(phase and phase.value[0]) for phase in phases_of(rows, [], around=True)) == expected
+
+
 def test_a_graph_of_nothing_but_the_optimizer() -> None:
     state = block(1, kind="Weight", task_name="kernel_graph_0_DataPrepareActor", node_name="moment1.w")
     cast = block(
