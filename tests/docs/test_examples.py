@@ -15,6 +15,9 @@ from ms_tune.cli.main import COMMANDS, main
 from ms_tune.errors import ExitCode
 from ms_tune.lint.settings import settings_for
 from ms_tune.render.columns import text_width
+
+pytest.importorskip("numpy", reason="the extra 'report' is not installed")
+
 from tests.docs.examples import ROOT, blocks, furnish, linked, needs, of_help
 
 if TYPE_CHECKING:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,8 +31,6 @@ from ms_tune.verdict.judge import Need, Outside, judge, no_verdict
 from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.overview.estimate import StageEstimate
     from ms_tune.overview.result import Overview
 
@@ -404,3 +404,13 @@ def _of_pair(folder: Path, more: str, devices: int = 4) -> tuple[StageEstimate, 
 )
 def test_lines_are_broken_where_a_language_breaks_them(text: str, width: int, lines: list[str]) -> None:
     assert wrap(text, width, prose=True) == lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["check", "lint", "normalize-recompute"])
+def test_what_the_base_install_brings_needs_no_numpy(command: str) -> None:
+    root = Path(__file__).parents[2]
+    code = f"import sys; sys.modules['numpy'] = None; from ms_tune.cli.main import main; sys.exit(main(['{command}', 'examples/out_of_memory.yaml']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
