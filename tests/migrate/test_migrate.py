@@ -225,6 +225,12 @@ def test_a_config_that_names_its_model_elsewhere(tmp_path: Path) -> None:
     assert fates(found)["pretrained_model_dir"] is Fate.ASK
 
 
+def test_what_does_not_train_is_refused() -> None:
+    found = migrated(SOURCE.replace("run_mode: 'train'", "run_mode: 'predict'"))
+    assert [one.name for one in found.blocking] == ["run_mode"]
+    assert not migrated(SOURCE.replace("run_mode: 'train'", "run_mode: 'finetune'")).blocking
+
+
 def test_a_base_config_is_followed(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(SOURCE, encoding="utf-8")
     source = parse_source("base_config: base.yaml\nseed: 9\n", tmp_path / "train.yaml")
