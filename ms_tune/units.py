@@ -34,8 +34,8 @@ def parse_size(text: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """A text of up to 18 digits as a number; None for any other: with thousands of digits ``int`` raises, ``²`` is no number."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
+    """A text of up to 18 digits, of any script, as a number; None for any other: of thousands ``int`` raises, and ``²`` is no digit."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def gib(size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from hypothesis import settings
 settings.register_profile("shared-machine", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("shared-machine")
+
+# xdist's processes have one; texts would be folded to it in them, and nowhere else.
+os.environ.pop("COLUMNS", None)
 
 
 _LONG_ROOMS = {"oracle", "fuzz", "browser"}  # they try thousands of random inputs
