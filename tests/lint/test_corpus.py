@@ -77,8 +77,9 @@ def test_known_defects_are_found() -> None:
     assert "MST712" in {check for check, _, _ in findings(yaml.dump(data, Dumper=DUMPER), "2.1")}
 
 
-def _training() -> list[tuple[str, str, dict[str, Any]]]:
-    """Static-graph training configs that have no error."""
+@cache
+def _training() -> tuple[tuple[str, str, dict[str, Any]], ...]:
+    """Static-graph training configs that have no error; they are shared, so that faults are planted into copies."""
     found = []
     for version in ("1.7", "1.9", "2.1"):
         for name, text in configs(version):
@@ -86,7 +87,7 @@ def _training() -> list[tuple[str, str, dict[str, Any]]]:
             trains = isinstance(data, dict) and data.get("run_mode") in ("train", "finetune")
             if trains and recognise(data).dialect is Dialect.MINDFORMERS and not _errors(data, version):
                 found.append((version, name, data))
-    return found
+    return tuple(found)
 
 
 def _errors(data: dict[str, Any], version: str) -> set[str]:
@@ -166,3 +167,57 @@ def test_misspelt_keys_are_told_with_the_right_word(capsys: pytest.CaptureFixtur
         print(f"\n{told} of {tried} misspelt keys told with the right word")  # noqa: T201 - as above
     assert tried > 50
     assert told == tried
+
+
+# Where a name of a class stands, and values that stop a run behind its start: by the keys that have to be there.
+_CLASSES = (
+    "optimizer.type",
+    "lr_schedule.type",
+    "trainer.type",
+    "runner_wrapper.type",
+    "train_dataset_task.type",
+    "train_dataset.data_loader.type",
+)
+_SLIPS: tuple[tuple[str, object], ...] = (
+    ("runner_config.epochs", "two"),
+    ("runner_config.epochs", 0),
+    ("runner_config.batch_size", 0),
+    ("runner_config.sink_mode", "Ture"),
+    ("lr_schedule.learning_rate", "1e-5x"),
+    ("lr_schedule.warmup_ratio", 1.5),
+    ("train_dataset.num_parallel_workers", 0),
+    ("context.mode", 3),
+    ("run_mode", "trian"),
+)
+
+
+def _serious(data: dict[str, Any], version: str) -> set[tuple[str, object]]:
+    text = yaml.dump(data, Dumper=DUMPER, sort_keys=False)
+    grave = (Severity.ERROR.value, Severity.WARNING.value)
+    return {(check, path) for check, severity, path in findings(text, version) if severity in grave}
+
+
+@pytest.mark.slow
+def test_slips_that_stop_a_run_behind_its_start_are_found() -> None:
+    """In the configs of the newest release that have the key; a name of a class gets two letters exchanged."""
+    planted = dict.fromkeys([*_CLASSES, *(dotted for dotted, _ in _SLIPS)], 0)
+    for version, name, data in _training():
+        if version != "2.1":
+            continue
+        before = _serious(data, version)
+        for dotted, value in [*((one, None) for one in _CLASSES), *_SLIPS]:
+            changed = copy.deepcopy(data)
+            *way, key = dotted.split(".")
+            section: Any = changed
+            for step in way:
+                section = section.get(step) if isinstance(section, dict) else None
+            if not isinstance(section, dict) or section.get(key) is None:
+                continue
+            section[key] = _misspelt(section[key]) if value is None else value
+            planted[dotted] += 1
+            assert _serious(changed, version) - before, f"{dotted} in {name} of {version}"
+    assert all(planted.values()), planted
+
+
+def _misspelt(name: str) -> str:
+    return name[:-2] + name[:-3:-1] if name[-1] != name[-2] else name[:-1]
