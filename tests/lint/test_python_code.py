@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.lint.checklist import Check, read_checklist
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python, uses_mindspore
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
-from ms_tune.lint.python_code.module import refusal
+from ms_tune.lint.python_code.module import below, module_of, refusal
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.config.corpus import SITE_PACKAGES
@@ -261,6 +262,45 @@ def test_positions_count_characters() -> None:
     (finding,) = lint_python(parse_python(text, FILE))
     assert (finding.span.line, finding.span.column) == (2, 12)
     assert text[finding.span.start : finding.span.end] == "ms.set_deterministic(True)"
+
+
+EVERY_FORM = """\
+from mindspore import ops as o, mint
+@decorated(1)
+async def f(a, /, b=2, *c, d: int = 3, **e) -> None:
+    async for x, [y, *z] in o.cat((a, b[1:2]), **e): pass
+    with g() as h, i: continue_ = lambda: (yield)
+class K(B, meta=M):
+    k: int = 1; self.m = self.n.p = -1 + (not 2) if 3 < 4 <= 5 else {6: 7, **q}
+    def n(self):
+        global r; nonlocal s; del t[0], u.v
+        try: raise W("é" f"{x!r:>{y}}") from None
+        except (X, Y) as z: return {1, *z}, [a async for b in c if (d := b)], "\u4e2d\u6587", mint.cat(x), mint.cat(x)
+        match x:
+            case [1, *rest] | {"a": _, **more} | P(q, r=1) as whole if rest: assert x, y
+"""
+
+
+def test_the_nodes_of_a_tree_are_those_of_the_standard_library() -> None:
+    tree = ast.parse(EVERY_FORM)
+    usual = [node for node in ast.walk(tree) if not isinstance(node, ast.expr_context)]
+    assert list(below(tree)) == usual
+    assert {"MatchMapping", "JoinedStr", "AugAssign"} - {type(node).__name__ for node in usual} == {"AugAssign"}
+
+
+def test_what_fills_a_span_is_found_and_nothing_else() -> None:
+    module = module_of(parse_python(EVERY_FORM, Path("a.py")))
+    kinds = (ast.Call, ast.Name, ast.Attribute, ast.keyword)
+    asked = 0
+    for node in module.nodes:
+        if isinstance(node, kinds):
+            span = module.span(node)
+            alike = [one for one in module.nodes if isinstance(one, kinds) and module.span(one) == span]
+            assert module.at(span, *kinds) is alike[0]
+            assert module.at(replace(span, end=span.end + 1), type(node)) is None
+            asked += 1
+    assert asked > 40
+    assert module.at(None, ast.Name) is None
 
 
 def test_files(tmp_path: Path) -> None:

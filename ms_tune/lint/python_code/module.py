@@ -36,6 +36,7 @@ _SAME = {
     "mindspore.common.tensor": "mindspore",
     "mindspore.common": "mindspore",
 }
+_ALIASES = tuple(f"{alias}." for alias in _SAME)
 # Of what `from mindspore import *` brings (`mindspore.__all__`, 2.9), that which checks look for; no built-in is among it.
 _TOP = frozenset(
     (
@@ -88,6 +89,8 @@ class Module:
             return ""
         parts.append(self.names.get(node.id) or self._from_star(node.id))
         full = ".".join(reversed(parts))
+        if not full.startswith(_ALIASES):
+            return full
         for alias, real in _SAME.items():
             if full.startswith(f"{alias}."):
                 return f"{real}{full[len(alias) :]}"
@@ -117,7 +120,11 @@ class Module:
         found: dict[str, list[ast.expr]] = {}
         for node in (one for one in self.nodes if isinstance(one, ast.Assign)):
             for target in node.targets:
-                if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
+                if (
+                    isinstance(target, ast.Attribute)
+                    and isinstance(target.value, ast.Name)
+                    and target.value.id == "self"
+                ):
                     found.setdefault(target.attr, []).append(node.value)
         return found
 
@@ -139,6 +146,8 @@ class Module:
         """What each name is bound by, anywhere in the file: the full names it is imported as, or an empty text."""
         found: dict[str, set[str]] = {}
         for node in self.nodes:
+            if not isinstance(node, _BINDING):
+                continue
             for name, full in _bindings(node):
                 found.setdefault(name, set()).add(full)
         return found
@@ -157,16 +166,20 @@ class Module:
         """The expression or keyword argument of one of the kinds that fills a span."""
         if span is None:
             return None
-        found = self._nodes.get((span.start, span.end), ())
-        return next((node for node in found if isinstance(node, kinds)), None)
+        for node in self._by_line.get(span.line, ()):
+            if isinstance(node, kinds):
+                own = self.span(node)
+                if (own.start, own.end) == (span.start, span.end):
+                    return node
+        return None
 
     @cached_property
-    def _nodes(self) -> dict[tuple[int, int], list[ast.AST]]:
-        found: dict[tuple[int, int], list[ast.AST]] = {}
+    def _by_line(self) -> dict[int, list[ast.AST]]:
+        """Expressions and keyword arguments by the line they start in: spans are made of those alone that are asked about."""
+        found: dict[int, list[ast.AST]] = {}
         for node in self.nodes:
             if isinstance(node, (ast.expr, ast.keyword)):
-                span = self.span(node)
-                found.setdefault((span.start, span.end), []).append(node)
+                found.setdefault(node.lineno, []).append(node)
         return found
 
     def function(self, node: ast.AST) -> Function | None:
@@ -255,11 +268,44 @@ def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
     waiting: deque[ast.AST] = deque([tree])
     while waiting:
         node = waiting.popleft()
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             found[child] = node
-            if child._fields:  # `Load()` and the like have nothing below, and there are as many as names
+            if child._fields:  # `Add()` and the like have nothing below
                 waiting.append(child)
     return found
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes right below a node, without ``Load()`` and ``Store()``, which there are as many of as names.
+
+    ``ast.iter_child_nodes`` gives them one at a time and takes twice as long.
+    """
+    found: list[ast.AST] = []
+    for name in node._fields:
+        if name == "ctx":
+            continue
+        value = getattr(node, name, None)
+        if isinstance(value, ast.AST):
+            found.append(value)
+        elif isinstance(value, list):
+            found += [one for one in value if isinstance(one, ast.AST)]
+    return found
+
+
+def below(root: ast.AST) -> Iterator[ast.AST]:
+    """A node and all that is below it, outer nodes first: what :func:`ast.walk` gives but for ``Load()`` and ``Store()``."""
+    waiting = deque([root])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        waiting.extend(children(node))
+
+
+# The nodes that may bind a name.
+_BINDING = (
+    *(ast.Import, ast.ImportFrom, ast.Name, ast.arg, *FUNCTIONS, ast.ClassDef, ast.ExceptHandler),
+    *(ast.MatchAs, ast.MatchStar, ast.MatchMapping),
+)
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:

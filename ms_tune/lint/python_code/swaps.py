@@ -63,21 +63,22 @@ class _Swapper:
                 return False
             for name in one._fields:
                 ours, theirs = getattr(one, name, None), getattr(other, name, None)
-                if not isinstance(ours, (ast.AST, list)):
-                    if type(ours) is not type(theirs) or repr(ours) != repr(theirs):
-                        return False
+                if ours is theirs:  # `Load()`, None, names: the parser makes one of what is alike
                     continue
-                several = ours if isinstance(ours, list) else [ours]
-                parts = [(part, True) for part in several] if swapped else list(self._swapped(several))
-                against = theirs if isinstance(theirs, list) else [theirs]
-                if len(parts) != len(against):
-                    return False
-                for (part, done), opposite in zip(parts, against, strict=True):
-                    if isinstance(part, ast.AST):
-                        waiting.append((part, opposite, done))
-                    elif part != opposite:  # a name of `global`; None, for `**` in a dictionary
+                if isinstance(ours, (ast.AST, list)):
+                    parts = self._parts(ours if isinstance(ours, list) else [ours], swapped=swapped)
+                    against = theirs if isinstance(theirs, list) else [theirs]
+                    if not _pair(parts, against, waiting):
                         return False
+                elif type(ours) is not type(theirs) or repr(ours) != repr(theirs):
+                    return False
         return self._used == self._words.keys()
+
+    def _parts(self, nodes: list[ast.AST], *, swapped: bool) -> list[tuple[ast.AST, bool]]:
+        """What stands in a field after the swaps, and whether what is below is not to be swapped any more."""
+        if swapped or self._kinds.isdisjoint([type(node).__name__ for node in nodes]):  # as in nearly all fields
+            return [(node, swapped) for node in nodes]
+        return list(self._swapped(nodes))
 
     def _swapped(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, bool]]:
         """The nodes that stand in the place of some, and whether what is below them is not to be swapped any more."""
@@ -95,6 +96,20 @@ class _Swapper:
                 yield from ((one, True) for one in _statements(words))
             else:
                 yield _expression(words), True
+
+
+def _pair(
+    parts: Sequence[tuple[ast.AST, bool]], against: Sequence[ast.AST], waiting: list[tuple[ast.AST, ast.AST, bool]]
+) -> bool:
+    """Put what stands opposite each other on the list of what is to be compared; whether nothing is told apart already."""
+    if len(parts) != len(against):
+        return False
+    for (part, swapped), opposite in zip(parts, against, strict=True):
+        if isinstance(part, ast.AST):
+            waiting.append((part, opposite, swapped))
+        elif part != opposite:  # a name of `global`; None, for `**` in a dictionary
+            return False
+    return True
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.python_code.flow import calls_step, stepping
-from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS
+from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, below, children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,12 +89,12 @@ def is_step_result(module: Module, node: ast.expr) -> bool:
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
     """The nodes below a statement, without those of functions and classes that are defined there."""
-    waiting = list(ast.iter_child_nodes(root))
+    waiting = children(root)
     while waiting:
         node = waiting.pop()
         yield node
         if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            waiting.extend(ast.iter_child_nodes(node))
+            waiting.extend(children(node))
 
 
 @lru_cache(maxsize=2)
@@ -129,7 +129,7 @@ def _called_in_loops(module: Module) -> frozenset[Function]:
         if not further:
             break
         found |= further
-        names |= {_dotted(call.func) for one in further for call in ast.walk(one) if isinstance(call, ast.Call)}
+        names |= {_dotted(call.func) for one in further for call in below(one) if isinstance(call, ast.Call)}
         names |= {computed for name, computed in given if name in names}
     return frozenset(found)
 
