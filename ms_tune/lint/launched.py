@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.config.yaml_nodes import Document, Entry, Node
-from ms_tune.errors import closest
+from ms_tune.errors import ConfigError, closest
 from ms_tune.frameworks.megatron import names, parts_of, unregistered
 from ms_tune.launch.edits import ArgumentChange, with_change
 from ms_tune.launch.line_ends import as_written
@@ -19,7 +19,7 @@ from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.layers.megatron.remedies import remedy_changes
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.finding import Fix
-from ms_tune.normalize.megatron import inputs_of
+from ms_tune.normalize.megatron import NotEvaluableError, inputs_of
 from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
@@ -160,7 +160,13 @@ def _reached(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange
 
 def _remedy(source: LaunchSource, _: Violation) -> tuple[ArgumentChange, ...]:
     """What of the arguments about layers has to change, one after the other, each as the text stands then."""
-    fields = remedy_changes(inputs_of(source.command), normalize_megatron) or {}
+    try:
+        inputs = inputs_of(source.command)
+    except NotEvaluableError:
+        raise EditRefusedError(msg("edits.unclear")) from None
+    except ConfigError as error:  # it is known that the arguments are refused, but not what would be built without
+        raise EditRefusedError(error.message) from error
+    fields = remedy_changes(inputs, normalize_megatron) or {}
     given = [one.name for one in source.command.given]
     found = []
     for field_, value in fields.items():

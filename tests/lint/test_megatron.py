@@ -296,6 +296,16 @@ def test_a_refusal_is_fixed_only_if_that_is_asked_for(tmp_path: Path) -> None:
     assert "MST170" not in left
 
 
+def test_a_refusal_of_a_network_that_is_not_known_is_told_without_a_fix(tmp_path: Path) -> None:
+    path = tmp_path / "pretrain.sh"
+    spec = "--spec mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec"
+    path.write_text(SOUND.replace("--bf16\n", f"--noop-layers 99 {spec} \\\n    --bf16\n"), "utf-8")
+    after, left = fixed(path, "unsafe")
+    assert after == path.read_text("utf-8")
+    assert "MST170" in left
+    assert "MST001" not in left
+
+
 @pytest.mark.parametrize("check", [one for one in built_in(Dialect.MEGATRON) if one.fixes], ids=lambda check: check.id)
 def test_the_fix_of_a_check_mends_its_bad_example(check: Check, tmp_path: Path) -> None:
     path = tmp_path / "pretrain.sh"
