@@ -162,7 +162,9 @@ STATIC = (
         both(value("micro_batch_num", "2"), value("pipeline_stage", "8")),
     ),
     Form("recompute of more stages", ("MST401",), value("recompute", f"[{', '.join(40 * '1')}]", of="True|False")),
-    Form("recompute below zero", ("MST402", "MST409"), value("recompute", "[-1]", "[-2, -1]", of="True|False")),
+    Form(
+        "recompute below zero", ("MST402", "MST409", "MST425"), value("recompute", "[-1]", "[-2, -1]", of="True|False")
+    ),
     Form("data of another length", ("MST350",), where(_LENGTHS, where(_MCORE, value("seq_length", "512", "777")))),
     Form(
         "no batch at all",
