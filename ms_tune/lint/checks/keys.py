@@ -28,9 +28,13 @@ _OFF = (False, None, 0, "OFF", "")
 
 
 def misspelt(context: Context) -> Iterator[Violation]:
-    """A key that its section does not know, and much like one that it knows, or among ``former`` names of one."""
+    """A key that its section does not know, and much like one that it knows, or among ``former`` names of one.
+
+    ``except`` names keys that are no slip: other dialects have them in this place.
+    """
+    others = context.names("except") if "except" in context.options else frozenset()
     for path, known in islice(_unknown(context), _GUESSES):
-        similar = _meant(context, path, known)
+        similar = _meant(context, path, known) if path[-1] not in others else ""
         if similar:
             section = ".".join(map(str, path[:-1]))
             yield Violation(path, params={"similar": similar, "section": section}, at_key=True)

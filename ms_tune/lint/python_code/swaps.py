@@ -6,7 +6,7 @@ import ast
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ def leads_to(before: ast.Module, swaps: Iterable[Swap], after: str) -> bool:
         return False
 
 
-def _place(node: ast.AST) -> tuple[int, ...]:
+def _place(node: object) -> tuple[int, ...]:
     return tuple(getattr(node, name, -1) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"))
 
 
@@ -74,13 +74,13 @@ class _Swapper:
                     return False
         return self._used == self._words.keys()
 
-    def _parts(self, nodes: list[ast.AST], *, swapped: bool) -> list[tuple[ast.AST, bool]]:
+    def _parts(self, nodes: list[object], *, swapped: bool) -> list[tuple[object, bool]]:
         """What stands in a field after the swaps, and whether what is below is not to be swapped any more."""
         if swapped or self._kinds.isdisjoint([type(node).__name__ for node in nodes]):  # as in nearly all fields
             return [(node, swapped) for node in nodes]
         return list(self._swapped(nodes))
 
-    def _swapped(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, bool]]:
+    def _swapped(self, nodes: Iterable[object]) -> Iterator[tuple[object, bool]]:
         """The nodes that stand in the place of some, and whether what is below them is not to be swapped any more."""
         for node in nodes:
             kind = type(node).__name__
@@ -99,7 +99,7 @@ class _Swapper:
 
 
 def _pair(
-    parts: Sequence[tuple[ast.AST, bool]], against: Sequence[ast.AST], waiting: list[tuple[ast.AST, ast.AST, bool]]
+    parts: Sequence[tuple[object, bool]], against: Sequence[Any], waiting: list[tuple[ast.AST, ast.AST, bool]]
 ) -> bool:
     """Put what stands opposite each other on the list of what is to be compared; whether nothing is told apart already."""
     if len(parts) != len(against):
