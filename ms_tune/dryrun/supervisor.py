@@ -50,7 +50,8 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
             if ended == program:
                 status, since = how, time.monotonic()
         left = list(_descendants())
-        over = status is not None and (status != 0 or not left or not _is_worth_waiting(left, since))
+        unseen = not left and not _is_childless()  # the next look shows it
+        over = status is not None and (status != 0 or not (unseen or _is_worth_waiting(left, since)))
         if over or (asked is not None and asked.si_signo in _ASKED):
             status = _end_all(program, status)
             _leave(status)
@@ -83,8 +84,17 @@ def _reaped() -> Iterator[tuple[int, int]]:
             yield found
 
 
+def _is_childless() -> bool:
+    """Whether nothing is left, as the kernel knows it: who adopts all orphans has a child as long as there is one of them."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
+
+
 def _descendants() -> Iterator[int]:
-    """All that came of the program and still runs."""
+    """All that came of the program and still runs, but for one whose parent ends during this look: it seems to be nobody's."""
     children: dict[int, list[int]] = {}
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
@@ -102,7 +112,7 @@ def _descendants() -> Iterator[int]:
 def _is_worth_waiting(left: Sequence[int], since: float) -> bool:
     """Whether an orphan uses MindSpore, or may be about to: it has just begun, or it is a Python."""
     passed = time.monotonic() - since
-    if passed < _TO_EXEC:
+    if left and passed < _TO_EXEC:
         return True
     return any(
         _uses_mindspore(process) or _is_launcher(process) or (passed < _TO_BEGIN and _is_python(process))
@@ -135,8 +145,8 @@ def _end_all(program: int, status: int | None) -> int | None:
     """End all that is left, politely at first; gives the program's status."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         end = time.monotonic() + _POLITE
-        while left := list(_descendants()):
-            for process in left:
+        while not _is_childless():
+            for process in _descendants():
                 with contextlib.suppress(OSError):
                     os.kill(process, sign)
             for ended, how in _wait_briefly():

@@ -96,6 +96,28 @@ def test_a_daemon_that_uses_mindspore_is_waited_for(tmp_path: Path) -> None:
     assert (tmp_path / "done").is_file()
 
 
+# The supervisor with looks that find nobody, as one look can: the parent that a process names ends while /proc is read.
+BLIND = """
+import os, sys
+from ms_tune.dryrun import supervisor
+looks, look = [], supervisor._descendants
+supervisor._descendants = lambda: look() if len(looks) >= {blind} else looks.append(None) or iter(())
+supervisor.main(os.getppid(), sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("code", "ends"), [(0, True), (3, False)])
+def test_a_look_that_finds_nobody_is_not_believed(tmp_path: Path, *, code: int, ends: bool) -> None:
+    first = "time.sleep(2.0)\nopen('done', 'w').close()\nos._exit(0)" if ends else ""
+    program = [sys.executable, "-c", DAEMON.format(code=code, first=first)]
+    running = subprocess.Popen([sys.executable, "-c", BLIND.format(blind=6), *program], cwd=tmp_path)
+    pid = daemon(tmp_path)
+    assert running.wait(60) == code
+    assert not runs(pid)
+    assert (tmp_path / "done").is_file() == ends
+
+
 def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path) -> None:
     """The parent here is a process of our own that is killed in the place of ms-tune."""
     code = (
