@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import LOG
-from ms_tune.dryrun.theory_megatron import MegatronModel
+from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.texts import Message
 from ms_tune.units import MIB
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.megatron import definitions, names_by_dest, releases_of, releases_on
 from ms_tune.launch.options import UNKNOWN
 from ms_tune.launch.refused import Fault, refused
-from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
+from ms_tune.layers.megatron.inputs import DESTINATIONS, MOST_LAYERS, MegatronInputs
 from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.layers.megatron.remedies import remedy
 from ms_tune.layers.plans import MEGATRON, NormalizedPlan
@@ -18,51 +18,11 @@ from ms_tune.layers.result import Failure, Problem, Severity
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ms_tune.launch.options import Command
     from ms_tune.launch.refused import Refused
 
-_INTEGERS = {
-    "stages": "pipeline_model_parallel_size",
-    "layers_of_chunk": "num_layers_per_virtual_pipeline_stage",
-    "chunks": "num_virtual_stages_per_pipeline_rank",
-    "first": "decoder_first_pipeline_num_layers",
-    "last": "decoder_last_pipeline_num_layers",
-    "ahead": "mtp_num_layers",
-    "experts": "num_experts",
-    "dense": "first_k_dense_replace",
-    "frequency": "moe_layer_freq",
-    "number": "recompute_num_layers",
-    "activation_layers": "recompute_activation_function_num_layers",
-    "norm_layers": "recompute_norm_num_layers",
-    "tensor": "tensor_model_parallel_size",
-}
-_SWITCHES = {
-    "overlap": "overlap_p2p_comm",
-    "embedding": "account_for_embedding_in_pipeline_split",
-    "loss": "account_for_loss_in_pipeline_split",
-    "grouped": "moe_grouped_gemm",
-    "activations": "recompute_activations",
-    "whole_experts": "moe_layer_recompute",
-    "by_rank": "enable_recompute_layers_per_pp_rank",
-    "activation": "recompute_activation_function",
-    "norm": "recompute_norm",
-    "in_bubble": "recompute_in_bubble",
-    "in_advance": "recompute_in_advance",
-    "swap": "swap_attention",
-    "distributed": "distribute_saved_activations",
-    "latent": "multi_latent_attention",
-}
-_TEXTS = {
-    "layer_list": "num_layer_list",
-    "noop": "noop_layers",
-    "unaligned": "pipeline_num_transformer_layers",
-    "schedule": "schedules_method",
-    "granularity": "recompute_granularity",
-    "method": "recompute_method",
-    "swap_modules": "swap_modules",
-}
-# Where the arguments of each field of MegatronInputs write.
-DESTINATIONS = {"layers": "num_layers", "modules": "recompute_modules", **_INTEGERS, **_SWITCHES, **_TEXTS}
 _OTHERS = (
     *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
     *("context_parallel_size", "tp_2d", "sequence_parallel", "align_grad_reduce", "moe_zero_memory"),
@@ -183,16 +143,18 @@ def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInpu
     if layers is None:
         raise ConfigError(msg("megatron_layers.no-layers"))
     reader.bound("num_layers", layers, 1)
-    integers = {field: reader.integer(dest) for field, dest in _INTEGERS.items()}
+    integers = {
+        name: reader.integer(DESTINATIONS[name]) for name in _fields_of("int", "int | None") if name != "layers"
+    }
     for field, least in (("stages", 1), ("layers_of_chunk", 0), ("chunks", 1), ("ahead", 0), ("tensor", 1)):
         number = integers[field]
         if number is not None:
-            reader.bound(_INTEGERS[field], number, least)
+            reader.bound(DESTINATIONS[field], number, least)
     reader.bound("num_virtual_stages_per_pipeline_rank", (integers["stages"] or 1) * (integers["chunks"] or 1), 1)
     values: dict[str, object] = {
         **integers,
-        **{field: reader.switch(dest) for field, dest in _SWITCHES.items()},
-        **{field: reader.text(dest) for field, dest in _TEXTS.items()},
+        **{name: reader.switch(DESTINATIONS[name]) for name in _fields_of("bool")},
+        **{name: reader.text(DESTINATIONS[name]) for name in _fields_of("str | None")},
     }
     if values["schedule"] == "dualpipev" and integers["chunks"] is not None:
         raise ConfigError(msg("megatron_layers.not-served", argument="--num-virtual-stages-per-pipeline-rank"))
@@ -203,8 +165,13 @@ def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInpu
         modules=tuple(map(str, modules)) if isinstance(modules, list) else None,
         micro_batches=_micro_batches(command, values),
         others={dest: reader.value(dest) for dest in _OTHERS},
-        **values,  # type: ignore[arg-type]  # by the tables above
+        **values,  # type: ignore[arg-type]  # by the fields' types
     )
+
+
+def _fields_of(*types: str) -> Iterator[str]:
+    """The fields of these types that an argument stands for, in their order."""
+    return (one.name for one in fields(MegatronInputs) if one.type in types and one.name in DESTINATIONS)
 
 
 def _micro_batches(command: Command, values: dict[str, object]) -> int | None:

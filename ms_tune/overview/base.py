@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MAX_BYTES, MISSING, decode, source_of
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
-from ms_tune.overview.estimate import Outlook
+from ms_tune.estimate.stage import Outlook
 from ms_tune.overview.result import Blame, Difference
 from ms_tune.texts import msg
 from ms_tune.verdict.judge import Fit

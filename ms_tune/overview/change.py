@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.errors import MsTuneError
+from ms_tune.estimate.stage import Outlook
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import keys_of, sequence_parallel
 from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.layers.result import Effect
-from ms_tune.overview.estimate import Outlook, estimate_of
+from ms_tune.overview.estimate import estimate_of
 from ms_tune.overview.result import Change
 from ms_tune.texts import msg
 from ms_tune.units import gib
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.estimate.stage import Estimate
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.overview.estimate import Estimate
 
 _TRIES = 12  # halvings of a number of layers; nobody has more than a few thousand in a stage
 

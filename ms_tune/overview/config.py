@@ -9,6 +9,7 @@ from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
+from ms_tune.estimate.stage import Outlook
 from ms_tune.fit.job import read_job
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
@@ -17,7 +18,7 @@ from ms_tune.layers.result import Severity as Weight
 from ms_tune.lint.finding import Severity
 from ms_tune.normalize.source import normalize_source
 from ms_tune.overview.change import cheapest_change
-from ms_tune.overview.estimate import Outlook, estimate_of
+from ms_tune.overview.estimate import estimate_of
 from ms_tune.overview.measured import foretold_by_table
 from ms_tune.overview.result import Assumptions, Change, Matter, Overview, StageVerdict, Subject
 from ms_tune.texts import msg
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
+    from ms_tune.estimate.stage import Estimate
     from ms_tune.fit.job import PlannedJob
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.lint.report import LintReport
-    from ms_tune.overview.estimate import Estimate
     from ms_tune.texts import Message
 
 _NAMES = ("model_type", "model_name", "type", "arch")

@@ -1,8 +1,6 @@
-"""What the stages of a Megatron program hold by closed forms, from its arguments.
+"""The sizes of a Megatron program's model in its arguments, for the closed forms of :mod:`ms_tune.estimate.megatron`.
 
-What stays for the whole step is theory's 18 bytes a parameter, 6 + 12 / ranks with the distributed optimizer
-(:mod:`ms_tune.dryrun.theory_megatron`), over the parameters that follow from the sizes; which layers lie where, and which are
-recomputed, is what the release makes of the arguments (:mod:`ms_tune.layers.megatron`).
+Which layers lie where, and which are recomputed, is what the release makes of the arguments (:mod:`ms_tune.layers.megatron`).
 """
 
 from __future__ import annotations
@@ -22,15 +20,12 @@ from ms_tune.config.model import (
     TrainingConfig,
 )
 from ms_tune.dryrun.request import Pipeline
-from ms_tune.dryrun.theory_megatron import MegatronModel
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import Share, logits_bytes, megatron_activations
-from ms_tune.estimate.flops import Attention, Widths
-from ms_tune.estimate.persistent import stage_weights
+from ms_tune.estimate.megatron import megatron_stage
+from ms_tune.estimate.stage import Estimate
 from ms_tune.layers.result import Effect, Kind
 from ms_tune.layers.stage import StageLayer, stage_of
 from ms_tune.normalize.megatron import ArgumentReader
-from ms_tune.overview.estimate import Estimate, StageEstimate
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
     from ms_tune.launch.options import Command
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
-    from ms_tune.layers.stage import Stage
     from ms_tune.verdict.limit import Limit
 
 # What holds other things than theory and these closed forms know.
@@ -81,33 +75,16 @@ def estimate_of_script(command: Command, plan: NormalizedPlan, split: Split, lim
         len(plan.placement or ()) or 1,
         max(1, _size(read, "global_batch_size", micro * split.data) // (micro * split.data)),
     )
-    stages = tuple(_stage(read, config, pipeline, plan, number) for number in range(split.pipeline))
-    return Estimate(stages, *limit, experts=config.shape.experts is not None)
-
-
-def _stage(
-    read: ArgumentReader, config: TrainingConfig, pipeline: Pipeline, plan: NormalizedPlan, number: int
-) -> StageEstimate:
-    shape, parallel = config.shape, config.parallelism
     layers = [(one.chunk, one.stage, _layer(one, plan)) for one in plan.layers if one.kind is not Kind.NOOP]
-    stage = stage_of(layers, number, pipeline.stages, pipeline.chunks)
-    in_flight = pipeline.in_flight(number)
-    if in_flight is None:
-        raise UnsupportedError(msg("fitting.schedule"))
-    widths = _widths(shape)
-    tokens = shape.seq_length * config.batch.micro_batch_size // parallel.context
-    share = Share(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
-    kept = again = recomputed = 0
-    for chunk, part in enumerate(stage.chunks):
-        for layer in part.layers:
-            held = megatron_activations(
-                widths, share, experts=layer.experts, fused=read.switch("use_fused_swiglu") or not shape.gated
-            )
-            kept += in_flight[chunk] * (held.full if layer.full else held.none)
-            again = max(again, held.none if layer.full else 0)
-            recomputed += layer.full
-    logits = logits_bytes(widths, share, in_place=True) if number == pipeline.stages - 1 else 0
-    return StageEstimate(number, stage.layers, recomputed, _lasting(read, config, stage), kept, max(again, logits))
+    fused = read.switch("use_fused_swiglu") or not config.shape.gated
+    stages = []
+    for number in range(split.pipeline):
+        in_flight = pipeline.in_flight(number)
+        if in_flight is None:
+            raise UnsupportedError(msg("fitting.schedule"))
+        stage = stage_of(layers, number, pipeline.stages, pipeline.chunks)
+        stages.append(megatron_stage(config, stage, in_flight, fused=fused))
+    return Estimate(tuple(stages), *limit, experts=config.shape.experts is not None)
 
 
 def _layer(one: LayerPlan, plan: NormalizedPlan) -> StageLayer:
@@ -115,28 +92,6 @@ def _layer(one: LayerPlan, plan: NormalizedPlan) -> StageLayer:
     ordinary = [other.kind for other in plan.layers if other.kind in (Kind.DENSE, Kind.EXPERTS)]
     experts = (ordinary[-1:] == [Kind.EXPERTS]) if predicts else one.kind is Kind.EXPERTS
     return StageLayer(one.layer, experts=experts, mtp=predicts, full=one.recompute is Effect.FULL)
-
-
-def _lasting(read: ArgumentReader, config: TrainingConfig, stage: Stage) -> int:
-    """Weights, gradients and the optimizer's state by theory."""
-    weights = list(stage_weights(config, stage))
-    counted = sum(one.size for one in weights)
-    model = MegatronModel(
-        weights=counted * config.precision.parameters.bytes,
-        trained=counted,
-        experts=sum(one.size for one in weights if one.experts),
-        data=config.optimizer.shards or 1,
-        expert_data=max(1, (config.optimizer.shards or 1) * config.parallelism.tensor // config.parallelism.expert),
-        distributed=config.optimizer.distributed,
-        float32_gradients=config.precision.gradients is DType.FLOAT32,
-        mixed=config.precision.mixed,
-        optimizer=read.text("optimizer") or "adam",
-        reused=False,
-    )
-    found = model.theory()
-    if "optimizer_state" not in found:
-        raise UnsupportedError(msg("check.script.otherwise", argument=read.written("optimizer")))
-    return sum(found.values())
 
 
 def _config(read: ArgumentReader, split: Split, layers: int) -> TrainingConfig:
@@ -161,7 +116,12 @@ def _config(read: ArgumentReader, split: Split, layers: int) -> TrainingConfig:
             gradients=DType.FLOAT32 if wide else DType.FLOAT16,
             compute=None,
         ),
-        Optimizer("adam", gradient_buffers=True, sharding=sharding, shards=split.data * split.context),
+        Optimizer(
+            read.text("optimizer") or "adam",
+            gradient_buffers=True,
+            sharding=sharding,
+            shards=split.data * split.context,
+        ),
     )
 
 
@@ -220,26 +180,6 @@ def _experts(read: ArgumentReader, split: Split) -> Experts:
         grouped=read.switch("moe_grouped_gemm"),
         router=DType.BFLOAT16,
         tensor_parallel=read.integer("expert_tensor_parallel_size") != 1,
-    )
-
-
-def _widths(shape: ModelShape) -> Widths:
-    latent, experts = shape.latent, shape.experts
-    attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
-    if latent is not None:
-        heads = shape.num_attention_heads
-        attention = Attention(heads, heads, latent.head_size, latent.value_size)
-    return Widths(
-        hidden=shape.hidden_size,
-        tokens=shape.seq_length,
-        vocabulary=shape.vocab_size,
-        attention=attention,
-        feed_forward=shape.ffn_hidden_size,
-        gated=shape.gated,
-        experts=experts.count if experts else 0,
-        chosen=experts.per_token if experts else 0,
-        expert=experts.ffn_hidden_size if experts else 0,
-        shared=experts.shared_ffn_hidden_size if experts else 0,
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ExitCode
+from ms_tune.estimate.stage import Outlook
 from ms_tune.lint.finding import Severity
-from ms_tune.overview.estimate import Outlook
 from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import KeyPath
     from ms_tune.dryrun.request import Split
+    from ms_tune.estimate.stage import Estimate
     from ms_tune.lint.finding import Wording
-    from ms_tune.overview.estimate import Estimate
     from ms_tune.texts import Message
     from ms_tune.verdict.judge import Verdict
 

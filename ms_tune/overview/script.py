@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.limits import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, Split
 from ms_tune.errors import MsTuneError
+from ms_tune.estimate.stage import Estimate
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.launch.job import jobs_in
 from ms_tune.launch.options import command_of
@@ -17,7 +18,6 @@ from ms_tune.lint.run import LintRequest, lint_files
 from ms_tune.normalize.megatron import NotEvaluableError, inputs_of
 from ms_tune.normalize.script import normalize_script, release_of_scripts
 from ms_tune.overview.config import found, look_at, of_layers, overview_of, release_in
-from ms_tune.overview.estimate import Estimate
 from ms_tune.overview.megatron import estimate_of_script
 from ms_tune.overview.result import Assumptions, Overview, StageVerdict, Subject
 from ms_tune.texts import Message, msg

@@ -15,7 +15,7 @@ import pytest
 from ms_tune.dryrun.child.hook import bounds, known, startup, support
 from ms_tune.dryrun.child.hook.process import Process
 from ms_tune.dryrun.child.hook.support import experts, megatron, mindspore, msadapter
-from ms_tune.dryrun.theory_megatron import MegatronModel
+from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.texts import Message
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ExitCode, UsageError
+from ms_tune.estimate.stage import Outlook
 from ms_tune.fit.job import read_job
 from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.lint.finding import Severity
 from ms_tune.overview.base import changed_since, text_at
 from ms_tune.overview.config import OverviewRequest
-from ms_tune.overview.estimate import Outlook, estimate_of
+from ms_tune.overview.estimate import estimate_of
 from ms_tune.overview.result import StageVerdict
 from ms_tune.render.columns import text_width, wrap
 from ms_tune.resources import data_folder
@@ -31,7 +32,7 @@ from ms_tune.verdict.judge import Need, Outside, judge, no_verdict
 from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
-    from ms_tune.overview.estimate import StageEstimate
+    from ms_tune.estimate.stage import StageEstimate
     from ms_tune.overview.result import Overview
 
 TEMPLATES = data_folder("yaml_templates")

@@ -8,34 +8,50 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What each field is called as an argument.
-ARGUMENTS = {
-    "layers": "--num-layers",
-    "stages": "--pipeline-model-parallel-size",
-    "layers_of_chunk": "--num-layers-per-virtual-pipeline-stage",
-    "chunks": "--num-virtual-stages-per-pipeline-rank",
-    "layer_list": "--num-layer-list",
-    "noop": "--noop-layers",
-    "ahead": "--mtp-num-layers",
-    "experts": "--num-experts",
-    "grouped": "--moe-grouped-gemm",
-    "dense": "--first-k-dense-replace",
-    "latent": "--multi-latent-attention",
-    "granularity": "--recompute-granularity",
-    "method": "--recompute-method",
-    "number": "--recompute-num-layers",
-    "modules": "--recompute-modules",
-    "whole_experts": "--moe-layer-recompute",
-    "by_rank": "--enable-recompute-layers-per-pp-rank",
-    "activation": "--recompute-activation-function",
-    "activation_layers": "--recompute-activation-function-num-layers",
-    "norm": "--recompute-norm",
-    "norm_layers": "--recompute-norm-num-layers",
-    "in_bubble": "--recompute-in-bubble",
-    "in_advance": "--recompute-in-advance",
-    "swap": "--swap-attention",
-    "distributed": "--distribute-saved-activations",
+# Where the argument of each field of `MegatronInputs` writes: first those that a plan is written with.
+_OF_PLANS = {
+    "layers": "num_layers",
+    "stages": "pipeline_model_parallel_size",
+    "layers_of_chunk": "num_layers_per_virtual_pipeline_stage",
+    "chunks": "num_virtual_stages_per_pipeline_rank",
+    "layer_list": "num_layer_list",
+    "noop": "noop_layers",
+    "ahead": "mtp_num_layers",
+    "experts": "num_experts",
+    "grouped": "moe_grouped_gemm",
+    "dense": "first_k_dense_replace",
+    "latent": "multi_latent_attention",
+    "granularity": "recompute_granularity",
+    "method": "recompute_method",
+    "number": "recompute_num_layers",
+    "modules": "recompute_modules",
+    "whole_experts": "moe_layer_recompute",
+    "by_rank": "enable_recompute_layers_per_pp_rank",
+    "activation": "recompute_activation_function",
+    "activation_layers": "recompute_activation_function_num_layers",
+    "norm": "recompute_norm",
+    "norm_layers": "recompute_norm_num_layers",
+    "in_bubble": "recompute_in_bubble",
+    "in_advance": "recompute_in_advance",
+    "swap": "swap_attention",
+    "distributed": "distribute_saved_activations",
 }
+DESTINATIONS = {
+    **_OF_PLANS,
+    "overlap": "overlap_p2p_comm",
+    "first": "decoder_first_pipeline_num_layers",
+    "last": "decoder_last_pipeline_num_layers",
+    "embedding": "account_for_embedding_in_pipeline_split",
+    "loss": "account_for_loss_in_pipeline_split",
+    "unaligned": "pipeline_num_transformer_layers",
+    "schedule": "schedules_method",
+    "frequency": "moe_layer_freq",
+    "activations": "recompute_activations",
+    "swap_modules": "swap_modules",
+    "tensor": "tensor_model_parallel_size",
+}
+# What each field is called as an argument.
+ARGUMENTS = {field: f"--{dest.replace('_', '-')}" for field, dest in _OF_PLANS.items()}
 MOST_LAYERS = 10_000  # a slip of the keyboard must not fill the memory
 
 
@@ -43,45 +59,11 @@ MOST_LAYERS = 10_000  # a slip of the keyboard must not fill the memory
 class MegatronInputs:
     """The arguments as they are written; where nothing is written, the parser's default.
 
+    Each field is the value of the argument that :data:`DESTINATIONS` names; ``ahead`` are layers that predict further tokens.
+
     Args:
         release: The release of MindSpeed-LLM.
-        layers: ``--num-layers``.
-        stages: ``--pipeline-model-parallel-size``.
-        layers_of_chunk: ``--num-layers-per-virtual-pipeline-stage``.
-        chunks: ``--num-virtual-stages-per-pipeline-rank``.
-        overlap: Not ``--no-overlap-p2p-communication``.
-        first: ``--decoder-first-pipeline-num-layers``.
-        last: ``--decoder-last-pipeline-num-layers``.
-        embedding: ``--account-for-embedding-in-pipeline-split``.
-        loss: ``--account-for-loss-in-pipeline-split``.
-        layer_list: ``--num-layer-list``.
-        noop: ``--noop-layers``.
-        unaligned: ``--pipeline-num-transformer-layers``.
-        schedule: ``--schedules-method``.
-        ahead: ``--mtp-num-layers``: layers that predict further tokens.
-        experts: ``--num-experts``.
-        grouped: ``--moe-grouped-gemm``.
-        dense: ``--first-k-dense-replace``.
-        frequency: ``--moe-layer-freq``.
-        granularity: ``--recompute-granularity``.
-        activations: ``--recompute-activations``.
-        method: ``--recompute-method``.
-        number: ``--recompute-num-layers``.
-        modules: ``--recompute-modules``.
-        whole_experts: ``--moe-layer-recompute``.
-        by_rank: ``--enable-recompute-layers-per-pp-rank``.
-        activation: ``--recompute-activation-function``.
-        activation_layers: ``--recompute-activation-function-num-layers``.
-        norm: ``--recompute-norm``.
-        norm_layers: ``--recompute-norm-num-layers``.
-        in_bubble: ``--recompute-in-bubble``.
-        in_advance: ``--recompute-in-advance``.
-        swap: ``--swap-attention``.
-        swap_modules: ``--swap-modules``.
-        distributed: ``--distribute-saved-activations``.
-        tensor: ``--tensor-model-parallel-size``.
         micro_batches: Micro-batches of a step; None if that is not known.
-        latent: ``--multi-latent-attention``.
         others: What else is asked of settings that do not go together, by destination.
     """
 

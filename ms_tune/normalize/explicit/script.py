@@ -18,7 +18,8 @@ from ms_tune.launch.line_ends import RETURN, as_written
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import content, read_launches
 from ms_tune.layers.megatron.canonical import canonical, same_layers
-from ms_tune.normalize.megatron import DESTINATIONS, NotEvaluableError, inputs_of, plan_of
+from ms_tune.layers.megatron.inputs import DESTINATIONS
+from ms_tune.normalize.megatron import NotEvaluableError, inputs_of, plan_of
 from ms_tune.normalize.script import release_of_scripts
 from ms_tune.texts import msg
 

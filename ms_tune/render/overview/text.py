@@ -12,7 +12,7 @@ from ms_tune.units import gib
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.overview.estimate import Estimate
+    from ms_tune.estimate.stage import Estimate
     from ms_tune.overview.result import Matter, Overview
     from ms_tune.render.console import Console
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ms_tune.dryrun.theory_megatron import MegatronModel
+from ms_tune.estimate.megatron import MegatronModel
 
 MODEL = MegatronModel(2000, 1000, 0, 4, 2, False, True, True, "adam", False)  # noqa: FBT003 - in the order of the class
 FACTS: dict[str, object] = {

@@ -1,0 +1,175 @@
+"""What a stage of a Megatron program holds, by closed forms.
+
+What stays for the whole step is theory's 18 bytes a parameter, 6 + 12 / ranks with the distributed optimizer, over the parameters
+that a rank told of, or that follow from the sizes; what layers keep, :mod:`ms_tune.estimate.activations` tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.config.model import DType
+from ms_tune.errors import UnsupportedError
+from ms_tune.estimate.activations import Share, logits_bytes, megatron_activations
+from ms_tune.estimate.flops import Attention, Widths
+from ms_tune.estimate.persistent import stage_weights
+from ms_tune.estimate.stage import HeldLayers, StageEstimate, stage_estimate
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ms_tune.config.model import ModelShape, TrainingConfig
+    from ms_tune.layers.stage import Stage
+
+_FLOAT = 4
+_MOMENTS = 2 * _FLOAT
+_HALF = 2
+_ADAM = "adam"
+_MOST = 1 << 50  # elements, and bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronModel:
+    """A rank's model and optimizer, once they were made.
+
+    Attributes:
+        weights: Bytes of its parameters.
+        trained: Parameters that are trained.
+        experts: Those of them that are experts', which are not the same on all data-parallel ranks.
+        data: Ranks over which the optimizer's state of the others may be shared out.
+        expert_data: Ranks over which that of the experts may be.
+        distributed: It is shared out (``--use-distributed-optimizer``).
+        float32_gradients: Gradients are kept in float32.
+        mixed: Weights are not in float32, and the optimizer has a copy of them that is.
+        optimizer: ``--optimizer``.
+        reused: The weights are a part of that copy (``--reuse-fp32-param``).
+    """
+
+    weights: int
+    trained: int
+    experts: int
+    data: int
+    expert_data: int
+    distributed: bool
+    float32_gradients: bool
+    mixed: bool
+    optimizer: str
+    reused: bool
+
+    @classmethod
+    def told(cls, facts: Mapping[str, object]) -> MegatronModel:
+        """From what a process wrote.
+
+        Raises:
+            ValueError: It is not of this form, or its numbers cannot be.
+            KeyError: Something is missing.
+        """
+        data, expert_data = (_count(facts[name]) for name in ("data", "expert_data"))
+        if not data or not expert_data:
+            raise ValueError(facts)
+        return cls(
+            weights=_count(facts["weights"]),
+            trained=_count(facts["trained"]),
+            experts=_count(facts["experts"]),
+            data=data,
+            expert_data=expert_data,
+            distributed=facts["distributed"] is True,
+            float32_gradients=facts["float32_gradients"] is True,
+            mixed=facts["mixed"] is True,
+            optimizer=str(facts["optimizer"]),
+            reused=facts["reused"] is True,
+        )
+
+    def theory(self) -> dict[str, int]:
+        """Bytes by content; what is not known is left out.
+
+        In mixed precision 18 bytes a parameter: 2 and 4 for its gradient, and 12 of state, the copy in float32 and Adam's two
+        moments; with the distributed optimizer 6 + 12 / ranks (Megatron-LM core_v0.12.1, ``docs/source/api-guide/dist_optimizer.md``).
+        """
+        each = _FLOAT if self.float32_gradients or not self.mixed else _HALF
+        found = {"gradients": each * self.trained}
+        if not self.reused:
+            found = {"weights": self.weights, **found}
+        if self.optimizer == _ADAM and not self.reused:
+            state = _MOMENTS + (_FLOAT if self.mixed else 0)
+            shared = self.trained
+            if self.distributed:
+                shared = -(-(self.trained - self.experts) // self.data) - (-self.experts // self.expert_data)
+            found["optimizer_state"] = state * shared
+        return found
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise ValueError(value)
+    return value
+
+
+def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int], *, fused: bool) -> StageEstimate:
+    """What a stage holds at its peak.
+
+    Args:
+        config: The sizes of the model, and how it is split and trained.
+        stage: The stage.
+        in_flight: Micro-batches that it holds when it holds most, for each of its chunks.
+        fused: Whether the feed-forward block's gate and its product are one operator.
+
+    Raises:
+        UnsupportedError: Nothing is known about the state of its optimizer.
+    """
+    parallel = config.parallelism
+    widths = _widths(config.shape)
+    tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context
+    share = Share(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
+    layers = [
+        HeldLayers(megatron_activations(widths, share, experts=layer.experts, fused=fused), held, full=layer.full)
+        for chunk, held in zip(stage.chunks, in_flight, strict=True)
+        for layer in chunk.layers
+    ]
+    logits = logits_bytes(widths, share, in_place=True) if stage.index == stage.stages - 1 else 0
+    return stage_estimate(stage.index, stage.layers, _lasting(config, stage), layers, logits)
+
+
+def _lasting(config: TrainingConfig, stage: Stage) -> int:
+    """Weights, gradients and the optimizer's state by theory."""
+    weights = list(stage_weights(config, stage))
+    counted = sum(one.size for one in weights)
+    ranks = config.optimizer.shards or 1
+    model = MegatronModel(
+        weights=counted * config.precision.parameters.bytes,
+        trained=counted,
+        experts=sum(one.size for one in weights if one.experts),
+        data=ranks,
+        expert_data=max(1, ranks * config.parallelism.tensor // config.parallelism.expert),
+        distributed=config.optimizer.distributed,
+        float32_gradients=config.precision.gradients is DType.FLOAT32,
+        mixed=config.precision.mixed,
+        optimizer=config.optimizer.name,
+        reused=False,
+    )
+    found = model.theory()
+    if "optimizer_state" not in found:
+        raise UnsupportedError(msg("check.script.otherwise", argument="--optimizer"))
+    return sum(found.values())
+
+
+def _widths(shape: ModelShape) -> Widths:
+    latent, experts = shape.latent, shape.experts
+    attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
+    if latent is not None:
+        heads = shape.num_attention_heads
+        attention = Attention(heads, heads, latent.head_size, latent.value_size)
+    return Widths(
+        hidden=shape.hidden_size,
+        tokens=shape.seq_length,
+        vocabulary=shape.vocab_size,
+        attention=attention,
+        feed_forward=shape.ffn_hidden_size,
+        gated=shape.gated,
+        experts=experts.count if experts else 0,
+        chosen=experts.per_token if experts else 0,
+        expert=experts.ffn_hidden_size if experts else 0,
+        shared=experts.shared_ffn_hidden_size if experts else 0,
+    )
