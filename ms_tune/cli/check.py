@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.device import add_device_arguments
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.config.recognise import recognise
 from ms_tune.config.source import load_source
 from ms_tune.dryrun.request import DryrunRequest, Setting
@@ -31,19 +31,16 @@ _CONFIGS = (".yaml", ".yml")
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog=_PROGRAM, language=language, description=msg("check.description"), epilog=msg("check.examples")
-    )
-    count = integer_argument(language, minimum=1)
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=parser.tr("check.help.file"))
-    parser.add_argument("--dryrun", action="store_true", help=parser.tr("check.help.dryrun"))
-    parser.add_argument("--base", metavar="COMMIT|FILE", help=parser.tr("check.help.base"))
-    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
-    add_device_arguments(parser, language)
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
-    parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("check.help.version"))
-    parser.add_argument("--skip-unknown", action="store_true", help=parser.tr("check.help.skip-unknown"))
-    parser.add_argument("--format", choices=_FORMATS, default=_FORMATS[0], help=parser.tr("check.help.format"))
+    parser = Parser(_PROGRAM, language, "check.description", "check.examples")
+    parser.option("files", "check.help.file", nargs="*", type=Path, metavar="FILE")
+    parser.flag("--dryrun", "check.help.dryrun")
+    parser.option("--base", "check.help.base", metavar="COMMIT|FILE")
+    parser.option("--devices", "dryrun_help.devices", type=parser.count, metavar="N")
+    add_device_arguments(parser)
+    parser.option("--set", "dryrun_help.set", action="append", default=[], metavar="PATH=VALUE")
+    parser.option("--framework-version", "check.help.version", metavar="VERSION")
+    parser.flag("--skip-unknown", "check.help.skip-unknown")
+    parser.option("--format", "check.help.format", choices=_FORMATS, default=_FORMATS[0])
     parser.add_common_arguments()
     return parser
 

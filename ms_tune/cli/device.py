@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.parser import checked_argument, size_argument
+from ms_tune.cli.parser import checked_argument
 from ms_tune.errors import ExitCode
 from ms_tune.verdict.judge import Fit
 from ms_tune.verdict.limit import device_of
@@ -14,28 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.texts import Language
     from ms_tune.verdict.judge import Verdict
 
 
-def add_device_arguments(parser: Parser, language: Language, *limit: str) -> None:
+def add_device_arguments(parser: Parser, *limit: str) -> None:
     """``--chip``, ``--device-memory``, ``--reserve`` and ``--allow-tight``.
 
     Args:
         parser: Of a command.
-        language: The user's.
         limit: An option beside the first two that names the limit itself, if the command has one, with other names of it.
     """
-    size = size_argument(language)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--device-memory", type=size, metavar="SIZE", help=parser.tr("verdict.help.device-memory"))
-    which.add_argument(
-        "--chip", type=checked_argument(language, device_of), metavar="NAME", help=parser.tr("verdict.help.chip")
+    parser.option("--device-memory", "verdict.help.device-memory", type=parser.size, metavar="SIZE", into=which)
+    parser.option(
+        "--chip", "verdict.help.chip", type=checked_argument(parser.language, device_of), metavar="NAME", into=which
     )
     if limit:
-        which.add_argument(*limit, type=size, metavar="SIZE", help=parser.tr("verdict.help.limit"))
-    parser.add_argument("--reserve", type=size, metavar="SIZE", help=parser.tr("verdict.help.reserve"))
-    parser.add_argument("--allow-tight", action="store_true", help=parser.tr("verdict.help.allow-tight"))
+        which.add_argument(*limit, type=parser.size, metavar="SIZE", help=parser.tr("verdict.help.limit"))
+    parser.option("--reserve", "verdict.help.reserve", type=parser.size, metavar="SIZE")
+    parser.flag("--allow-tight", "verdict.help.allow-tight")
 
 
 def exit_code(verdicts: Iterable[Verdict], arguments: Namespace) -> ExitCode:

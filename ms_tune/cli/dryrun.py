@@ -11,13 +11,12 @@ from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.dryrun_html import check_page, write_page
 from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -57,47 +56,38 @@ class _DryrunParser(Parser):
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = _DryrunParser(
-        prog="ms-tune dryrun",
-        language=language,
-        description=msg("dryrun_help.description"),
-        epilog=msg("dryrun_help.examples"),
-    )
-    count, natural = integer_argument(language, minimum=1), integer_argument(language, minimum=0)
-    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help=parser.tr("dryrun_help.config"))
-    parser.add_argument("--layers", type=_layers(language), metavar="N|auto|all", help=parser.tr("dryrun_help.layers"))
-    parser.add_argument("--no-extrapolate", action="store_true", help=parser.tr("dryrun_help.no-extrapolate"))
+    parser = _DryrunParser("ms-tune dryrun", language, "dryrun_help.description", "dryrun_help.examples")
+    parser.option("config", "dryrun_help.config", nargs="?", type=Path, metavar="CONFIG")
+    parser.option("--layers", "dryrun_help.layers", type=_layers(parser), metavar="N|auto|all")
+    parser.flag("--no-extrapolate", "dryrun_help.no-extrapolate")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--stages", metavar="all|worst|K,..", help=parser.tr("dryrun_help.stages"))
-    which.add_argument("--stage", type=natural, action="append", metavar="K", help=parser.tr("dryrun_help.stage"))
-    which.add_argument("--ranks", metavar="R,..", help=parser.tr("dryrun_help.ranks"))
-    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
-    add_device_arguments(parser, language)
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
-    parser.add_argument(
-        "--sweep", action="append", default=[], metavar="PATH=A,B,..", help=parser.tr("dryrun_help.sweep")
-    )
-    parser.add_argument("--level", type=int, choices=LEVELS, default=1, help=parser.tr("dryrun_help.level"))
-    parser.add_argument("--jobs", type=count, metavar="N", help=parser.tr("dryrun_help.jobs"))
-    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help=parser.tr("dryrun_help.engine"))
-    parser.add_argument("--reference", action="store_true", help=parser.tr("reference.help"))
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help=parser.tr("dryrun_help.run-dir"))
-    parser.add_argument("--timeout", type=count, default=3600, metavar="SECONDS", help=parser.tr("dryrun_help.timeout"))
-    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("dryrun_help.html"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("dryrun_help.force"))
-    parser.add_argument("--real", action="store_true", help=parser.tr("dryrun_help.real"))
-    parser.add_argument("--python", metavar="PATH", help=parser.tr("dryrun_help.python"))
-    parser.add_argument("--compare-real", type=Path, metavar="RUN", help=parser.tr("dryrun_help.compare-real"))
-    parser.add_argument("--check", action="store_true", help=parser.tr("dryrun_help.check"))
+    parser.option("--stages", "dryrun_help.stages", metavar="all|worst|K,..", into=which)
+    parser.option("--stage", "dryrun_help.stage", type=parser.natural, action="append", metavar="K", into=which)
+    parser.option("--ranks", "dryrun_help.ranks", metavar="R,..", into=which)
+    parser.option("--devices", "dryrun_help.devices", type=parser.count, metavar="N")
+    add_device_arguments(parser)
+    parser.option("--set", "dryrun_help.set", action="append", default=[], metavar="PATH=VALUE")
+    parser.option("--sweep", "dryrun_help.sweep", action="append", default=[], metavar="PATH=A,B,..")
+    parser.option("--level", "dryrun_help.level", type=int, choices=LEVELS, default=1)
+    parser.option("--jobs", "dryrun_help.jobs", type=parser.count, metavar="N")
+    parser.option("--engine", "dryrun_help.engine", choices=ENGINES, default=ENGINES[0])
+    parser.flag("--reference", "reference.help")
+    parser.option("--run-dir", "dryrun_help.run-dir", type=Path, metavar="DIR")
+    parser.option("--timeout", "dryrun_help.timeout", type=parser.count, default=3600, metavar="SECONDS")
+    parser.file("--html", "dryrun_help.html")
+    parser.flag("--force", "dryrun_help.force")
+    parser.flag("--real", "dryrun_help.real")
+    parser.option("--python", "dryrun_help.python", metavar="PATH")
+    parser.option("--compare-real", "dryrun_help.compare-real", type=Path, metavar="RUN")
+    parser.flag("--check", "dryrun_help.check")
     parser.add_common_arguments()
     parser.epilog = f"  {parser.tr('dryrun_help.command')}\n\n{parser.epilog}"
     return parser
 
 
-def _layers(language: Language) -> Callable[[str], int | str]:
+def _layers(parser: Parser) -> Callable[[str], int | str]:
     """An argparse type: a number of layers, or one of two words."""
-    number = integer_argument(language, minimum=1)
-    return lambda text: text if text in ("auto", "all") else number(text)
+    return lambda text: text if text in ("auto", "all") else parser.count(text)
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode | int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
@@ -12,7 +11,7 @@ from ms_tune.cli.fit_config import INTERRUPTED, ONLY_CONFIG, add_config_argument
 from ms_tune.cli.fit_files import add_file_arguments, clock_of, new_files, write_tables
 from ms_tune.cli.native_output import without_native_output
 from ms_tune.cli.output import ProgressLine, written
-from ms_tune.cli.parser import Parser, integer_argument, size_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.render.console import usage_hint
@@ -35,25 +34,19 @@ _MOST = {"stages": 1024, "chunks": 64, "micro_batches": 100_000}
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog="ms-tune fit", language=language, description=msg("fit.description"), epilog=msg("fit.examples")
-    )
-    add_config_arguments(parser, language)
+    parser = Parser("ms-tune fit", language, "fit.description", "fit.examples")
+    add_config_arguments(parser)
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--table", type=Path, metavar="FILE", help=parser.tr("fit.help.table"))
-    source.add_argument("--sapp-layers", type=Path, metavar="FILE", help=parser.tr("fit.help.sapp-layers"))
-    parser.add_argument("--limit", type=size_argument(language), metavar="SIZE", help=parser.tr("fit.help.limit"))
+    parser.file("--table", "fit.help.table", into=source)
+    parser.file("--sapp-layers", "fit.help.sapp-layers", into=source)
+    parser.option("--limit", "fit.help.limit", type=parser.size, metavar="SIZE")
     for name in ("stages", "chunks", "micro-batches"):
-        parser.add_argument(
-            f"--{name}", type=integer_argument(language, minimum=1), metavar="N", help=parser.tr(f"fit.help.{name}")
-        )
-    parser.add_argument("--order", metavar="NAME", help=parser.tr("fit.help.order"))
-    parser.add_argument("--constant", type=size_argument(language), metavar="SIZE", help=parser.tr("fit.help.constant"))
-    parser.add_argument("--effort", choices=_EFFORTS, default="normal", help=parser.tr("fit.help.effort"))
-    parser.add_argument(
-        "--seed", type=integer_argument(language, minimum=0), default=1, metavar="N", help=parser.tr("fit.help.seed")
-    )
-    add_file_arguments(parser, language)
+        parser.option(f"--{name}", f"fit.help.{name}", type=parser.count, metavar="N")
+    parser.option("--order", "fit.help.order", metavar="NAME")
+    parser.option("--constant", "fit.help.constant", type=parser.size, metavar="SIZE")
+    parser.option("--effort", "fit.help.effort", choices=_EFFORTS, default="normal")
+    parser.option("--seed", "fit.help.seed", type=parser.natural, default=1, metavar="N")
+    add_file_arguments(parser)
     parser.add_common_arguments()
     return parser
 

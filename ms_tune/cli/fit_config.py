@@ -13,7 +13,6 @@ from ms_tune.cli.fit_files import clock_of, write_tables
 from ms_tune.cli.fit_search import add_search_arguments
 from ms_tune.cli.native_output import without_native_output
 from ms_tune.cli.output import written
-from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.write import write_back
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
 from ms_tune.errors import ConfigError, ExitCode, UsageError
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping
 
+    from ms_tune.cli.parser import Parser
     from ms_tune.fit.result import ConfigFit
     from ms_tune.fit.run import ConfigFitRequest
     from ms_tune.planning.search import Progress
     from ms_tune.render.console import Console
-    from ms_tune.texts import Language
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 # Options for configs, with what they are when they are not given.
@@ -43,24 +42,23 @@ ONLY_CONFIG: Mapping[str, object] = {
 _KINDS = ("select", "comm", "both", "full")  # by default; swap needs a bandwidth
 
 
-def add_config_arguments(parser: Parser, language: Language) -> None:
+def add_config_arguments(parser: Parser) -> None:
     """The options for configs."""
-    count = integer_argument(language, minimum=1)
-    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help=parser.tr("fitting.help.config"))
-    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
-    add_device_arguments(parser, language)
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=parser.tr("dryrun_help.set"))
+    parser.option("config", "fitting.help.config", nargs="?", type=Path, metavar="CONFIG")
+    parser.option("--devices", "dryrun_help.devices", type=parser.count, metavar="N")
+    add_device_arguments(parser)
+    parser.option("--set", "dryrun_help.set", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument(
         "--kinds", metavar="KIND,..", help=parser.tr("fitting.help.kinds", kinds=", ".join((*_KINDS, "swap")))
     )
-    add_search_arguments(parser, language)
-    parser.add_argument("--explain", action="store_true", help=parser.tr("fitting.help.explain"))
-    parser.add_argument("--no-verify", action="store_true", help=parser.tr("fitting.help.no-verify"))
-    parser.add_argument("--write", action="store_true", help=parser.tr("fitting.help.write"))
-    parser.add_argument("--diff", action="store_true", help=parser.tr("fitting.help.diff"))
-    parser.add_argument("--jobs", type=count, metavar="N", help=parser.tr("dryrun_help.jobs"))
-    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help=parser.tr("dryrun_help.engine"))
-    parser.add_argument("--timeout", type=count, default=3600, metavar="SECONDS", help=parser.tr("dryrun_help.timeout"))
+    add_search_arguments(parser)
+    parser.flag("--explain", "fitting.help.explain")
+    parser.flag("--no-verify", "fitting.help.no-verify")
+    parser.flag("--write", "fitting.help.write")
+    parser.flag("--diff", "fitting.help.diff")
+    parser.option("--jobs", "dryrun_help.jobs", type=parser.count, metavar="N")
+    parser.option("--engine", "dryrun_help.engine", choices=ENGINES, default=ENGINES[0])
+    parser.option("--timeout", "dryrun_help.timeout", type=parser.count, default=3600, metavar="SECONDS")
 
 
 def run(arguments: Namespace, console: Console) -> int:

@@ -26,19 +26,15 @@ _MOST_BANDWIDTH = 2**50  # bytes a second
 _WRITTEN = ("html", "export_table", "export_sapp")
 
 
-def add_file_arguments(parser: Parser, language: Language) -> None:
+def add_file_arguments(parser: Parser) -> None:
     """What was measured, and files to write."""
-    parser.add_argument(
-        "--calibrate", type=_step(language), metavar="step=TIME|LOG", help=parser.tr("fit.help.calibrate")
-    )
-    parser.add_argument("--times", metavar="NAME=MS,..|FILE", help=parser.tr("fit.help.times"))
-    parser.add_argument(
-        "--swap-bandwidth", type=_bandwidth(language), metavar="SIZE/s", help=parser.tr("fit.help.swap-bandwidth")
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("fit.help.html"))
-    parser.add_argument("--export-table", type=Path, metavar="FILE", help=parser.tr("fit.help.export-table"))
-    parser.add_argument("--export-sapp", type=Path, metavar="FILE", help=parser.tr("fit.help.export-sapp"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser.option("--calibrate", "fit.help.calibrate", type=_step(parser.language), metavar="step=TIME|LOG")
+    parser.option("--times", "fit.help.times", metavar="NAME=MS,..|FILE")
+    parser.option("--swap-bandwidth", "fit.help.swap-bandwidth", type=_bandwidth(parser.language), metavar="SIZE/s")
+    parser.file("--html", "fit.help.html")
+    parser.file("--export-table", "fit.help.export-table")
+    parser.file("--export-sapp", "fit.help.export-sapp")
+    parser.flag("--force", "memory.help.force")
 
 
 def _step(language: Language) -> Callable[[str], float | Path]:

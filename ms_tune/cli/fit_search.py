@@ -8,7 +8,6 @@ from ms_tune import api
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.fit_files import write_tables
 from ms_tune.cli.output import ProgressLine, written
-from ms_tune.cli.parser import Parser, integer_argument
 from ms_tune.config.write import write_back
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.extras import need
@@ -18,28 +17,25 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
+    from ms_tune.cli.parser import Parser
     from ms_tune.fit.run import ConfigFitRequest
     from ms_tune.fit.search import SearchFit, SearchRequest
     from ms_tune.planning.search import Progress
     from ms_tune.render.console import Console
-    from ms_tune.texts import Language
 
 _NAMES = ("dp", "tp", "pp", "vpp", "cp", "ep", "mbs")  # of ms_tune.planning.layouts
 _NODE, _TOP, _MOST = 8, 3, 1_000_000
 _INTERRUPTED = 130
 
 
-def add_search_arguments(parser: Parser, language: Language) -> None:
+def add_search_arguments(parser: Parser) -> None:
     """The options for other layouts."""
-    count = integer_argument(language, minimum=1)
     names = ",".join(_NAMES)
     parser.add_argument("--search", metavar="DIM,..", help=parser.tr("layouts.help.search", names=names))
-    parser.add_argument("--keep", metavar="DIM=N,..", help=parser.tr("layouts.help.keep"))
+    parser.option("--keep", "layouts.help.keep", metavar="DIM=N,..")
+    parser.add_argument("--top", type=parser.natural, metavar="N", help=parser.tr("layouts.help.top", count=_TOP))
     parser.add_argument(
-        "--top", type=integer_argument(language, minimum=0), metavar="N", help=parser.tr("layouts.help.top", count=_TOP)
-    )
-    parser.add_argument(
-        "--node-devices", type=count, metavar="N", help=parser.tr("layouts.help.node-devices", count=_NODE)
+        "--node-devices", type=parser.count, metavar="N", help=parser.tr("layouts.help.node-devices", count=_NODE)
     )
 
 

@@ -48,11 +48,11 @@ def templates() -> tuple[Template, ...]:
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(prog=_PROGRAM, language=language, description=msg("init.description"), epilog=msg("init.examples"))
-    parser.add_argument("name", nargs="?", metavar="NAME", help=parser.tr("init.help.name"))
-    parser.add_argument("destination", nargs="?", metavar="DEST", type=Path, help=parser.tr("init.help.destination"))
-    parser.add_argument("--list", action="store_true", help=parser.tr("init.help.list"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("init.help.force"))
+    parser = Parser(_PROGRAM, language, "init.description", "init.examples")
+    parser.option("name", "init.help.name", nargs="?", metavar="NAME")
+    parser.option("destination", "init.help.destination", nargs="?", metavar="DEST", type=Path)
+    parser.flag("--list", "init.help.list")
+    parser.flag("--force", "init.help.force")
     parser.add_common_arguments()
     return parser
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.parser import Parser, checked_argument, integer_argument
+from ms_tune.cli.parser import Parser, checked_argument
 from ms_tune.config.source import MAX_BYTES
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.frameworks.dialect import CHECKED_DIALECTS, Dialect
@@ -49,10 +49,8 @@ class _LintParser(Parser):
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = _LintParser(
-        prog=_PROGRAM, language=language, description=msg("lint.description"), epilog=msg("lint.examples")
-    )
-    parser.add_argument("files", nargs="*", metavar="FILE", help=parser.tr("lint.help.file"))
+    parser = _LintParser(_PROGRAM, language, "lint.description", "lint.examples")
+    parser.option("files", "lint.help.file", nargs="*", metavar="FILE")
     _add_what(parser)
     _add_which(parser)
     _add_output(parser)
@@ -62,9 +60,7 @@ def build_parser(language: Language) -> Parser:
 
 def _add_what(parser: Parser) -> None:
     """What the files are, and what is done with them."""
-    parser.add_argument(
-        "--dialect", choices=[dialect.value for dialect in CHECKED_DIALECTS], help=parser.tr("lint.help.dialect")
-    )
+    parser.option("--dialect", "lint.help.dialect", choices=[dialect.value for dialect in CHECKED_DIALECTS])
     parser.add_argument(
         "--framework-version",
         metavar="VERSION",
@@ -74,44 +70,34 @@ def _add_what(parser: Parser) -> None:
             versions=", ".join(f"{dialect.value} {default_release(dialect)}" for dialect in Dialect),
         ),
     )
-    parser.add_argument("--stdin-filename", metavar="NAME", type=Path, help=parser.tr("lint.help.stdin-filename"))
-    parser.add_argument("--skip-unknown", action="store_true", help=parser.tr("lint.help.skip-unknown"))
-    parser.add_argument("--env-from-process", action="store_true", help=parser.tr("lint.help.env-from-process"))
+    parser.option("--stdin-filename", "lint.help.stdin-filename", metavar="NAME", type=Path)
+    parser.flag("--skip-unknown", "lint.help.skip-unknown")
+    parser.flag("--env-from-process", "lint.help.env-from-process")
     for option in ("--fix", "--diff"):
-        parser.add_argument(
-            option, choices=[_SAFE, _UNSAFE], metavar=f"[={_UNSAFE}]", help=parser.tr(f"lint.help.{option.strip('-')}")
-        )
-    parser.add_argument(
-        "--jobs", metavar="N", type=integer_argument(parser.language, minimum=1), help=parser.tr("lint.help.jobs")
-    )
+        parser.option(option, f"lint.help.{option.strip('-')}", choices=[_SAFE, _UNSAFE], metavar=f"[={_UNSAFE}]")
+    parser.option("--jobs", "lint.help.jobs", metavar="N", type=parser.count)
 
 
 def _add_which(parser: Parser) -> None:
     """Which checks are made."""
     for option in ("--select", "--ignore"):
-        parser.add_argument(
-            option, metavar="CHECK,...", action="append", default=[], help=parser.tr(f"lint.help.{option.strip('-')}")
-        )
-    parser.add_argument("--profile", choices=PROFILES, help=parser.tr("lint.help.profile"))
-    parser.add_argument(
-        "--checklist", metavar="FILE", type=Path, action="append", default=[], help=parser.tr("lint.help.checklist")
-    )
+        parser.option(option, f"lint.help.{option.strip('-')}", metavar="CHECK,...", action="append", default=[])
+    parser.option("--profile", "lint.help.profile", choices=PROFILES)
+    parser.file("--checklist", "lint.help.checklist", action="append", default=[])
     settings = parser.add_mutually_exclusive_group()
-    settings.add_argument("--config", metavar="FILE", type=Path, help=parser.tr("lint.help.config"))
-    settings.add_argument("--no-config", action="store_true", help=parser.tr("lint.help.no-config"))
-    parser.add_argument("--baseline", metavar="FILE", type=Path, help=parser.tr("lint.help.baseline"))
-    parser.add_argument("--write-baseline", action="store_true", help=parser.tr("lint.help.write-baseline"))
+    parser.file("--config", "lint.help.config", into=settings)
+    parser.flag("--no-config", "lint.help.no-config", into=settings)
+    parser.file("--baseline", "lint.help.baseline")
+    parser.flag("--write-baseline", "lint.help.write-baseline")
 
 
 def _add_output(parser: Parser) -> None:
     """What is shown, and what the exit code says."""
-    parser.add_argument("--format", choices=FORMATS, help=parser.tr("lint.help.format"))
-    parser.add_argument("--statistics", action="store_true", help=parser.tr("lint.help.statistics"))
-    parser.add_argument("--verbose", action="store_true", help=parser.tr("lint.help.verbose"))
-    parser.add_argument(
-        "--fail-on", choices=[severity.value for severity in Severity], help=parser.tr("lint.help.fail-on")
-    )
-    parser.add_argument("--exit-zero", action="store_true", help=parser.tr("lint.help.exit-zero"))
+    parser.option("--format", "lint.help.format", choices=FORMATS)
+    parser.flag("--statistics", "lint.help.statistics")
+    parser.flag("--verbose", "lint.help.verbose")
+    parser.option("--fail-on", "lint.help.fail-on", choices=[severity.value for severity in Severity])
+    parser.flag("--exit-zero", "lint.help.exit-zero")
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:

@@ -15,7 +15,7 @@ from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError
 from ms_tune.frameworks.releases import installed_version
 from ms_tune.render.console import Console
-from ms_tune.texts import language_from_environment, msg
+from ms_tune.texts import language_from_environment
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
@@ -143,14 +143,12 @@ def _completed(language: Language, words: list[str]) -> argparse.ArgumentParser:
 
 
 def _top_parser(language: Language) -> Parser:
-    parser = Parser(prog="ms-tune", language=language, description=msg("cli.description"), epilog=msg("cli.examples"))
-    parser.add_argument("--version", action="version", version=_version(), help=parser.tr("cli.help.version"))
+    parser = Parser("ms-tune", language, "cli.description", "cli.examples")
+    parser.option("--version", "cli.help.version", action="version", version=_version())
     parser.add_common_arguments(json=False)
     summaries = "\n".join(f"  {name:<22}{parser.tr(f'{module}.summary')}" for name, module in COMMANDS.items())
     parser.epilog = f"{parser.tr('cli.title.commands')}:\n{summaries}\n\n{parser.epilog}"
-    parser.add_argument(
-        "command", choices=list(COMMANDS), metavar="COMMAND", nargs="?", help=parser.tr("cli.help.command")
-    )
+    parser.option("command", "cli.help.command", choices=list(COMMANDS), metavar="COMMAND", nargs="?")
     return parser
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ms_tune import api
 from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
@@ -49,31 +49,17 @@ class _MemoryParser(Parser):
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = _MemoryParser(
-        prog="ms-tune memory",
-        language=language,
-        description=msg("memory.description"),
-        epilog=msg("memory.examples"),
-    )
-    natural = integer_argument(language, minimum=0)
-    parser.add_argument("path", type=Path, metavar="RUN", help=parser.tr("memory.help.path"))
-    parser.add_argument(
-        "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
-    )
-    parser.add_argument("--device", type=natural, metavar="N", help=parser.tr("snapshot.help.device"))
-    add_device_arguments(parser, language)
-    parser.add_argument("--at", type=natural, metavar="TICK", help=parser.tr("memory.help.at"))
-    parser.add_argument(
-        "--top",
-        type=integer_argument(language, minimum=1),
-        default=10,
-        metavar="N",
-        help=parser.tr("memory.help.top"),
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("memory.help.html"))
-    parser.add_argument("--csv", type=Path, metavar="FILE", help=parser.tr("memory.help.csv"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
-    parser.add_argument("--no-graph", action="store_true", help=parser.tr("memory.help.no-graph"))
+    parser = _MemoryParser("ms-tune memory", language, "memory.description", "memory.examples")
+    parser.option("path", "memory.help.path", type=Path, metavar="RUN")
+    parser.option("--rank", "memory.help.rank", type=parser.natural, action="append", default=[], metavar="N")
+    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
+    add_device_arguments(parser)
+    parser.option("--at", "memory.help.at", type=parser.natural, metavar="TICK")
+    parser.option("--top", "memory.help.top", type=parser.count, default=10, metavar="N")
+    parser.file("--html", "memory.help.html")
+    parser.file("--csv", "memory.help.csv")
+    parser.flag("--force", "memory.help.force")
+    parser.flag("--no-graph", "memory.help.no-graph")
     parser.add_common_arguments()
     lines = [f"  {name:<22}{parser.tr(summary)}" for name, (_, summary) in SUBCOMMANDS.items()]
     parser.epilog = "\n".join([f"{parser.tr('cli.title.commands')}:", *lines, "", parser.epilog or ""])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli import memory_snapshot
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(prog="ms-tune memory diff", language=language, description=msg("memory.diff.summary"))
-    parser.add_argument("before", type=Path, metavar="BEFORE", help=parser.tr("memory.help.before"))
-    parser.add_argument("after", type=Path, metavar="AFTER", help=parser.tr("memory.help.after"))
-    natural = integer_argument(language, minimum=0)
-    parser.add_argument(
-        "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
-    )
-    parser.add_argument("--device", type=natural, metavar="N", help=parser.tr("snapshot.help.device"))
-    positive = integer_argument(language, minimum=1)
-    parser.add_argument("--top", type=positive, default=20, metavar="N", help=parser.tr("memory.help.top"))
-    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("memory.help.html"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser = Parser("ms-tune memory diff", language, "memory.diff.summary")
+    parser.option("before", "memory.help.before", type=Path, metavar="BEFORE")
+    parser.option("after", "memory.help.after", type=Path, metavar="AFTER")
+    parser.option("--rank", "memory.help.rank", type=parser.natural, action="append", default=[], metavar="N")
+    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
+    parser.option("--top", "memory.help.top", type=parser.count, default=20, metavar="N")
+    parser.file("--html", "memory.help.html")
+    parser.flag("--force", "memory.help.force")
     parser.add_common_arguments()
     return parser
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli import memory_snapshot
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(prog="ms-tune memory export", language=language, description=msg("memory.export.summary"))
-    parser.add_argument("path", type=Path, metavar="RUN", help=parser.tr("memory.help.path"))
-    natural = integer_argument(language, minimum=0)
-    parser.add_argument(
-        "--rank", type=natural, action="append", default=[], metavar="N", help=parser.tr("memory.help.rank")
-    )
-    parser.add_argument("--device", type=natural, metavar="N", help=parser.tr("snapshot.help.device"))
-    parser.add_argument("--perfetto", type=Path, metavar="FILE", help=parser.tr("memory.help.perfetto"))
-    parser.add_argument("--snapshot", type=Path, metavar="FILE", help=parser.tr("memory.help.snapshot"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser = Parser("ms-tune memory export", language, "memory.export.summary")
+    parser.option("path", "memory.help.path", type=Path, metavar="RUN")
+    parser.option("--rank", "memory.help.rank", type=parser.natural, action="append", default=[], metavar="N")
+    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
+    parser.file("--perfetto", "memory.help.perfetto")
+    parser.file("--snapshot", "memory.help.snapshot")
+    parser.flag("--force", "memory.help.force")
     parser.add_common_arguments(json=False)
     return parser
 

@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog="ms-tune memory import-memlog",
-        language=language,
-        description=msg("memlog.description"),
-        epilog=msg("memlog.examples"),
-    )
-    parser.add_argument("file", type=Path, metavar="FILE", help=parser.tr("memlog.help.file"))
-    parser.add_argument("--npu", action="store_true", help=parser.tr("memlog.help.npu"))
-    add_plan_arguments(parser, language)
+    parser = Parser("ms-tune memory import-memlog", language, "memlog.description", "memlog.examples")
+    parser.option("file", "memlog.help.file", type=Path, metavar="FILE")
+    parser.flag("--npu", "memlog.help.npu")
+    add_plan_arguments(parser)
     parser.add_common_arguments()
     return parser
 

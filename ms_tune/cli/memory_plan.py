@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.output import ProgressLine, new_file, written
-from ms_tune.cli.parser import Parser, integer_argument, size_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need
 from ms_tune.memory.request import PlanRequest
@@ -28,20 +28,11 @@ if TYPE_CHECKING:
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog="ms-tune memory plan",
-        language=language,
-        description=msg("placement.plan.description"),
-        epilog=msg("placement.plan.examples"),
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help=parser.tr("placement.help.run"))
-    parser.add_argument(
-        "--rank", type=integer_argument(language, minimum=0), metavar="N", help=parser.tr("allocator.help.rank")
-    )
-    parser.add_argument(
-        "--capacity", type=size_argument(language), metavar="SIZE", help=parser.tr("placement.help.capacity")
-    )
-    add_plan_arguments(parser, language)
+    parser = Parser("ms-tune memory plan", language, "placement.plan.description", "placement.plan.examples")
+    parser.option("run", "placement.help.run", type=Path, metavar="RUN")
+    parser.option("--rank", "allocator.help.rank", type=parser.natural, metavar="N")
+    parser.option("--capacity", "placement.help.capacity", type=parser.size, metavar="SIZE")
+    add_plan_arguments(parser)
     parser.add_common_arguments()
     return parser
 
@@ -57,13 +48,13 @@ def _seconds(language: Language) -> Callable[[str], float]:
     return convert
 
 
-def add_plan_arguments(parser: Parser, language: Language) -> None:
+def add_plan_arguments(parser: Parser) -> None:
     """Arguments of every command that plans."""
-    limit = _seconds(language)
-    parser.add_argument("--time-limit", type=limit, metavar="SECONDS", help=parser.tr("placement.help.time-limit"))
+    limit = _seconds(parser.language)
+    parser.option("--time-limit", "placement.help.time-limit", type=limit, metavar="SECONDS")
     for kind in ("plan", "csv", "svg", "html"):
-        parser.add_argument(f"--{kind}", type=Path, metavar="FILE", help=parser.tr(f"placement.help.{kind}"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+        parser.file(f"--{kind}", f"placement.help.{kind}")
+    parser.flag("--force", "memory.help.force")
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:

@@ -98,22 +98,18 @@ def diff(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.FINDINGS if changes else ExitCode.OK
 
 
-def add_setting_arguments(parser: Parser, natural: object, positive: object) -> None:
+def add_setting_arguments(parser: Parser) -> None:
     """The settings of PyTorch's allocator that ``what-if`` knows."""
     import argparse  # noqa: PLC0415 - start-up time
 
-    parser.add_argument("--device", type=natural, metavar="N", help=parser.tr("snapshot.help.device"))  # type: ignore[arg-type]
-    parser.add_argument(
-        "--expandable", action=argparse.BooleanOptionalAction, default=None, help=parser.tr("snapshot.help.expandable")
-    )
+    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
+    parser.option("--expandable", "snapshot.help.expandable", action=argparse.BooleanOptionalAction, default=None)
     for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
-        parser.add_argument(name, type=positive, metavar="N", help=parser.tr(f"snapshot.help.{text}"))  # type: ignore[arg-type]
+        parser.option(name, f"snapshot.help.{text}", type=parser.count, metavar="N")
     share = share_argument(parser.language)
-    parser.add_argument(
-        "--garbage-collection-threshold", type=share, metavar="SHARE", help=parser.tr("snapshot.help.collect")
-    )
-    parser.add_argument("--empty-cache-each-step", action="store_true", help=parser.tr("snapshot.help.empty-each-step"))
-    parser.add_argument("--keep-cache", action="store_true", help=parser.tr("snapshot.help.keep-cache"))
+    parser.option("--garbage-collection-threshold", "snapshot.help.collect", type=share, metavar="SHARE")
+    parser.flag("--empty-cache-each-step", "snapshot.help.empty-each-step")
+    parser.flag("--keep-cache", "snapshot.help.keep-cache")
 
 
 def refuse_settings(arguments: Namespace) -> None:

@@ -9,7 +9,7 @@ from ms_tune import api
 from ms_tune.cli import memory_snapshot
 from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.output import ProgressLine
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import WhatIfRequest
@@ -24,23 +24,15 @@ if TYPE_CHECKING:
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog="ms-tune memory what-if",
-        language=language,
-        description=msg("allocator.what-if.description"),
-        epilog=msg("allocator.what-if.examples"),
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help=parser.tr("allocator.help.run"))
-    parser.add_argument(
-        "--rank", type=integer_argument(language, minimum=0), metavar="N", help=parser.tr("allocator.help.rank")
-    )
-    add_device_arguments(parser, language, "--max-memory", "--limit")
-    parser.add_argument("--remove", metavar="GROUP", help=parser.tr("allocator.help.remove"))
-    parser.add_argument("--shard", metavar="GROUP", help=parser.tr("allocator.help.shard"))
-    count = integer_argument(language, minimum=1)
-    parser.add_argument("--parts", type=count, metavar="N", help=parser.tr("allocator.help.parts"))
-    parser.add_argument("--recompute-layers", type=count, metavar="K", help=parser.tr("allocator.help.recompute"))
-    memory_snapshot.add_setting_arguments(parser, integer_argument(language, minimum=0), count)
+    parser = Parser("ms-tune memory what-if", language, "allocator.what-if.description", "allocator.what-if.examples")
+    parser.option("run", "allocator.help.run", type=Path, metavar="RUN")
+    parser.option("--rank", "allocator.help.rank", type=parser.natural, metavar="N")
+    add_device_arguments(parser, "--max-memory", "--limit")
+    parser.option("--remove", "allocator.help.remove", metavar="GROUP")
+    parser.option("--shard", "allocator.help.shard", metavar="GROUP")
+    parser.option("--parts", "allocator.help.parts", type=parser.count, metavar="N")
+    parser.option("--recompute-layers", "allocator.help.recompute", type=parser.count, metavar="K")
+    memory_snapshot.add_setting_arguments(parser)
     parser.add_common_arguments()
     return parser
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode
 from ms_tune.performance.request import MetricsRequest
 from ms_tune.performance.work import Convention
@@ -25,33 +25,24 @@ if TYPE_CHECKING:
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog="ms-tune metrics",
-        language=language,
-        description=msg("metrics.description"),
-        epilog=msg("metrics.examples"),
-    )
-    count = integer_argument(language, minimum=1)
-    parser.add_argument("logs", type=Path, nargs="+", metavar="LOG", help=parser.tr("metrics.help.logs"))
-    parser.add_argument("--cards", type=count, metavar="N", help=parser.tr("metrics.help.cards"))
-    parser.add_argument("--gbs", type=count, metavar="N", help=parser.tr("metrics.help.gbs"))
-    parser.add_argument("--seq", type=count, metavar="N", help=parser.tr("metrics.help.seq"))
-    parser.add_argument("--config", type=Path, metavar="FILE", help=parser.tr("metrics.help.config"))
-    parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("metrics.help.framework-version"))
-    parser.add_argument(
-        "--count",
-        choices=[one.value for one in Convention],
-        default=Convention.FULL.value,
-        help=parser.tr("metrics.help.count"),
+    parser = Parser("ms-tune metrics", language, "metrics.description", "metrics.examples")
+    parser.option("logs", "metrics.help.logs", type=Path, nargs="+", metavar="LOG")
+    parser.option("--cards", "metrics.help.cards", type=parser.count, metavar="N")
+    parser.option("--gbs", "metrics.help.gbs", type=parser.count, metavar="N")
+    parser.option("--seq", "metrics.help.seq", type=parser.count, metavar="N")
+    parser.file("--config", "metrics.help.config")
+    parser.option("--framework-version", "metrics.help.framework-version", metavar="VERSION")
+    parser.option(
+        "--count", "metrics.help.count", choices=[one.value for one in Convention], default=Convention.FULL.value
     )
     device = parser.add_mutually_exclusive_group()
-    device.add_argument("--chip", metavar="NAME", help=parser.tr("metrics.help.chip"))
-    device.add_argument("--peak", type=_positive(language), metavar="TFLOPS", help=parser.tr("metrics.help.peak"))
-    parser.add_argument("--baseline", type=Path, metavar="LOG", help=parser.tr("metrics.help.baseline"))
-    parser.add_argument("--baseline-cards", type=count, metavar="N", help=parser.tr("metrics.help.baseline-cards"))
-    parser.add_argument("--baseline-gbs", type=count, metavar="N", help=parser.tr("metrics.help.baseline-gbs"))
-    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("metrics.help.html"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser.option("--chip", "metrics.help.chip", metavar="NAME", into=device)
+    parser.option("--peak", "metrics.help.peak", type=_positive(language), metavar="TFLOPS", into=device)
+    parser.option("--baseline", "metrics.help.baseline", type=Path, metavar="LOG")
+    parser.option("--baseline-cards", "metrics.help.baseline-cards", type=parser.count, metavar="N")
+    parser.option("--baseline-gbs", "metrics.help.baseline-gbs", type=parser.count, metavar="N")
+    parser.file("--html", "metrics.help.html")
+    parser.flag("--force", "memory.help.force")
     parser.add_common_arguments()
     return parser
 

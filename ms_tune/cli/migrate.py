@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.output import new_file
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.config.write import write_atomically
 from ms_tune.errors import UsageError
 from ms_tune.texts import msg
@@ -25,24 +25,18 @@ _TARGET = "mindformers-pynative"
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog="ms-tune migrate",
-        language=language,
-        description=msg("migrate.description"),
-        epilog=msg("migrate.examples"),
-    )
-    count = integer_argument(language, minimum=1)
-    parser.add_argument("file", type=Path, metavar="FILE", help=parser.tr("migrate.help.file"))
-    parser.add_argument("--to", default=_TARGET, metavar="DIALECT[@RELEASE]", help=parser.tr("migrate.help.to"))
-    parser.add_argument("--write", type=Path, metavar="NEW", help=parser.tr("migrate.help.write"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("migrate.help.force"))
-    parser.add_argument("--diff", action="store_true", help=parser.tr("migrate.help.diff"))
-    parser.add_argument("--all", action="store_true", help=parser.tr("migrate.help.all"))
-    parser.add_argument("--no-check", action="store_true", help=parser.tr("migrate.help.no-check"))
-    parser.add_argument("--dryrun", action="store_true", help=parser.tr("migrate.help.dryrun"))
-    parser.add_argument("--stages", metavar="WHICH", help=parser.tr("migrate.help.stages"))
-    parser.add_argument("--devices", type=count, metavar="N", help=parser.tr("dryrun_help.devices"))
-    parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("migrate.help.version"))
+    parser = Parser("ms-tune migrate", language, "migrate.description", "migrate.examples")
+    parser.option("file", "migrate.help.file", type=Path, metavar="FILE")
+    parser.option("--to", "migrate.help.to", default=_TARGET, metavar="DIALECT[@RELEASE]")
+    parser.option("--write", "migrate.help.write", type=Path, metavar="NEW")
+    parser.flag("--force", "migrate.help.force")
+    parser.flag("--diff", "migrate.help.diff")
+    parser.flag("--all", "migrate.help.all")
+    parser.flag("--no-check", "migrate.help.no-check")
+    parser.flag("--dryrun", "migrate.help.dryrun")
+    parser.option("--stages", "migrate.help.stages", metavar="WHICH")
+    parser.option("--devices", "dryrun_help.devices", type=parser.count, metavar="N")
+    parser.option("--framework-version", "migrate.help.version", metavar="VERSION")
     parser.add_common_arguments()
     return parser
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.config.edits import spell_value
 from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
@@ -37,33 +37,26 @@ _NOT_AGAINST = ("as_log", "write", "diff", "to", "from_sapp", "stage", "layer")
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog=_PROGRAM,
-        language=language,
-        description=msg("normalize.description"),
-        epilog=msg("normalize.examples"),
-    )
+    parser = Parser(_PROGRAM, language, "normalize.description", "normalize.examples")
     parser.add_common_arguments()
-    natural = integer_argument(language, minimum=0)
     tr = parser.tr
-    parser.add_argument("--as-log", action="store_true", help=tr("normalize.help.as-log"))
-    parser.add_argument("--write", action="store_true", help=tr("normalize.help.write"))
-    parser.add_argument("--diff", action="store_true", help=tr("normalize.help.diff"))
+    parser.flag("--as-log", "normalize.help.as-log")
+    parser.flag("--write", "normalize.help.write")
+    parser.flag("--diff", "normalize.help.diff")
     choices = ", ".join(dialect.value for dialect in Dialect)
     parser.add_argument("--to", metavar="DIALECT[@RELEASE]", help=tr("normalize.help.to", choices=choices))
-    parser.add_argument("--from-sapp", metavar="PLAN", nargs="?", const="", help=tr("normalize.help.from-sapp"))
-    parser.add_argument("--against", metavar="LOG", type=Path, action="append", default=[], help=tr("against.help"))
-    parser.add_argument("--stage", metavar="K", type=natural, help=tr("normalize.help.stage"))
-    parser.add_argument("--layer", metavar="N", type=natural, help=tr("normalize.help.layer"))
-    positive = integer_argument(language, minimum=1)
-    parser.add_argument("--layers", metavar="N", type=positive, help=tr("normalize.help.layers"))
-    parser.add_argument("--stages", metavar="N", type=positive, help=tr("normalize.help.stages"))
-    parser.add_argument("--chunks", metavar="N", type=positive, help=tr("normalize.help.chunks"))
+    parser.option("--from-sapp", "normalize.help.from-sapp", metavar="PLAN", nargs="?", const="")
+    parser.option("--against", "against.help", metavar="LOG", type=Path, action="append", default=[])
+    parser.option("--stage", "normalize.help.stage", metavar="K", type=parser.natural)
+    parser.option("--layer", "normalize.help.layer", metavar="N", type=parser.natural)
+    parser.option("--layers", "normalize.help.layers", metavar="N", type=parser.count)
+    parser.option("--stages", "normalize.help.stages", metavar="N", type=parser.count)
+    parser.option("--chunks", "normalize.help.chunks", metavar="N", type=parser.count)
     parser.add_argument(
         "--framework-version", metavar="VERSION", help=tr("normalize.help.version", default=DEFAULT_VERSION)
     )
     # Missing only with --from-sapp PLAN, which argparse cannot say.
-    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help=tr("normalize.help.file"))
+    parser.option("file", "normalize.help.file", metavar="FILE", type=Path, nargs="?")
     return parser
 
 

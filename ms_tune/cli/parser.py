@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
 from ms_tune.errors import MsTuneError, UsageError, closest
@@ -15,6 +15,7 @@ from ms_tune.texts import Language, Message, msg, render
 from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
+    from argparse import _MutuallyExclusiveGroup as Group
     from collections.abc import Callable, Iterable, Mapping
 
     from ms_tune.render.console import Console
@@ -63,18 +64,16 @@ class Parser(argparse.ArgumentParser):
     Args:
         prog: How the user called the program or command.
         language: The language of help and complaints.
-        description: Text for the top of the help.
-        epilog: Text for its end: examples.
+        description: The text for the top of the help.
+        epilog: The text for its end, examples, if there is one.
     """
 
-    def __init__(
-        self, *, prog: str, language: Language, description: Message | None = None, epilog: Message | None = None
-    ) -> None:
+    def __init__(self, prog: str, language: Language, description: str, epilog: str | None = None) -> None:
         self.language = language
         super().__init__(
             prog=prog,
-            description=render(description, language) if description else None,
-            epilog=render(epilog, language) if epilog else None,
+            description=self.tr(description),
+            epilog=self.tr(epilog) if epilog else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             add_help=False,
             allow_abbrev=False,
@@ -88,17 +87,57 @@ class Parser(argparse.ArgumentParser):
         """A text in the parser's language."""
         return render(Message(text_id, params), self.language)
 
+    def option(self, name: str, text_id: str, /, *, into: Group | None = None, **how: Any) -> None:  # noqa: ANN401 - as argparse
+        """An argument with its text.
+
+        Args:
+            name: Its name.
+            text_id: What the help says of it.
+            into: The group of options that do not go together, if it is one of them.
+            how: What ``add_argument`` takes.
+        """
+        (into or self).add_argument(name, help=self.tr(text_id), **how)
+
+    def flag(self, name: str, text_id: str, /, **how: Any) -> None:  # noqa: ANN401 - as above
+        """An option that takes no value."""
+        self.option(name, text_id, action="store_true", **how)
+
+    def file(self, name: str, text_id: str, /, **how: Any) -> None:  # noqa: ANN401 - as above
+        """An option that takes a file."""
+        self.option(name, text_id, type=Path, metavar="FILE", **how)
+
     def add_common_arguments(self, *, json: bool = True) -> None:
         """Options that every command takes."""
         self.add_argument("--lang", choices=[language.value for language in Language], help=self.tr("cli.help.lang"))
         if json:
-            self.add_argument("--json", action="store_true", help=self.tr("cli.help.json"))
+            self.flag("--json", "cli.help.json")
+
+    def size(self, text: str) -> int:
+        """An argparse type: ``64GB`` to bytes."""
+        try:
+            return parse_size(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(self.tr("cli.usage.size", value=text)) from None
+
+    def count(self, text: str) -> int:
+        """An argparse type: a whole number from 1 up."""
+        number = _number(text)
+        if not number:
+            raise argparse.ArgumentTypeError(self.tr("cli.usage.positive-int", value=text))
+        return number
+
+    def natural(self, text: str) -> int:
+        """An argparse type: a whole number from 0 up."""
+        number = _number(text)
+        if number is None:
+            raise argparse.ArgumentTypeError(self.tr("cli.usage.natural", value=text))
+        return number
 
     def actions(self) -> list[argparse.Action]:
         """All arguments, in the order in which they were added."""
         return self._actions
 
-    def exclusive_groups(self) -> list[argparse._MutuallyExclusiveGroup]:
+    def exclusive_groups(self) -> list[Group]:
         """Options that do not go together."""
         return self._mutually_exclusive_groups
 
@@ -135,28 +174,8 @@ class Parser(argparse.ArgumentParser):
         return ""
 
 
-def size_argument(language: Language) -> Callable[[str], int]:
-    """An argparse type: ``64GB`` to bytes."""
-
-    def convert(text: str) -> int:
-        try:
-            return parse_size(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(render(msg("cli.usage.size", value=text), language)) from None
-
-    return convert
-
-
-def integer_argument(language: Language, *, minimum: int) -> Callable[[str], int]:
-    """An argparse type: a whole number from ``minimum`` (0 or 1) up."""
-    text_id = "cli.usage.positive-int" if minimum else "cli.usage.natural"
-
-    def convert(text: str) -> int:
-        if not _WHOLE.fullmatch(text) or int(text) < minimum:
-            raise argparse.ArgumentTypeError(render(msg(text_id, value=text), language))
-        return int(text)
-
-    return convert
+def _number(text: str) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def share_argument(language: Language) -> Callable[[str], float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
-from ms_tune.cli.parser import Parser, integer_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode
 from ms_tune.texts import msg
 from ms_tune.units import MIB
@@ -21,22 +21,11 @@ if TYPE_CHECKING:
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog="ms-tune profile",
-        language=language,
-        description=msg("profile.description"),
-        epilog=msg("profile.examples"),
-    )
-    parser.add_argument("paths", type=Path, nargs="+", metavar="DIR", help=parser.tr("profile.help.paths"))
-    parser.add_argument(
-        "--top",
-        type=integer_argument(language, minimum=1),
-        default=10,
-        metavar="N",
-        help=parser.tr("profile.help.top"),
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help=parser.tr("profile.help.html"))
-    parser.add_argument("--force", action="store_true", help=parser.tr("memory.help.force"))
+    parser = Parser("ms-tune profile", language, "profile.description", "profile.examples")
+    parser.option("paths", "profile.help.paths", type=Path, nargs="+", metavar="DIR")
+    parser.option("--top", "profile.help.top", type=parser.count, default=10, metavar="N")
+    parser.file("--html", "profile.help.html")
+    parser.flag("--force", "memory.help.force")
     parser.add_common_arguments()
     return parser
 

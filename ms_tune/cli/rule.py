@@ -25,14 +25,12 @@ _PROGRAM = "ms-tune rule"
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(prog=_PROGRAM, language=language, description=msg("rule.description"), epilog=msg("rule.examples"))
-    parser.add_argument("names", nargs="*", metavar="CHECK", help=parser.tr("rule.help.name"))
-    parser.add_argument("--all", action="store_true", help=parser.tr("rule.help.all"))
-    parser.add_argument("--markdown", metavar="FOLDER", type=Path, help=parser.tr("rule.help.markdown"))
-    parser.add_argument(
-        "--checklist", metavar="FILE", type=Path, action="append", default=[], help=parser.tr("rule.help.checklist")
-    )
-    parser.add_argument("--try", dest="tries", action="store_true", help=parser.tr("rule.help.try"))
+    parser = Parser(_PROGRAM, language, "rule.description", "rule.examples")
+    parser.option("names", "rule.help.name", nargs="*", metavar="CHECK")
+    parser.flag("--all", "rule.help.all")
+    parser.option("--markdown", "rule.help.markdown", metavar="FOLDER", type=Path)
+    parser.file("--checklist", "rule.help.checklist", action="append", default=[])
+    parser.flag("--try", "rule.help.try", dest="tries")
     parser.add_common_arguments()
     return parser
 

@@ -37,15 +37,11 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
-    parser = Parser(
-        prog=_PROGRAM, language=language, description=msg("schema.description"), epilog=msg("schema.examples")
-    )
-    parser.add_argument(
-        "--dialect", choices=[dialect.value for dialect in YAML_DIALECTS], help=parser.tr("schema.help.dialect")
-    )
-    parser.add_argument("--framework-version", metavar="VERSION", help=parser.tr("schema.help.version"))
-    parser.add_argument("--install", metavar="FILE", type=Path, help=parser.tr("schema.help.install"))
-    parser.add_argument("--output", metavar="FILE", type=Path, help=parser.tr("schema.help.output"))
+    parser = Parser(_PROGRAM, language, "schema.description", "schema.examples")
+    parser.option("--dialect", "schema.help.dialect", choices=[dialect.value for dialect in YAML_DIALECTS])
+    parser.option("--framework-version", "schema.help.version", metavar="VERSION")
+    parser.file("--install", "schema.help.install")
+    parser.file("--output", "schema.help.output")
     parser.add_common_arguments()
     return parser
 
