@@ -57,9 +57,11 @@ MORE_TESTS = {
         "tests/oracle/test_pynative.py",
         "tests/oracle/test_whole_dynamic.py",
     ),
+    "layers/megatron": ("tests/cli/test_normalize_script.py", "tests/lint/test_megatron.py"),
     "layers/stage.py": ("tests/dryrun/test_job.py", "tests/dryrun/test_judge.py", "tests/dryrun/test_stages.py"),
     "normalize": (
         "tests/cli/test_normalize.py",
+        "tests/cli/test_normalize_script.py",
         "tests/config/test_edits.py",
         "tests/lint/test_checks_legacy.py",
         "tests/lint/test_checks_relations.py",
@@ -101,7 +103,7 @@ MORE_TESTS = {
         ("tests/performance",),
     ),
     "allocator": ("tests/cli/test_what_if.py", "tests/dryrun/test_extrapolate.py", "tests/memory/test_report.py"),
-    "estimate": ("tests/memory/test_theory.py",),
+    "estimate": ("tests/memory/test_theory.py", "tests/overview"),
 }
 # Random cases of each oracle, some of which try fewer by default and most of which try more. Those that take half a minute with any
 # number (`test_whole_static`, `test_frameworks`) are left to the suite.

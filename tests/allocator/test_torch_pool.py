@@ -298,3 +298,17 @@ def test_too_large_to_split_is_given_back_first_and_alone() -> None:
         pool.free(address)
     pool.allocate(ask(60 * MIB))  # the 34 and the 40 MiB go; the 10 MiB may stay
     assert pool.state.reserved == 70 * MIB
+
+
+@pytest.mark.parametrize(
+    ("size", "rounded"),
+    [
+        (MIB + 1, MIB + 512),
+        (2 * MIB - 1, 2 * MIB),
+        (2 * MIB + 1, 2 * MIB + MIB // 2),
+        (4 * MIB + 1, 6 * MIB),
+        (64 * MIB + 1, 96 * MIB),
+    ],
+)
+def test_each_power_of_two_has_divisions_of_its_own(size: int, rounded: int) -> None:
+    assert TorchSettings(roundup=(1, 4, 2)).rounded(size) == rounded

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.allocator.workload import Recorded, Request, _cut, pools_of
+from ms_tune.allocator.workload import Recorded, Request, _cut, _likely_batches, pools_of
 from ms_tune.trace.block_table import read_block_table
 from tests.allocator.recorded import PACKED
 
@@ -76,3 +76,10 @@ def test_what_does_not_follow_at_once_is_no_continuous_allocation() -> None:
         ((work, _),) = pools_of(replace(table, **columns)).values()
         assert work.requests[last].batch == 1
         assert sum(request.batch for request in work.requests[first:last]) == last - first
+
+
+def test_a_continuous_allocation_may_be_the_first_of_all() -> None:
+    requests = [Request(512, tick, None) for tick in range(4)]
+    recorded = [Recorded(512 * place, 1536 if place < 3 else 2048, None) for place in range(4)]
+    assert _likely_batches(requests, recorded, [True] * 4) == {0: 3, 1: 0, 2: 0}
+    assert _likely_batches(requests, recorded, [False, *[True] * 3]) == {1: 2, 2: 0}

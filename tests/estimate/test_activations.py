@@ -9,6 +9,7 @@ from ms_tune.estimate.activations import (
     handed_on,
     layer_activations,
     logits_bytes,
+    megatron_activations,
     sent_by_layer,
     sent_by_weights,
 )
@@ -62,3 +63,16 @@ def test_what_is_sent() -> None:
     assert sent_by_weights(1000, 4) == 1500
     assert handed_on(LLAMA, two) == row
     assert logits_bytes(LLAMA, two) == 12 * 4096 * 16000
+
+
+def test_a_layer_of_megatron_by_hand() -> None:
+    one, two = Share(2048, 1, sequence=False), Share(2048, 2, sequence=True)
+    row = 2 * 2048 * 1024  # of a micro-batch between layers
+    heads = 2 * 2048 * (8 * (128 + 128) + 2 * (128 + 128)) + 64 * 2048 * 8
+    inner = 2 * 2048 * 4096
+    assert megatron_activations(MIXTURE, one, experts=False, fused=False).none == 4 * row + heads + 4 * inner
+    assert megatron_activations(MIXTURE, one, experts=False, fused=True).none == 4 * row + heads + 3 * inner
+    assert megatron_activations(MIXTURE, two, experts=False, fused=True).none == 2 * row + (heads + 3 * inner) // 2
+    experts = megatron_activations(MIXTURE, one, experts=True, fused=True)
+    assert experts.none == 4 * row + heads + 3 * 2 * 2048 * 2 * 512 + 2 * row * 2
+    assert (experts.full, megatron_activations(MIXTURE, two, experts=True, fused=True).full) == (row, row // 2)

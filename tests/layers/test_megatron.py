@@ -13,6 +13,7 @@ from ms_tune.layers.megatron.canonical import canonical, same_layers
 from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
 from ms_tune.layers.megatron.layouts import parse_table
 from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.layers.megatron.post_init import check_split
 from ms_tune.layers.megatron.remedies import remedy
 from ms_tune.layers.result import Effect, FrameworkStop, Kind
 from ms_tune.normalize.megatron import inputs_of
@@ -290,3 +291,13 @@ def test_grouped_experts_recompute_their_activation_beside_overlapped_communicat
     words = f"--num-layers 4 --num-experts 4 --moe-grouped-gemm --recompute-activation-function {overlap}"
     plan = normalize_megatron(inputs_of(command(words.split(), "2.3")))
     assert {layer.select_patterns for layer in plan.layers} == {("mlp.experts.activation_func",)}
+
+
+def test_stages_between_a_first_and_a_last_one_of_their_own_size_have_whole_chunks() -> None:
+    twelve = replace(EIGHT, layers=12, stages=4, first=4, last=4)
+    check_split(twelve, 2)
+    check_split(replace(twelve, layers=14), None)
+    with pytest.raises(
+        FrameworkStop, match=r"each middle pipeline rank:3 must be divisible by virtualpipeline parallel degree 2"
+    ):
+        check_split(replace(twelve, layers=14), 2)

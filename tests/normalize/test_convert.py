@@ -19,6 +19,7 @@ from ms_tune.layers.mindformers.trees import find
 from ms_tune.layers.result import Effect, Severity
 from ms_tune.normalize import mindformers
 from ms_tune.normalize.convert import target_of
+from ms_tune.normalize.read_back import _shown
 from ms_tune.texts import Language, render
 from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
 
@@ -323,3 +324,10 @@ def test_without_a_release_a_target_is_the_newest_but_for_the_static_graph() -> 
     assert target_of("mindspeed-ms").release == "r0.1.0"
     assert target_of("mindformers@2.1.0").release == "2.1"
     assert api.convert(source(DEEPSEEK), "mindformers-pynative").release == served(Dialect.MINDFORMERS_PYNATIVE)[-1]
+
+
+def test_a_difference_in_swap_names_what_is_moved() -> None:
+    nothing = frozenset[str]()
+    act = ((1, 0), True, nothing, frozenset({"mlp"}), nothing, frozenset({("mlp", 1), ("", 2)}))
+    assert _shown(act, None) == "stage 1, chunk 0; full; comm mlp; swap *@2, mlp@1"
+    assert _shown(act, (*act[:5], frozenset({("", 2)}))) == "full; swap mlp@1"

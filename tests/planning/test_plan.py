@@ -13,7 +13,9 @@ from ms_tune.errors import ConfigError
 from ms_tune.layers.conversion.sapp import KEYS, SappLists
 from ms_tune.layers.conversion.sapp import plan_of as framework_plan
 from ms_tune.layers.result import Effect
+from ms_tune.planning.explain import _changed
 from ms_tune.planning.plan import cells_of, plan_of
+from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import IN_CELL, Plan, Recompute, Table
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
@@ -109,3 +111,14 @@ def test_random_plans_are_of_all_kinds() -> None:
             for cell in expressible(table, random.Random(seed)):  # noqa: S311 - test data
                 seen.update(cell)
     assert all(seen[kind] for kind in Recompute)
+
+
+def test_only_chunks_that_take_turns_can_take_them_with_less_memory() -> None:
+    several = replace(CASE_E, chunks=2)
+    names = {order: [name for name, _ in _changed(replace(several, order=order))] for order in Schedule}
+    assert next(name for name, _ in _changed(CASE_E)) == "micro-batch"
+    assert {order for order, found in names.items() if found[0] == "less-memory"} == {
+        Schedule.INTERLEAVED,
+        Schedule.INTERLEAVED_FULL_WARM_UP,
+    }
+    assert all("one-chunk" in found for found in names.values())

@@ -329,3 +329,9 @@ def test_users_are_time_stamps(tmp_path: Path) -> None:
 def test_a_cell_that_is_refused_is_shown_without_harm(tmp_path: Path, cell: str, shown: str) -> None:
     trace = read(tmp_path, f"{HEADER_20}\n{ROW_20.replace('131584', cell)}\n")
     assert [row.reason.params for row in trace.dropped] == [{"value": shown, "column": "size"}]
+
+
+def test_the_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(tmp_path, HEADER_20.replace("is_small", "size").encode())
+    assert caught.value.message.params == {"column": "size"}

@@ -91,3 +91,11 @@ def test_any_json_is_read_or_refused(content: dict[str, object]) -> None:
         except TraceError:
             return
     assert tensors is not None
+
+
+def test_an_empty_tensor_at_the_beginning_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "tensors.json"
+    path.write_text(json.dumps({**GOOD, "gradients": [{"name": "none", "address": 0, "bytes": 0}]}))
+    tensors = read_tensor_list(path)
+    assert tensors is not None
+    assert tensors.gradients == (ListedTensor("none", 0, 0),)

@@ -34,6 +34,8 @@ SMALL = operator("Mul", "Float32:[1048576, 1048576, 2097151]", "Float32:[1048576
         # a view, and what reads it
         (operator("BroadcastToView", "Float32:[2097152, 1048576, 2097152]{strdes=[0, 1, 0],offset=0}", "Float32:[1, 8]"), None),
         (operator("SumExt", "Float32:[]", "Float32:[2097152, 1048576, 2097152]"), None),
+        # the line above names the operator, and no other
+        ("(%4) = Far(%2), task_info: 2\n\n    (Float32:[2147483648, 2147483648]) <- ()\n", Uncountable("", "Float32[2147483648, 2147483648]")),
         ("Float32:[2097152, 1048576, 2097152]\n", None),
         ("", None),
     ],
