@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -27,6 +28,17 @@ _READERS = {
     "test_extras.py",
     "test_data.py",
 }  # of all the package's sources, which are parsed once in each process
+
+
+def pytest_configure() -> None:
+    """All that is collected lives to the end: looking for rubbish among it takes a fifth of the collection's time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on rubbish is looked for among what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name

@@ -124,7 +124,9 @@ def _replaceable(path: Path) -> os.stat_result | None:
                 raise
             permitted = False
     if not permitted:
-        raise ConfigError(msg("edits.write.read-only"), msg("edits.write.read-only.hint", file=path), path=path)
+        own = os.geteuid() in (0, status.st_uid)  # only they can allow it
+        hint = msg("edits.write.read-only.hint", file=path) if own else msg("edits.write.owner.hint")
+        raise ConfigError(msg("edits.write.read-only"), hint, path=path)
     return status
 
 

@@ -156,6 +156,19 @@ def test_a_folder_that_may_not_be_written(open_folder: Path) -> None:
     assert file.read_text() == "a: 1\n"
 
 
+def test_who_cannot_allow_it_is_not_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\n")
+    file.chmod(0o444)
+    hints = []
+    for user in (file.stat().st_uid, 12345):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        with pytest.raises(ConfigError, match="may not be written") as caught:
+            write_back(file, "a: 1\n", "a: 2\n")
+        hints.append(caught.value.hint and caught.value.hint.id)
+    assert hints == ["edits.write.read-only.hint", "edits.write.owner.hint"]
+
+
 def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the comparison and the replacement, too."""
     file = tmp_path / "a.yaml"
