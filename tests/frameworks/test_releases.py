@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STATIC, DYNAMIC, SPEED = YAML_DIALECTS
+NEWEST = served(STATIC)[-1]
 CONFIG = "use_legacy: False\nrun_mode: train\nmodel: {model_config: {model_type: qwen3, num_layers: 2}}\n"
 DYNAMIC_CONFIG = "training: {steps: 1}\nparallelism: {data_parallel_shard: 1}\nmodel: {model_type: qwen3}\n"
 
@@ -29,7 +30,7 @@ DYNAMIC_CONFIG = "training: {steps: 1}\nparallelism: {data_parallel_shard: 1}\nm
         (STATIC, "1.8.0", "1.7", Release("MindFormers", "1.7"), False),
         (STATIC, "2.1.0rc1", None, Release("MindFormers", "2.1", "2.1.0rc1"), True),
         (STATIC, "1.3.2", None, Release("MindFormers", "1.9", "1.3.2"), False),
-        (STATIC, "2.10.0", None, Release("MindFormers", "2.1", "2.10.0"), False),
+        (STATIC, "2.10.0", None, Release("MindFormers", NEWEST, "2.10.0"), False),
         (STATIC, "dev", None, Release("MindFormers", "1.9", "dev"), False),
         (DYNAMIC, "1.9.0", None, Release("MindFormers", "2.1", "1.9.0"), False),
         (DYNAMIC, "2.0.0", None, Release("MindFormers", "2.0", "2.0.0"), True),
@@ -109,4 +110,4 @@ def test_what_is_installed_and_not_served_is_told(
     monkeypatch.setattr(releases, "installed_version", lambda _package: "2.7.1")
     (tmp_path / "a.yaml").write_text(CONFIG)
     main(["lint", "--lang", "en", str(tmp_path / "a.yaml")])
-    assert "checked for MindFormers 2.1 (not for 2.7.1, which is installed)" in capsys.readouterr().out
+    assert f"checked for MindFormers {NEWEST} (not for 2.7.1, which is installed)" in capsys.readouterr().out

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
 
+NEWEST = served(Dialect.MINDFORMERS_PYNATIVE)[-1]
 LLAMA = r"""
 run_mode: train
 parallel_config: {pipeline_stage: 2}
@@ -79,7 +80,7 @@ def test_legacy_names_become_dynamic_ones() -> None:
         "input_layernorm.norm": ["1-7"],
         "pre_mlp_layernorm.norm": ["1-7"],
     }
-    assert said(converted, "counterpart") == ["The names are proved against the layers of qwen3 in 2.1."]
+    assert said(converted, "counterpart") == [f"The names are proved against the layers of qwen3 in {NEWEST}."]
 
 
 def test_what_has_no_equivalent_is_named_with_its_layers() -> None:
@@ -313,7 +314,7 @@ def test_prediction_layers_do_what_the_last_layer_does(ahead: int) -> None:
         source(text.replace("[1, 0]", "True")),
         "mindformers-pynative",
     )
-    assert converted.release == every.release == "2.1"
+    assert converted.release == every.release == NEWEST
     assert every.values["recompute.full_recompute_layer"] == [f"0-{5 + ahead}"]
 
 

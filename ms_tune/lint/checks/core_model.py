@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.data import order
 from ms_tune.frameworks.models import UNKNOWN, Model, known_since
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _MODEL = ("model", "model_config")
 _BALANCED = ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss")
 _BALANCED_16 = ("aux_loss", "seq_aux_loss", "none")
+_ROOTS = (2, 1)  # the release from which scores may be square roots of softplus
 _POSITIONS = ("rope", "yarn", "none", "relative", "learned_absolute", "partial_rope")
 
 
@@ -101,7 +103,7 @@ def _capacity(fields: _Fields) -> bool:
 
 
 def _bias(fields: _Fields) -> bool:
-    known = ("sigmoid", "sqrtsoftplus") if fields.release == "2.1" else ("sigmoid",)
+    known = ("sigmoid", "sqrtsoftplus") if order(fields.release) >= _ROOTS else ("sigmoid",)
     score = fields["moe_router_score_function"]
     score = {True: "sigmoid", False: "softmax"}.get(score, score) if isinstance(score, bool) else score
     return fields["moe_router_enable_expert_bias"] is True and score is not UNKNOWN and score not in known
