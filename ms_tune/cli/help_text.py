@@ -58,11 +58,7 @@ class Explained(Protocol):
 
 
 def short(parser: Explained) -> str:
-    """One screen: how it is called, what it does, examples, and the names of its options.
-
-    Args:
-        parser: The command's parser.
-    """
+    """One screen: how it is called, what it does, examples, and the names of its options."""
     columns = min(terminal_width(), _WIDTH)
     places = " ".join(_place(action) for action in parser.actions() if not action.option_strings)
     parts = [f"{parser.tr('cli.title.usage')}{parser.prog} [{parser.tr('cli.title.options')}] {places}".rstrip()]
@@ -81,11 +77,7 @@ def short(parser: Explained) -> str:
 
 
 def whole(parser: Explained) -> str:
-    """Everything, option by option.
-
-    Args:
-        parser: The command's parser.
-    """
+    """Everything, option by option."""
     formatter = argparse.RawDescriptionHelpFormatter(parser.prog, width=min(terminal_width(), _WIDTH))
     formatter.add_usage(None, parser.actions(), parser.exclusive_groups(), parser.tr("cli.title.usage"))
     formatter.add_text(parser.description)

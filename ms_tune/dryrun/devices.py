@@ -45,14 +45,7 @@ class Devices:
 
 
 def devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Path) -> Devices:
-    """The devices of a config's job; for the packaged model and one that is named the same rule.
-
-    Args:
-        source: The config.
-        dialect: Its dialect.
-        asked: What the command line says.
-        path: The config's file.
-    """
+    """The devices of a config's job; for the packaged model and one that is named the same rule."""
     if asked is not None:
         return Devices(asked, msg("stages.devices.option"))
     if dialect is Dialect.MINDFORMERS or _shards(source.data):

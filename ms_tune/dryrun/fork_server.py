@@ -84,10 +84,6 @@ class ForkServer:
     def start(cls, like: Child, folder: Path) -> ForkServer:
         """Start one for processes like this.
 
-        Args:
-            like: One of them.
-            folder: Its working folder.
-
         Raises:
             OSError: It cannot be started.
         """

@@ -10,11 +10,11 @@ from ms_tune.verdict.judge import Outside, reserve_of
 from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.request import CommandRequest, DryrunRequest, PreparedRun, Split
+    from ms_tune.dryrun.request import DryrunRequest, PreparedRun, RunRequest, Split
     from ms_tune.verdict.limit import Limit
 
 
-def outside_of(request: DryrunRequest | CommandRequest) -> Outside:
+def outside_of(request: RunRequest) -> Outside:
     """What no trace of a simulated run shows."""
     size = os.environ.get("HCCL_BUFFSIZE", "")
     return Outside(

@@ -85,9 +85,38 @@ def words_of(settings: Iterable[tuple[str, str | None]]) -> str:
     return ", ".join(f"{option.removeprefix('--')}={told.get(value, value)}" for option, value in settings)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What is asked of a run of any kind.
+
+    Attributes:
+        devices: NPUs in the job; None for what the config implies, or the command's launcher or ``RANK_SIZE`` says.
+        device_bytes: Memory of a device as sold, if the user names it.
+        chip: The device's name, if the user names it.
+        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
+        run_folder: Where to keep the run; None for a new folder in the working folder.
+        timeout: Seconds after which a process is stopped.
+        level: ``MS_SIMULATION_LEVEL``.
+        jobs: Processes at once; None for what cores and memory allow.
+        engine: Where the processes run: ``local`` or ``ray``.
+        real: Run on devices, without simulation.
+    """
+
+    devices: int | None = None
+    device_bytes: int | None = None
+    chip: str | None = None
+    reserve_bytes: int = 0
+    run_folder: Path | None = None
+    timeout: float = 3600.0
+    level: int = 1
+    jobs: int | None = None
+    engine: str = "local"
+    real: bool = False
+
+
 @dataclass(frozen=True, slots=True)
-class DryrunRequest:
-    """What a simulated job is to be.
+class DryrunRequest(RunRequest):
+    """What a simulated job is to be, beside what any run is asked (:class:`RunRequest`).
 
     Attributes:
         config: The user's config; None for the packaged default.
@@ -97,18 +126,8 @@ class DryrunRequest:
         stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare`).
         stages: The stages to simulate.
         ranks: The ranks to simulate instead, one process each; empty for one rank a stage.
-        devices: NPUs in the job; None for what the config implies.
-        device_bytes: Memory of a device as sold, if the user names it.
-        chip: The device's name, if the user names it.
-        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
-        run_folder: Where to keep the run; None for a new folder in the working folder.
-        timeout: Seconds after which a process is stopped.
-        level: ``MS_SIMULATION_LEVEL``.
         extrapolate: Where ``layers`` is less than the config says, derive the peak of all layers.
-        jobs: Processes at once; None for what cores and memory allow.
-        engine: Where the processes run: ``local`` or ``ray``.
         settings: Values to be run otherwise than the config says.
-        real: Run on devices, without simulation.
         reference: Run ms-tune's reference transformer even where the dynamic-graph config's own framework is installed.
     """
 
@@ -118,38 +137,18 @@ class DryrunRequest:
     stage: int = 0
     stages: StageChoice | tuple[int, ...] = StageChoice.ALL
     ranks: tuple[int, ...] = ()
-    devices: int | None = None
-    device_bytes: int | None = None
-    chip: str | None = None
-    reserve_bytes: int = 0
-    run_folder: Path | None = None
-    timeout: float = 3600.0
-    level: int = 1
     extrapolate: bool = True
-    jobs: int | None = None
-    engine: str = "local"
     settings: tuple[Setting, ...] = ()
-    real: bool = False
     reference: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class CommandRequest:
-    """A command of the user's own to be run in simulation, or with the tracker on a device.
+class CommandRequest(RunRequest):
+    """A command of the user's own to be run in simulation, or with the tracker on a device (see also :class:`RunRequest`).
 
     Attributes:
         command: The program and its arguments.
         ranks: The ranks to run it as, one process each; none for one process, of whose jobs one rank of each stage runs.
-        devices: NPUs in the job; None for what its launcher is told, or ``RANK_SIZE``.
-        device_bytes: Memory of a device as sold, if the user names it.
-        chip: The device's name, if the user names it.
-        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
-        run_folder: Where to keep the run; None for a new folder in the working folder.
-        timeout: Seconds after which a process is stopped.
-        level: ``MS_SIMULATION_LEVEL``.
-        jobs: Processes at once; None for what cores and memory allow.
-        engine: Where the processes run: ``local`` or ``ray``.
-        real: Run on the device, without simulation.
         stages: Of jobs that the command launches only these pipeline stages, or those that no other outdoes; None for all.
         layers: Of a Megatron program, layers of every stage to begin with, the whole of which is derived; None for all.
         fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived.
@@ -160,16 +159,6 @@ class CommandRequest:
 
     command: tuple[str, ...]
     ranks: tuple[int, ...] = ()
-    devices: int | None = None
-    device_bytes: int | None = None
-    chip: str | None = None
-    reserve_bytes: int = 0
-    run_folder: Path | None = None
-    timeout: float = 3600.0
-    level: int = 1
-    jobs: int | None = None
-    engine: str = "local"
-    real: bool = False
     stages: StageChoice | tuple[int, ...] | None = None
     layers: int | None = None
     fewest_layers: bool = False

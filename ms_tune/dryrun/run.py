@@ -74,10 +74,6 @@ def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | No
 def sweep(requests: Sequence[DryrunRequest], observer: Observer) -> SweepResult:
     """Simulate variants of a job, which differ in their settings, all of them in one go.
 
-    Args:
-        requests: One for each variant.
-        observer: Told what is going on.
-
     Raises:
         MsTuneError: No variant could be run, or this machine is at fault.
     """

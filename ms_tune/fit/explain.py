@@ -52,10 +52,6 @@ class Explained:
 def explain_config(request: DryrunRequest, clock: Clock) -> Explained:
     """Where the time of a config's step goes; nothing is run.
 
-    Args:
-        request: The job.
-        clock: What was measured.
-
     Raises:
         ConfigError: The config cannot be read, or its framework refuses it.
         UnsupportedError: Its layers or its schedule are not known.

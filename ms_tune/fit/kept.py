@@ -57,11 +57,7 @@ def keep_table(job: PlannedJob, table: Table, fragments: Sequence[int]) -> None:
 
 
 def kept_table(job: PlannedJob) -> KeptTable | None:
-    """The table that an earlier run made of a job; None where there is none that still holds.
-
-    Args:
-        job: The job.
-    """
+    """The table that an earlier run made of a job; None where there is none that still holds."""
     try:
         file = _file(job)
         with file.open(encoding="utf-8") as opened:

@@ -135,12 +135,6 @@ def accumulates(dialect: Dialect, layout: Layout) -> bool:
 def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str) -> LoadedConfig:
     """The config with another layout; its layers lie evenly and recompute nothing. Its file stays as it is.
 
-    Args:
-        loaded: The config.
-        layout: The layout.
-        layers: Of the model.
-        version: The framework's release.
-
     Raises:
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The config has no place for one, or the framework does not get through the result.

@@ -46,12 +46,7 @@ class Line:
 
 
 def lines_of(few: Figures, more: Figures) -> tuple[Line, ...]:
-    """The lines through two runs of a stage, one for each phase of the training step.
-
-    Args:
-        few: The run with fewer layers.
-        more: The other one.
-    """
+    """The lines through two runs of a stage, one for each phase of the training step."""
     added = {cell: count - few.cells.get(cell, 0) for cell, count in more.cells.items()}
     total = sum(added.values())
     held = few.in_flight or (1,)

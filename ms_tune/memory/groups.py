@@ -162,13 +162,7 @@ class LayerActivations:
 
 
 def activations_by_layer(table: Table, contents: Contents, parts: Breakdown) -> tuple[LayerActivations, ...]:
-    """The activations at a tick by layer, in the order of the layers; they add up to all activations.
-
-    Args:
-        table: The trace.
-        contents: What its rows hold.
-        parts: The memory at the tick.
-    """
+    """The activations at a tick by layer, in the order of the layers; they add up to all activations."""
     rows = parts.rows[contents.codes[parts.rows] == code(Content.ACTIVATIONS)]
     groups = _grouped(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))
     found = [LayerActivations(group.key, group.bytes, group.count) for group in groups]

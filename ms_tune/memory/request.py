@@ -27,25 +27,34 @@ class Asked:
         return self.chip is not None or self.card_bytes is not None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRequest:
-    """How closely to look at which ranks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRequest:
+    """What a run is judged by.
 
     Attributes:
-        ranks: The ranks to look at; empty for all.
-        limit_bytes: What the pool may take, whatever the device.
-        with_graph: Whether to read ``tracker_graph.ir``, which takes longest.
         chip: The device's name.
         device_bytes: The device's memory as sold.
         reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
     """
 
-    ranks: frozenset[int] = frozenset()
-    limit_bytes: int | None = None
-    with_graph: bool = True
     chip: str | None = None
     device_bytes: int | None = None
     reserve_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRequest(JudgedRequest):
+    """How closely to look at which ranks, judged by what :class:`JudgedRequest` says.
+
+    Attributes:
+        ranks: The ranks to look at; empty for all.
+        limit_bytes: What the pool may take, whatever the device.
+        with_graph: Whether to read ``tracker_graph.ir``, which takes longest.
+    """
+
+    ranks: frozenset[int] = frozenset()
+    limit_bytes: int | None = None
+    with_graph: bool = True
 
     @property
     def asked(self) -> Asked:
@@ -54,8 +63,8 @@ class MemoryRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIfRequest:
-    """What to replay of a run's allocations beside other settings of the pool.
+class WhatIfRequest(JudgedRequest):
+    """What to replay of a run's allocations beside other settings of the pool, judged by what :class:`JudgedRequest` says.
 
     Attributes:
         rank: The rank; None for the first.
@@ -64,9 +73,6 @@ class WhatIfRequest:
         shard: Blocks to share out.
         parts: Over how many ranks; None for two.
         recompute_layers: How many layers to recompute in full.
-        chip: The device's name.
-        device_bytes: The device's memory as sold.
-        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
     """
 
     rank: int | None = None
@@ -75,9 +81,6 @@ class WhatIfRequest:
     shard: str | None = None
     parts: int | None = None
     recompute_layers: int | None = None
-    chip: str | None = None
-    device_bytes: int | None = None
-    reserve_bytes: int | None = None
 
     @property
     def asked(self) -> Asked:

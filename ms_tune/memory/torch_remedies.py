@@ -39,11 +39,7 @@ class TorchRemedy:
 
 
 def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
-    """What lowers a peak, what frees most first; nothing where the replay is not exact.
-
-    Args:
-        report: The snapshot.
-    """
+    """What lowers a peak, what frees most first; nothing where the replay is not exact."""
     peak, held = report.peak_bytes, report.reserved_peak_bytes
     if peak is None or held is None:
         return ()

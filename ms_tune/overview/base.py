@@ -31,10 +31,6 @@ _NAMES = ("*.yaml", "*.yml", "*.sh", "*.bash")
 def text_at(revision: str, path: Path) -> str | None:
     """A file's text at a commit of git, or in another file of that name.
 
-    Args:
-        revision: The commit, or a file.
-        path: The file.
-
     Returns:
         The text; None where the commit has no such file.
 
@@ -67,12 +63,7 @@ def changed_since(revision: str, folder: Path) -> list[Path]:
 
 
 def difference(before: Look, after: Look) -> Difference | None:
-    """What a change did to the stage that is fullest now; None where memory is not known on both sides.
-
-    Args:
-        before: The job as it was.
-        after: The job as it is.
-    """
+    """What a change did to the stage that is fullest now; None where memory is not known on both sides."""
     if before.verdicts and after.verdicts:
         return _by_dryrun(before, after)
     if before.seen.estimate is None or after.seen.estimate is None:

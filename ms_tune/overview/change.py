@@ -32,10 +32,6 @@ _TRIES = 12  # halvings of a number of layers; nobody has more than a few thousa
 def cheapest_change(job: PlannedJob, now: Estimate) -> Change | None:
     """The first change, by its price, with which the estimate is below the limit; else the one that frees most.
 
-    Args:
-        job: The job.
-        now: What it holds.
-
     Returns:
         The change; None where none of those known frees anything.
     """

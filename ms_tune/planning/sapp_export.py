@@ -29,12 +29,7 @@ class Exported(NamedTuple):
 
 
 def export_sapp(table: Table, name: str) -> Exported:
-    """A table in SAPP's form. Sizes that it has no place for are left out and told; none is made smaller.
-
-    Args:
-        table: The table.
-        name: Of the model.
-    """
+    """A table in SAPP's form. Sizes that it has no place for are left out and told; none is made smaller."""
     constant, head, tail = _fixed(table)
     rows = [
         _end("HEAD", table.head, head),

@@ -215,10 +215,6 @@ class Table:
 def check(table: Table, source: str) -> Table:
     """The table itself, which makes sense.
 
-    Args:
-        table: The table.
-        source: Where it is from.
-
     Raises:
         ConfigError: It contradicts itself, or no framework runs its schedule.
     """

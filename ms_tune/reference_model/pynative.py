@@ -327,12 +327,7 @@ def _section(source: SourceFile, name: str) -> dict[Any, Any]:
 
 
 def module_paths(shape: ModelShape, *, experts: bool) -> tuple[str, ...]:
-    """Dotted paths of the modules in a layer, as the network's own cells are named.
-
-    Args:
-        shape: The sizes of the model.
-        experts: The layer has experts.
-    """
+    """Dotted paths of the modules in a layer, as the network's own cells are named."""
     attention = ["linear_qkv", "core_attention", "linear_proj"]
     if shape.latent:
         attention += ["linear_kvb", "k_layernorm", "rotary"]

@@ -60,9 +60,6 @@ def spread_tokens_evenly(dispatcher: Any) -> None:  # noqa: ANN401 - a class of 
 
     ``ExpertParallel`` (``pynative/distributed/expert_parallel.py``, 2.1) reads counts back from the device, which are 0 in
     simulation, and cuts by them. A dispatcher of another release is left alone.
-
-    Args:
-        dispatcher: The class.
     """
     counted, derived = (
         getattr(dispatcher, "_count_tokens_per_expert", None),

@@ -27,9 +27,6 @@ _MESSAGE = 1 << 20
 def serve(descriptor: int) -> str | None:
     """Fork until nobody asks any more.
 
-    Args:
-        descriptor: The number of the socket.
-
     Returns:
         In each forked process the file of its job; None in the server, when all is done.
     """

@@ -128,11 +128,7 @@ def folder_of(job: Path, rank: int, run: int) -> Path:
 
 
 def jobs_in(folder: Path) -> tuple[Job, ...]:
-    """The jobs that a command launched, in the order in which they began.
-
-    Args:
-        folder: The command's folder.
-    """
+    """The jobs that a command launched, in the order in which they began."""
     found = (_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
     return tuple(sorted((job for job in found if job is not None), key=lambda job: job.number))
 

@@ -38,11 +38,7 @@ class Rank:
 
 
 def parallel_of(arguments: Sequence[str]) -> Parallel | None:
-    """The split that Megatron's arguments name, the last one of each winning; None if they name no pipeline.
-
-    Args:
-        arguments: What the program is given.
-    """
+    """The split that Megatron's arguments name, the last one of each winning; None if they name no pipeline."""
     names = load("launchers")["parallel"]
     pipeline = _value(arguments, names["pipeline"])
     if pipeline is None:

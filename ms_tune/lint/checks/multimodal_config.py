@@ -9,6 +9,7 @@ from ms_tune.errors import closest
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.mindspeed_mm import OWN_TOOLS, SECTIONS, ever, is_tools, read, settings, unread
 from ms_tune.frameworks.releases import release_or_default
+from ms_tune.lint.checks.numbers import is_number
 from ms_tune.lint.conditions import same
 from ms_tune.lint.context import Violation
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ms_tune.frameworks.mindspeed_mm import Setting
     from ms_tune.lint.context import Context
 
-_OPEN = {"dict", "list"}
 _REPORTED = 1000
 _SIZES = "parallel.context_parallel_size"  # the name that Megatron has for what is two settings here
 # What 26.0 read in the section of the model, or of parallelism, and later releases read in `features`.
@@ -237,18 +237,10 @@ def _fits(value: object, kind: str) -> bool:
             or str(value).lower() in ("true", "false", "yes", "no", "on", "off", "0", "1")
         )
     if kind in ("int", "float"):
-        return isinstance(value, (int, float)) or (isinstance(value, str) and _is_number(value))
+        return isinstance(value, (int, float)) or (isinstance(value, str) and is_number(value))
     if kind == "str":
         return isinstance(value, str)
     return isinstance(value, dict if kind == "dict" else list)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _number(context: Context, dotted: str, default: float) -> float | None:
@@ -256,4 +248,4 @@ def _number(context: Context, dotted: str, default: float) -> float | None:
     value = context.get(dotted, default)
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    return float(value) if _is_number(str(value)) else None
+    return float(value) if is_number(str(value)) else None

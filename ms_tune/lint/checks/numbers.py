@@ -69,11 +69,12 @@ def words(context: Context) -> Iterator[Violation]:
     keys = context.options.get("keys")
     for name in keys if isinstance(keys, list) else ():
         value = context.get(str(name))
-        if isinstance(value, str) and not _is_number(value):
+        if isinstance(value, str) and not is_number(value):
             yield Violation(tuple(str(name).split(".")))
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
     try:
         float(text)
     except ValueError:
