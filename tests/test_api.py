@@ -62,9 +62,7 @@ def test_what_the_package_shows(name: str) -> None:
     if name.endswith("Request"):
         assert is_dataclass(shown)
         assert shown.__hash__ is not None  # frozen
-        told = "".join(
-            inspect.getdoc(part) or "" for part in shown.__mro__[:-1]
-        )  # what several requests have stands once
+        told = "".join(inspect.getdoc(part) or "" for part in inspect.getmro(getattr(ms_tune, name))[:-1])
         assert all(field.name in told for field in fields(shown))
     assert name in vars(ms_tune) or getattr(ms_tune, name) is shown
 
