@@ -64,6 +64,16 @@ class TestUnits:
             pool.allocate(ask(GIB))
         assert (pool.state.reserved, pool.state.over) == (3 * GIB, True)
 
+    def test_of_the_older_pool_a_simulation_alone_goes_on_beyond_the_device(self) -> None:
+        for simulated, reserved in ((True, 3 * GIB), (False, 2 * GIB)):
+            settings = MindSporeSettings(total=2 * GIB, simulated=simulated)
+            part = MindSporeBestFitPool(settings)
+            for taken in (GIB, 2 * GIB):
+                part.allocate(ask(GIB))
+                assert (part.state.reserved, part.state.over) == (taken, False)
+            assert part._expand(part._common, GIB, 0) is simulated
+            assert (part.state.reserved, part.state.over) == (reserved, True)
+
     def test_a_device_tries_the_persistent_part_before_it_gives_up(self) -> None:
         pool = MindSporePool(MindSporeSettings(init=2 * GIB, increase=2 * GIB, total=4 * GIB, simulated=False))
         pool.allocate(ask(2 * GIB))

@@ -12,9 +12,11 @@ import pytest
 from ms_tune.layers.megatron.canonical import canonical, same_layers
 from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
 from ms_tune.layers.megatron.layouts import parse_table
+from ms_tune.layers.megatron.placement import _number
 from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.layers.megatron.post_init import check_split
 from ms_tune.layers.megatron.remedies import remedy
+from ms_tune.layers.megatron.validate import validated
 from ms_tune.layers.result import Effect, FrameworkStop, Kind
 from ms_tune.normalize.megatron import inputs_of
 from tests.oracle.make_megatron_layers import FILE, shortened
@@ -301,3 +303,15 @@ def test_stages_between_a_first_and_a_last_one_of_their_own_size_have_whole_chun
         FrameworkStop, match=r"each middle pipeline rank:3 must be divisible by virtualpipeline parallel degree 2"
     ):
         check_split(replace(twelve, layers=14), 2)
+
+
+@pytest.mark.parametrize("chunks", [None, 2])
+def test_layers_of_uneven_stages_are_numbered_without_a_gap(chunks: int | None) -> None:
+    uneven = replace(EIGHT, layers=12, stages=4, first=4, last=4, chunks=chunks)
+    settled = validated(uneven)
+    cells = [(stage, chunk) for chunk in range(chunks or 1) for stage in range(4)]
+    begin = [_number(uneven, settled, stage, chunk) for stage, chunk in cells]
+    assert begin == ([0, 4, 6, 8] if chunks is None else [0, 2, 3, 4, 6, 8, 9, 10])
+    even = replace(uneven, first=None, last=None, layers=16)
+    begin = [_number(even, validated(even), stage, chunk) for stage, chunk in cells]
+    assert begin == ([0, 4, 8, 12] if chunks is None else [0, 2, 4, 6, 8, 10, 12, 14])

@@ -9,10 +9,11 @@ import pytest
 
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.layers.mindspeed_ms.count_array import CountArray
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.layers.plans import MINDSPEED_MS, NormalizedPlan
-from ms_tune.layers.result import Effect, Severity
+from ms_tune.layers.result import Effect, FrameworkStop, Severity
 from ms_tune.normalize.mindspeed_ms import normalize_source
 from ms_tune.texts import Language, render
 
@@ -347,3 +348,12 @@ def test_a_thousand_layers() -> None:
     lists: dict[str, object] = {"recompute": rows, "select_recompute": rows}
     plan = normalize_mindspeed_ms(MindSpeedInputs(layers=1024, stages=64, chunks=8, recompute_config=lists))
     assert len(plan.layers) == 1024
+
+
+@pytest.mark.parametrize("other", [True, 7, 0.5, "b", "longer than numbers are in NumPy's texts"], ids=str)
+def test_texts_among_numbers_are_as_wide_as_in_numpy(other: object) -> None:
+    numpy = pytest.importorskip("numpy")
+    width = numpy.array(["a", other]).dtype.itemsize // 4
+    with pytest.raises(FrameworkStop) as caught:
+        CountArray((2,), ("a", other), str).total()
+    assert f"(dtype('<U{width}'), dtype('<U{width}'))" in caught.value.text

@@ -12,6 +12,7 @@ from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
 from ms_tune.performance.profile_result import Bound, Cause
+from ms_tune.trace import profile_export
 from ms_tune.trace.profile_events import read_events
 from ms_tune.trace.scopes import Pass
 from tests.performance.profiles import BASE, Step, host_bound, network_bound, operator_bound, pipeline, waiting
@@ -350,3 +351,13 @@ class TestPublic:
         assert len(report.ranks) == 16
         assert report.identity_error_us is not None
         assert report.identity_error_us < 1
+
+
+def test_no_more_folders_are_looked_into_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(profile_export, "_MOST_FOLDERS", 3)
+    assert not profile_export.holds_profile(tmp_path)
+    (tmp_path / "c").mkdir()
+    with pytest.raises(TraceError):
+        profile_export.holds_profile(tmp_path)

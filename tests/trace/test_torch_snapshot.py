@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.errors import TraceError
+from ms_tune.trace.plain_pickle import _bounded_memory
 from ms_tune.trace.torch_snapshot import Action, is_snapshot, read_torch_snapshot
 from ms_tune.units import MIB
 
@@ -85,9 +86,10 @@ def test_several_devices_and_what_is_new(tmp_path: Path) -> None:
     assert events[1].address == 123
 
 
-def test_a_packed_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_packed_file(protocol: int, tmp_path: Path) -> None:
     path = tmp_path / "snapshot.bin"
-    path.write_bytes(gzip.compress(pickle.dumps({"segments": [segment()], "device_traces": []})))
+    path.write_bytes(gzip.compress(pickle.dumps({"segments": [segment()], "device_traces": []}, protocol)))
     assert is_snapshot(path)
     assert len(read_torch_snapshot(path).devices) == 1
     (tmp_path / "memory_block.csv").write_text("start_time_stamp,\n")
@@ -179,3 +181,19 @@ def test_what_is_no_list_of_frames_is_no_stack(frames: object, tmp_path: Path) -
     content = {"segments": [], "device_traces": [[event(frames=frames), event(frames=FRAMES)]]}
     found = read_torch_snapshot(written(content, tmp_path))
     assert [len(found.stacks[one.stack]) for one in found.devices[0].events] == [0, 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process")
+def test_a_bound_is_no_more_than_what_is_asked_and_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource  # noqa: PLC0415 - not on every system
+
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    for present in ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), (4096, resource.RLIM_INFINITY), (8192, 4096)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, present=present: present)
+        with _bounded_memory(2**30):
+            pass
+    bounds, back = asked[::2], asked[1::2]
+    assert 2**30 < bounds[0][0] < 2**50
+    assert [soft for soft, _ in bounds[1:]] == [4096, 4096]
+    assert [hard for _, hard in bounds] == [hard for _, hard in back] == [resource.RLIM_INFINITY] * 2 + [4096]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.trace.step_lines import Form, rank_before, samples_per_second, steps_in
+from ms_tune.trace.step_lines import Form, _positive, rank_before, samples_per_second, steps_in
 from ms_tune.trace.training_log import read_training_log
 from tests.trace.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
 
@@ -266,3 +266,8 @@ def test_public_logs(name: str, medians: list[float]) -> None:
     runs = read_training_log(PUBLIC / "logs" / name).runs
     times = [run.ranks[0].seconds for run in runs]
     assert [median(one[1:] or one) for one in times] == pytest.approx(medians)
+
+
+def test_a_figure_is_a_number_from_none_up() -> None:
+    assert [_positive(text) for text in ("0", "0.0", "2.5")] == [0, 0, 2.5]
+    assert all(math.isnan(_positive(text)) for text in ("-1", "inf", "nan", "many"))
