@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.allocator.workload import Workload
     from ms_tune.trace.memlog import LogBlock, MemLog
 
 _VARIABLE = 512  # bytes; blocks up to this are "variable" ones, kept apart
@@ -102,7 +101,10 @@ def analyse(log: MemLog, *, npu: bool = False) -> MemLogReport:
     total = _curve(log, planned)
     time = int(total.argmax())
     shares = tuple(_share(log, codes, [kind], time) for kind in Kind)
-    result = replay(_workload(log.blocks), TorchPool(TorchSettings(padding=NPU_PADDING if npu else 0)))
+    result = replay(
+        workload(Request(one.size, one.start, one.end) for one in log.blocks),
+        TorchPool(TorchSettings(padding=NPU_PADDING if npu else 0)),
+    )
     return MemLogReport(
         peak=int(total[time]),
         peak_time=time,
@@ -124,10 +126,6 @@ def problem_of(log: MemLog) -> Problem:
 def rounded(size: int) -> int:
     """A size as PyTorch's allocator rounds it."""
     return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
-
-
-def _workload(blocks: Sequence[LogBlock]) -> Workload:
-    return workload(Request(block.size, block.start, block.end) for block in blocks)
 
 
 def _share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[Kind], time: int) -> Share:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ms_tune.allocator.pool import ALIGNMENT
 from ms_tune.allocator.replay import replay
 from ms_tune.allocator.settings import pool_for
-from ms_tune.allocator.workload import Request, workload
+from ms_tune.allocator.workload import workload
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -158,7 +159,7 @@ def recomputed(work: Workload, facts: Facts, content: str, layers: Collection[st
         if index not in kept:
             extra.append(requests[index]._replace(start=back))
             requests[index] = requests[index]._replace(end=away)
-    ordered = sorted([*requests, *extra], key=_by_start)
+    ordered = sorted([*requests, *extra], key=attrgetter("start"))
     return Change("recompute", str(len(layers)), 0, len(extra), workload(ordered, work.releases))
 
 
@@ -172,10 +173,6 @@ def outcome_of(change: Change, inferred: Inferred, total: int) -> Scenario:
         reserved=result.reserved_peak,
         fits=not result.over and result.reserved_peak <= total,
     )
-
-
-def _by_start(request: Request) -> int:
-    return request.start
 
 
 class _Leaves:

@@ -22,6 +22,7 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable
 
     from ms_tune.config.source import SourceFile
     from ms_tune.render.console import Console
@@ -65,9 +66,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         hint = msg("lint.dialect-hint", dialects="|".join(one.value for one in YAML_DIALECTS))
         raise ConfigError(found.why_not or msg("lint.not-a-config"), hint, path=source.path)
     file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
-    write_atomically(file, _encoded(_schema(dialect, arguments.framework_version)), parents=True)
+    content = _encoded(_schema(dialect, arguments.framework_version))
     relative = Path(os.path.relpath(file.absolute(), source.path.absolute().parent)).as_posix()
-    _install(source, relative if relative.startswith("../") else f"./{relative}")
+    relative = relative if relative.startswith("../") else f"./{relative}"
+    _install(source, relative, lambda: write_atomically(file, content, parents=True))
     console.note(console.text("schema.installed", file=file, config=source.path))
     return ExitCode.OK
 
@@ -80,8 +82,8 @@ def _encoded(made: dict[str, object]) -> bytes:
     return (json.dumps(made, ensure_ascii=False, indent=1) + "\n").encode()
 
 
-def _install(source: SourceFile, relative: str) -> None:
-    """Put the modeline on top of a config, or in the place of the one that is there."""
+def _install(source: SourceFile, relative: str, write_schema: Callable[[], None]) -> None:
+    """Put the modeline on top of a config, or in the place of the one that is there, and the schema beside it: both or none."""
     text = source.text
     line = f"# yaml-language-server: $schema={relative}"
     header = _HEADER.match(text)
@@ -92,7 +94,8 @@ def _install(source: SourceFile, relative: str) -> None:
         found = _LINE_BREAK.search(text)
         fixed = line + (found[0] if found else "\n") + text
     if fixed == text:
+        write_schema()
         return
     if not same_data(parse_source(fixed, source.path).data, source.data):
         raise AssertionError(fixed)
-    write_back(source.path, text, fixed)
+    write_back(source.path, text, fixed, write_schema)

@@ -78,8 +78,14 @@ def write_atomically(path: Path, content: bytes, *, parents: bool = False) -> No
         part.write_bytes(content)
 
 
-def write_back(path: Path, old: str, new: str) -> None:
+def write_back(path: Path, old: str, new: str, also: Callable[[], None] = lambda: None) -> None:
     """Put a changed text in the place of the text that was read; a byte order mark stays.
+
+    Args:
+        path: The file.
+        old: The text that was read.
+        new: The changed text.
+        also: Writes what the new text needs, once that is safe on the disk; if it raises, the old text stays.
 
     Raises:
         ConfigError: The file has changed since, or as :func:`replacement` says.
@@ -91,7 +97,12 @@ def write_back(path: Path, old: str, new: str) -> None:
             raise ConfigError(msg("edits.write.changed"), path=path)
 
     unchanged()
-    with replacement(path, unchanged) as part:
+
+    def last() -> None:
+        also()
+        unchanged()
+
+    with replacement(path, last) as part:
         part.write_bytes(mark + new.encode())
 
 

@@ -42,7 +42,7 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
     report = lint_files([str(path)], LintRequest(framework_version=request.framework_version))
     for error in report.unreadable:
         raise error
-    if _is_only_checked(report):
+    if any(one.release.framework == _ONLY_CHECKED for one in report.files):
         return _checked(path, report)
     if path.suffix in _SCRIPTS:
         return overview_of_script(request, path, report, observer)
@@ -55,10 +55,6 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
         return screen
     before = look_at(request, path, parse_source(text, path), observer)
     return replace(screen, against=difference(before, look))
-
-
-def _is_only_checked(report: LintReport) -> bool:
-    return any(one.release.framework == _ONLY_CHECKED for one in report.files)
 
 
 def _checked(path: Path, report: LintReport) -> Overview:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.frameworks.devices import Peak, fastest_peak, peak_named, peaks
+from ms_tune.frameworks.devices import fastest_peak, peak_named, peaks
 from ms_tune.performance.doubts import impossible, of_file, of_run
 from ms_tune.performance.figures import inputs_of, model_rate, throughput, utilisation
 from ms_tune.performance.job import read_job
@@ -103,11 +103,7 @@ def _peak(request: MetricsRequest) -> tuple[float, Message] | None:
     if found is None:
         known = ", ".join(one.name for one in peaks())
         raise UsageError(msg("metrics.chip", chip=request.chip, known=known), msg("metrics.chip.hint"))
-    return found.tflops, _source_of(found)
-
-
-def _source_of(peak: Peak) -> Message:
-    return msg(f"metrics.source.chip.{peak.basis}", chip=peak.name)
+    return found.tflops, msg(f"metrics.source.chip.{found.basis}", chip=found.name)
 
 
 def _read(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_Source]:

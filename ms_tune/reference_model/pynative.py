@@ -177,11 +177,8 @@ def _fewest(source: SourceFile) -> int:
     if isinstance(shards, int) and shards > 0:
         return parallelism.model_size * shards
     # The number of micro-batches depends on the devices and is of no interest here: one rank, all samples.
-    return fewest_devices(read_pynative(_with_any_batch(source), source.path, parallelism.model_size))
-
-
-def _with_any_batch(source: SourceFile) -> dict[Any, Any]:
-    return {**source.data, "training": {}}
+    any_batch = {**source.data, "training": {}}
+    return fewest_devices(read_pynative(any_batch, source.path, parallelism.model_size))
 
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[Change]:

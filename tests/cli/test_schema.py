@@ -53,6 +53,21 @@ def test_install_takes_the_place_of_an_older_modeline(capsys: pytest.CaptureFixt
     assert file.read_text() == ("# one\n# yaml-language-server: $schema=../s.json\ntrainer: {}\n# $schema: not here\n")
 
 
+@pytest.mark.parametrize("hindrance", ["config", "folder"])
+def test_both_files_are_written_or_none(hindrance: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_bytes(CONFIG.encode())
+    if hindrance == "config":
+        config.chmod(0o444)
+    else:
+        (tmp_path / ".ms-tune").write_text("no folder")
+    before = sorted(tmp_path.iterdir())
+    assert main(["schema", "--install", str(config), "--lang", "en"]) == 2
+    assert "error" in capsys.readouterr().err
+    assert config.read_bytes() == CONFIG.encode()
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run(capsys, "--dialect", "mindspeed-ms", "--output", str(tmp_path / "s.json"))
     assert (code, out) == (0, "")

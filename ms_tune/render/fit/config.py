@@ -85,7 +85,8 @@ def verdict(found: ConfigFit) -> list[Message]:
     """What came out: the table's word, and the dryrun's."""
     one = found.last
     if found.chosen is None and one.verified:
-        return [msg("fitting.unproved", rounds=len(found.rounds)), *map(_stage_verdict, one.verified)]
+        stages = (msg("fitting.stage-verdict", stage=at.stage, verdict=at.verdict.sentence) for at in one.verified)
+        return [msg("fitting.unproved", rounds=len(found.rounds)), *stages]
     if found.chosen is None:
         return [why.verdict(one.report)]
     told = [why.verdict(one.report), *why.seconds(one.report)]
@@ -96,10 +97,6 @@ def verdict(found: ConfigFit) -> list[Message]:
     else:
         told.append(msg("fitting.not-verified"))
     return told
-
-
-def _stage_verdict(one: Verified) -> Message:
-    return msg("fitting.stage-verdict", stage=one.stage, verdict=one.verdict.sentence)
 
 
 def _stages(found: ConfigFit, plan: Planned, console: Console) -> tuple[list[str], list[list[str]]]:
