@@ -263,11 +263,12 @@ def convert_script(
     return engine.convert_script(Path(script), target_of(to), None, framework_version)
 
 
-def migrate(
+def migrate(  # noqa: PLR0913 - settings with defaults
     config: str | Path,
     to: str = "mindformers-pynative",
     *,
     framework_version: str | None = None,
+    model_config: str | Path | None = None,
     check: bool = True,
     language: Language | None = None,
 ) -> Migration:
@@ -279,29 +280,35 @@ def migrate(
         config: The file.
         to: ``mindformers-pynative``, with ``@2.0`` or ``@2.1`` behind it for that release; else the newest.
         framework_version: The release that the config is for; None for the installed one or the default.
+        model_config: The model's ``config.json``, or its folder, where ``pretrained_model_dir`` is not here.
         check: Whether to prove it.
         language: The language of the comments in the new file; English if none is given.
 
     Raises:
         ConfigError: The file cannot be read, or is of no dialect that is served.
         UnsupportedError: It is of a dialect that cannot be migrated, or a release is not served.
-        UsageError: There is no such target.
+        UsageError: There is no such target, or a ``model_config`` is given that the config does not read.
 
     Example::
 
         moved = api.migrate("train.yaml", "mindformers-pynative@2.1")
         print(moved.proved, [entry.name for entry in moved.questions])
     """
-    from ms_tune.migrate.run import goal_of, migrate_script, migrate_source  # noqa: PLC0415 - start-up time
+    from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
+    from ms_tune.migrate.run import goal_of, migrate_script, migrate_source  # noqa: PLC0415 - as above
     from ms_tune.normalize.script import SUFFIXES  # noqa: PLC0415 - as above
+    from ms_tune.texts import msg  # noqa: PLC0415 - as above
 
     release, path = goal_of(to), Path(config)
     if path.suffix in SUFFIXES:
+        if model_config is not None:
+            raise UsageError(msg("config.model-json.legacy", file=path), msg("config.model-json.legacy.hint"))
         return migrate_script(path, release, version=framework_version, check=check, language=language)
     return migrate_source(
         _source(path),
         release,
         version=framework_version,
+        model_config=Path(model_config) if model_config is not None else None,
         check=check,
         language=language,
     )

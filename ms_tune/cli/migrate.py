@@ -37,6 +37,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--stages", "migrate.help.stages", metavar="WHICH")
     parser.option("--devices", "dryrun_help.devices", type=parser.count, metavar="N")
     parser.option("--framework-version", "migrate.help.version", metavar="VERSION")
+    parser.option("--model-config", "migrate.help.model-config", type=Path, metavar="PATH")
     parser.add_common_arguments()
     return parser
 
@@ -44,10 +45,13 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> int:
     """Migrate one file, tell the fates of its keys, and write the new file where that is asked for."""
     new_file(arguments.write, force=arguments.force)
+    if arguments.dryrun and arguments.model_config is not None:
+        raise UsageError(msg("migrate.usage.folder"), msg("migrate.usage.folder.hint"))
     found = api.migrate(
         arguments.file,
         arguments.to,
         framework_version=arguments.framework_version,
+        model_config=arguments.model_config,
         check=not arguments.no_check,
         language=console.language,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.config.source import load_source
-from ms_tune.errors import ConfigError
+from ms_tune.errors import ConfigError, UsageError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -115,6 +115,23 @@ def with_model_folder(source: SourceFile) -> SourceFile:
     file = find_model_config(folder, source.path)
     if file is None:
         return source
+    return replace(source, beside=read_model_config(file), read_from=(*source.read_from, file))
+
+
+def with_model_config(source: SourceFile, given: Path) -> SourceFile:
+    """A config with a model's ``config.json`` beside it that its user names, in place of the one in ``pretrained_model_dir``.
+
+    Args:
+        source: A config of the static graph.
+        given: The file, or the folder that it is in.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        UsageError: The config is of no static graph that reads such a file: a legacy model, or another dialect.
+    """
+    if source.data.get("use_legacy", True) is not False:
+        raise UsageError(msg("config.model-json.legacy", file=source.path), msg("config.model-json.legacy.hint"))
+    file = given / MODEL_CONFIG if given.is_dir() else given
     return replace(source, beside=read_model_config(file), read_from=(*source.read_from, file))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.config.source import parse_source, source_of, yaml_text
 from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.shrink.mindformers_data import OF_THE_YAML
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import installed_version
@@ -214,7 +215,15 @@ def _alone(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> SourceF
     for (section, name), value in values.items():
         if isinstance(data.get(section), dict) or section == "parallelism":
             data[section] = {**data.get(section, {}), name: value}
-    return replace(source_of(data, source.path), beside=source.beside)
+    return source_of(_with_folder(data, source.beside) if source.beside else data, source.path)
+
+
+def _with_folder(data: dict[Any, Any], beside: Mapping[str, Any]) -> dict[Any, Any]:
+    """A config with what its model's ``config.json`` says in it, wherever that file is."""
+    there = {key: value for key, value in data.items() if key != "pretrained_model_dir"}
+    model = {key: value for key, value in (data.get("model") or {}).items() if key != "pretrained_model_dir"}
+    sizes = {key: value for key, value in beside.items() if key not in OF_THE_YAML}
+    return there | {"model": model | {"model_config": sizes | (model.get("model_config") or {})}}
 
 
 def _theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:

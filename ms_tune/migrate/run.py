@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.follow import followed
+from ms_tune.config.follow import followed, with_bases, with_model_config
 from ms_tune.config.source import source_of
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
 
 
-def migrate_source(
+def migrate_source(  # noqa: PLR0913 - settings with defaults
     source: SourceFile,
     target: str | None = None,
     *,
     version: str | None = None,
+    model_config: Path | None = None,
     check: bool = True,
     language: Language | None = None,
 ) -> Migration:
@@ -44,14 +45,16 @@ def migrate_source(
         source: The config.
         target: The release of the dynamic graph; None for the newest.
         version: The release that the config is for; None for the installed one or the default.
+        model_config: The model's ``config.json`` or its folder, if that is not where ``pretrained_model_dir`` says.
         check: Whether to prove it.
         language: The language of comments in the new file; None for English.
 
     Raises:
         ConfigError: The config cannot be read, or is of no dialect that is served.
         UnsupportedError: It is of a dialect that cannot be migrated yet, or a release is not served.
+        UsageError: A ``model_config`` is given to a config that reads none.
     """
-    source = followed(source)
+    source = with_model_config(with_bases(source), model_config) if model_config else followed(source)
     dialect = dialect_of(source)
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))

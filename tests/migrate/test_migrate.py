@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,36 @@ def test_a_config_that_names_its_model_elsewhere(tmp_path: Path) -> None:
     assert "torch_dtype" not in data(found)["model"]
     # Whether there are weights in the folder decides whether they are loaded.
     assert fates(found)["pretrained_model_dir"] is Fate.ASK
+
+
+@pytest.mark.parametrize("named", ["elsewhere", "elsewhere/config.json", "elsewhere/other.json"])
+def test_the_models_config_is_named_by_its_user(tmp_path: Path, named: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    model = yaml.safe_load(SOURCE)["model"]["model_config"]
+    for name in ("config.json", "other.json"):
+        (tmp_path / "elsewhere" / name).write_text(json.dumps(model), encoding="utf-8")
+    config = yaml.safe_load(SOURCE) | {
+        "pretrained_model_dir": "/not/here",
+        "model": {"model_config": {"offset": [1, -1]}},
+    }
+    source = parse_source(yaml.safe_dump(config), tmp_path / "train.yaml")
+    assert migrate_source(source, version="1.9", check=False).refused
+    found = migrate_source(source, version="1.9", model_config=tmp_path / named)
+    assert at(found, "model.hidden_size") == 256
+    holds = {one.name: one.holds for one in found.proof}
+    assert holds["layers"]
+    assert holds["weights"]
+
+
+def test_a_config_that_reads_no_models_config_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as told:
+        migrate_source(
+            parse_source("use_legacy: True\nmodel: {}\nparallel_config: {}\nrunner_config: {}\n", tmp_path / "a.yaml"),
+            model_config=tmp_path,
+        )
+    assert told.value.message.id == "config.model-json.legacy"
+    with pytest.raises(ConfigError):
+        migrate_source(parse_source(SOURCE, tmp_path / "a.yaml"), model_config=tmp_path)
 
 
 def test_what_does_not_train_is_refused() -> None:

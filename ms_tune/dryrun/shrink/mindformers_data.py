@@ -40,7 +40,7 @@ _BASE_COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
 _COLUMNS = (*_BASE_COLUMNS, "attention_mask", "actual_seq_len")
 _DEFAULT_EOD_LENGTH = 128  # `eod_pad_length` of `GPTDatasetConfig`, mindformers/dataset/blended_datasets/gpt_dataset.py
 # Read from the YAML alone, before its values and those of `config.json` meet (``build_network``).
-_OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
+OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
 
 
 def is_legacy(config: ConfigCopy) -> bool:
@@ -78,7 +78,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
         config.remove(key)
         return (msg("dryrun.warning.no-model-folder", key=key, folder=named),)
     for name, value in read_model_config(file).items():
-        if name not in (config.get(MODEL) or {}) and name not in _OF_THE_YAML:
+        if name not in (config.get(MODEL) or {}) and name not in OF_THE_YAML:
             config.set(f"{MODEL}.{name}", value)
     config.remove(key)
     _check_named(config)
