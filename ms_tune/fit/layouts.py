@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.config.edits import with_settings as with_values
 from ms_tune.config.source import MISSING, parse_source
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
+from ms_tune.frameworks.data import load
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.normalize.sapp import merge
@@ -38,69 +40,17 @@ class Keys:
     sizes: Mapping[str, KeyPath]
     sequence: KeyPath
     selects: tuple[tuple[KeyPath, ...], tuple[KeyPath, ...]]
-    sharded: KeyPath | None = None
-    needs_sequence: bool = False
-    places: Mapping[KeyPath, object] | None = None
+    sharded: KeyPath | None
+    needs_sequence: bool
+    places: Mapping[KeyPath, object]
 
 
-_STATIC, _MIND, _DYNAMIC = "parallel_config", "parallel_config", "parallelism"
-_SELECT, _COMM = "select_recompute", "select_comm_recompute"
 _INTERLEAVE: KeyPath = ("parallel", "pipeline_config", "pipeline_interleave")
-_KEYS = {
-    Dialect.MINDFORMERS: Keys(
-        {
-            "data": (_STATIC, "data_parallel"),
-            "tensor": (_STATIC, "model_parallel"),
-            "pipeline": (_STATIC, "pipeline_stage"),
-            "context": (_STATIC, "context_parallel"),
-            "expert": (_STATIC, "expert_parallel"),
-            "micro_batches": (_STATIC, "micro_batch_num"),
-            "size": ("runner_config", "batch_size"),
-            "chunks": ("model", "model_config", "pp_interleave_num"),
-        },
-        (_STATIC, "use_seq_parallel"),
-        ((("recompute_config", _SELECT),), (("recompute_config", _COMM),)),
-        sharded=("parallel", "enable_parallel_optimizer"),
-    ),
-    Dialect.MINDSPEED_MS: Keys(
-        {
-            "tensor": (_MIND, "tensor_model_parallel_size"),
-            "pipeline": (_MIND, "pipeline_model_parallel_size"),
-            "context": (_MIND, "context_parallel_size"),
-            "expert": (_MIND, "expert_model_parallel_size"),
-            "chunks": (_MIND, "virtual_pipeline_model_parallel_size"),
-            "micro_batches": ("dataset_config", "micro_batch_num"),
-            "size": ("dataset_config", "batch_size"),
-        },
-        (_MIND, "sequence_parallel"),
-        (
-            ((_MIND, "recompute_config", _SELECT), (_MIND, _SELECT)),
-            ((_MIND, "recompute_config", _COMM), (_MIND, _COMM)),
-        ),
-        sharded=("training_config", "use_distributed_optimizer"),
-        places={(_MIND, "num_layer_list"): None},
-    ),
-    Dialect.MINDFORMERS_PYNATIVE: Keys(
-        {
-            "data": (_DYNAMIC, "data_parallel_shard"),
-            "tensor": (_DYNAMIC, "tensor_parallel"),
-            "pipeline": (_DYNAMIC, "pipeline_parallel"),
-            "context": (_DYNAMIC, "context_parallel"),
-            "expert": (_DYNAMIC, "expert_parallel"),
-            "chunks": (_DYNAMIC, "pipeline_parallel_interleave_num"),
-            "size": ("training", "local_batch_size"),
-        },
-        (_DYNAMIC, "sequence_parallel"),
-        ((("recompute", "select_module"),), (("recompute_comm", "select_module"),)),
-        needs_sequence=True,
-        places={(_DYNAMIC, "pipeline_parallel_layers_per_stage"): "auto"},
-    ),
-}
 
 
 def layout_of(loaded: LoadedConfig, run: PreparedRun) -> Layout:
     """The layout of a config, as a stage of it was prepared."""
-    split, keys = run.split, _KEYS[loaded.dialect]
+    split, keys = run.split, keys_of(loaded.dialect)
     size = loaded.source.get(keys.sizes["size"], 1)
     micro_batches = run.pipeline.micro_batches
     if loaded.dialect is Dialect.MINDFORMERS and split.pipeline == 1:
@@ -117,14 +67,28 @@ def layout_of(loaded: LoadedConfig, run: PreparedRun) -> Layout:
     )
 
 
+@cache
 def keys_of(dialect: Dialect) -> Keys:
     """Where configs of a dialect say a layout."""
-    return _KEYS[dialect]
+    found = load("layouts")[dialect.value]
+    select, comm = (tuple(map(_path, found[kind])) for kind in ("select", "comm"))
+    return Keys(
+        sizes={field: _path(key) for field, key in found["sizes"].items()},
+        sequence=_path(found["sequence"]),
+        selects=(select, comm),
+        sharded=None if found["sharded"] is None else _path(found["sharded"]),
+        needs_sequence=found["needs_sequence"],
+        places={_path(key): value for key, value in found["places"].items()},
+    )
+
+
+def _path(key: str) -> KeyPath:
+    return tuple(key.split("."))
 
 
 def sequence_parallel(loaded: LoadedConfig) -> bool:
     """Whether activations between layers are split over the tensor-parallel ranks."""
-    return loaded.source.get(_KEYS[loaded.dialect].sequence, False) is True
+    return loaded.source.get(keys_of(loaded.dialect).sequence, False) is True
 
 
 def accumulates(dialect: Dialect, layout: Layout) -> bool:
@@ -139,7 +103,7 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str)
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The config has no place for one, or the framework does not get through the result.
     """
-    keys, source = _KEYS[loaded.dialect], loaded.source
+    keys, source = keys_of(loaded.dialect), loaded.source
     wanted: dict[KeyPath, object] = {}
     for field, path in keys.sizes.items():
         size, now = getattr(layout, field), source.get(path, MISSING)
@@ -149,7 +113,7 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str)
         wanted[_INTERLEAVE] = True
     if layout.tensor > 1 and keys.needs_sequence:
         wanted[keys.sequence] = True
-    wanted.update({path: value for path, value in (keys.places or {}).items() if source.get(path) is not None})
+    wanted.update({path: value for path, value in keys.places.items() if source.get(path) is not None})
     source = _changed(loaded, wanted)
     base = layers // (layout.pipeline * layout.chunks)
     offset = [[count - base for count in row] for row in placed(layers, layout)]
