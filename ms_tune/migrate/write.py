@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.spans import spell
@@ -34,6 +36,9 @@ _SECTIONS = {
     "context": ("context",),
 }
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
+_WHOLE = re.compile(r"(?:^|(?<=[ \t]))#[^\n]*", re.MULTILINE)
+_STARTS = re.compile(r"(?:^|(?<=\s))#")
+_MOST_IN_LINE = 8  # places of a line at which a comment may start, for the ones before may be in a value
 _LINE = 100
 _MOST_ABOVE = 20  # lines of a comment above a key
 
@@ -54,7 +59,9 @@ def nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
 def written(draft: Draft, entries: Iterable[Entry], language: Language) -> str:
     """The whole new file."""
     writer = _Writer(draft, language, tuple(entries))
-    return "\n".join(writer.lines()) + "\n"
+    lines = list(writer.lines())
+    lines += writer.remaining(lines)
+    return "\n".join(lines) + "\n"
 
 
 class _Writer:
@@ -146,6 +153,18 @@ class _Writer:
             reason = render(one.why, self._language) if one.why else ""
             yield f"#   {one.name}: {_short(one.value)}  # {_flat(reason)}"
 
+    def remaining(self, lines: Iterable[str]) -> Iterator[str]:
+        """Comments that went along with no key, at the end: those of keys that need no line, of sections, of nothing at all."""
+        there = {
+            line[found.start() :].strip() for line in lines for found in islice(_STARTS.finditer(line), _MOST_IN_LINE)
+        }
+        for source in (self._draft.source, *self._draft.source.others):
+            left = [(number, text) for number, text in all_comments(source) if text not in there]
+            if left:
+                yield ""
+                yield from self._told(msg("migrate.file.comments", file=source.path.name), 0)
+                yield from (f"#   {number}: {text}" for number, text in left)
+
     def _kept(self, one: Entry, depth: int) -> Iterator[str]:
         above, behind = comments(self._draft.source, one.path)
         for line in (*above, *([behind.strip()] if behind else [])):
@@ -192,6 +211,21 @@ def comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
             rest = source.line(span.end_line)[span.end_column - 1 :]
     found = _COMMENT.search(rest)
     return above, f"  {found[0].strip()}" if found else ""
+
+
+def all_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
+    """Every comment of a text with the number of its line; what only looks like one, inside a value or a key, is none."""
+    spans = [span for _, place in source.written() if place.key is not None for span in (place.key,)]
+    spans += [place.definition for path, place in source.written() if not isinstance(source.get(path), (dict, list))]
+    taken = sorted((span.start, span.end) for span in spans)
+    line, counted, at = 1, 0, 0
+    while (found := _WHOLE.search(source.text, at)) is not None:
+        before = bisect_right(taken, (found.start(), len(source.text))) - 1
+        if before >= 0 and found.start() < taken[before][1]:
+            at = taken[before][1]
+            continue
+        line, counted, at = line + source.text.count("\n", counted, found.start()), found.start(), found.end()
+        yield line, found[0].strip()
 
 
 def raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | None:

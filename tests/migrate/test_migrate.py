@@ -16,6 +16,7 @@ from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.migrate.draft import leaves
 from ms_tune.migrate.result import Fate, Migration
 from ms_tune.migrate.run import goal_of, migrate_source
+from ms_tune.migrate.write import all_comments
 
 SOURCE = """\
 seed: 7  # 随机种子
@@ -153,6 +154,25 @@ def test_comments_travel_with_their_keys() -> None:
         *("  save_interleaved_steps: 50  # 每 50 步保存", "# how it is trained\ntraining:"),
     ):
         assert line in text, line
+
+
+def test_every_comment_is_in_the_new_file() -> None:
+    text = SOURCE.replace("  eps: 1.e-8", "  eps: 1.e-8\n  # between\n\n# alone")
+    text = text.replace("run_mode: 'train'", "run_mode: 'train'  # 不需要写出\nnote: 'no # comment'\nplain: a#b")
+    above = "".join(f"  # above {number}\n" for number in range(30))  # more than go along with a key
+    text = text.replace("  mode: 0", f"{above}  mode: 0  # graph # not the other")
+    comments = list(all_comments(parse_source(text, Path("train.yaml"))))
+    assert len(comments) == 39
+    assert "# graph # not the other" in [comment for _, comment in comments]
+    assert not any("comment'" in comment or comment == "#b" for _, comment in comments)
+    new = migrated(text).text
+    lines = [line.strip() for line in new.splitlines()]
+    for _, comment in comments:
+        assert any(line == comment or line.endswith(f" {comment}") for line in lines), comment
+    number = 1 + text.splitlines().index("  # between")
+    assert f"#   {number}: # between" in new
+    assert "\n# alone\nlr_scheduler:\n" in new
+    assert new.count("# how it is trained") == 1
 
 
 def test_every_key_has_one_fate() -> None:
