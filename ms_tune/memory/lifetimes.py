@@ -45,7 +45,6 @@ class Growth:
 
     Attributes:
         bytes_per_step: What each of the last steps added.
-        count_per_step: How many blocks that was, rounded.
         stack: The Python stack, as far as there is one.
     """
 
@@ -53,7 +52,6 @@ class Growth:
     where: str
     content: Content
     bytes_per_step: int
-    count_per_step: int
     stack: tuple[Frame, ...]
 
 
@@ -194,10 +192,8 @@ def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps:
     for place in np.flatnonzero((added > 0).all(axis=0)).tolist():
         row = int(keys[place])
         per_step = int(added[:, place].min())
-        many = int((group == place).sum())
-        count = max(1, round(many * per_step / max(1, int(held[-1][place]))))
         stack = table.stack.at(row)
         what = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
-        found.append(Growth(*what, per_step, count, stack))
+        found.append(Growth(*what, per_step, stack))
     found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.where))
     return tuple(found[:_TOLD])

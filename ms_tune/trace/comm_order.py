@@ -31,15 +31,11 @@ class Collective:
         group: Name of the communication group.
         ranks: The ranks in it.
         primitive: Such as ``AllReduce`` or, in the dynamic graph, ``DistCommAllReduce``.
-        input_bytes: Bytes that this rank gives.
-        output_bytes: Bytes that it gets.
     """
 
     group: str
     ranks: tuple[int, ...]
     primitive: str
-    input_bytes: int
-    output_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +55,12 @@ def read_communication_order(path: Path) -> CommunicationOrder:
     """
     found, refused = [], _Refused()
     for number, cells in _rows(path, _COMMUNICATION, refused):
-        given, got = _number(cells["input_size"]), _number(cells["output_size"])
         ranks = [_number(rank) for rank in cells["comm_rank"].split()]
-        if given is None or got is None or any(rank is None for rank in ranks):
+        if None in (_number(cells["input_size"]), _number(cells["output_size"]), *ranks):
             refused.add(number, "trace.row.order")
         else:
             known = tuple(rank for rank in ranks if rank is not None)
-            found.append(Collective(cells["group"], known, cells["primitive"], given, got))
+            found.append(Collective(cells["group"], known, cells["primitive"]))
     return CommunicationOrder(tuple(found), tuple(refused.rows), refused.count)
 
 

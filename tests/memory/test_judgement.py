@@ -151,7 +151,7 @@ class TestDoubts:
 
 class TestCommunicators:
     def order(self, *groups: tuple[str, int]) -> CommunicationOrder:
-        ops = [Collective(name, tuple(range(size)), "AllReduce", 512, 512) for name, size in groups]
+        ops = [Collective(name, tuple(range(size)), "AllReduce") for name, size in groups]
         return CommunicationOrder(tuple(ops), (), 0)
 
     def log(self, *processes: ProcessGroups) -> RuntimeLog:
