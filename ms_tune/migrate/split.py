@@ -216,7 +216,8 @@ def _layers(draft: Draft) -> None:
         if value is not None or dotted == "recompute.mode":
             draft.values[tuple(dotted.split("."))] = value
     for path, to in _LAYERS.items():
-        _lead(draft, path, to, errors, known=bool(converted.values))
+        for key in draft.under(*path):  # lists by pattern are keys below it
+            _lead(draft, key, to, errors, known=bool(converted.values))
     for path in draft.under("swap_config"):
         _lead(draft, path, ("swap", "enable"), errors, known=bool(converted.values))
     for one in errors:

@@ -185,6 +185,21 @@ def test_every_key_has_one_fate() -> None:
     assert all(one.why is not None for one in found.entries if one.fate is not Fate.TRANSLATED)
 
 
+def test_lists_by_pattern_are_translated() -> None:
+    text = SOURCE.replace(
+        "  recompute: [2, 1]",
+        "  recompute: False\n  select_recompute:\n    'self_attention\\.core_attention': [2, 1]\n    input_layernorm: True",
+    )
+    found = migrated(text)
+    assert found.questions == ()
+    for name in (r"self_attention\.core_attention", "input_layernorm"):
+        assert fates(found)[f"recompute_config.select_recompute.{name}"] is Fate.TRANSLATED
+    assert at(found, "recompute.select_module") == {
+        "self_attention.core_attention": ["0-1", "4"],
+        "input_layernorm": ["0-5"],
+    }
+
+
 def test_unknown_keys_are_asked_where_they_belong() -> None:
     found = migrated(
         SOURCE.replace("  total_steps: -1", "  total_steps: -1\n  # 自定义\n  my_rate: 3") + "my_key: {a: 1}\n"
