@@ -217,7 +217,10 @@ def all_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Every comment of a text with the number of its line; what only looks like one, inside a value or a key, is none."""
     spans = [span for _, place in source.written() if place.key is not None for span in (place.key,)]
     spans += [place.definition for path, place in source.written() if not isinstance(source.get(path), (dict, list))]
-    taken = sorted((span.start, span.end) for span in spans)
+    # Behind the sign of a block of text (``|``, ``>``) a comment may stand; the block begins below.
+    blocks = (span.start for span in spans if source.text[span.start : span.start + 1] in ("|", ">"))
+    heads = {start: source.text.find("\n", start) for start in blocks}
+    taken = sorted((heads.get(span.start, span.start), span.end) for span in spans)
     line, counted, at = 1, 0, 0
     while (found := _WHOLE.search(source.text, at)) is not None:
         before = bisect_right(taken, (found.start(), len(source.text))) - 1

@@ -158,13 +158,16 @@ def test_comments_travel_with_their_keys() -> None:
 
 def test_every_comment_is_in_the_new_file() -> None:
     text = SOURCE.replace("  eps: 1.e-8", "  eps: 1.e-8\n  # between\n\n# alone")
-    text = text.replace("run_mode: 'train'", "run_mode: 'train'  # 不需要写出\nnote: 'no # comment'\nplain: a#b")
+    text = text.replace(
+        "run_mode: 'train'",
+        "run_mode: 'train'  # 不需要写出\nnote: 'no # comment'\nplain: a#b\nmore: |  # head\n  # text\n  x # y",
+    )
     above = "".join(f"  # above {number}\n" for number in range(30))  # more than go along with a key
     text = text.replace("  mode: 0", f"{above}  mode: 0  # graph # not the other")
     comments = list(all_comments(parse_source(text, Path("train.yaml"))))
-    assert len(comments) == 39
+    assert len(comments) == 40
     assert "# graph # not the other" in [comment for _, comment in comments]
-    assert not any("comment'" in comment or comment == "#b" for _, comment in comments)
+    assert not any("comment'" in comment or comment in {"#b", "# text", "# y"} for _, comment in comments)
     new = migrated(text).text
     lines = [line.strip() for line in new.splitlines()]
     for _, comment in comments:
