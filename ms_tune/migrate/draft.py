@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ class Draft:
         notes: Comments at keys of the new file, or where they would stand.
         added: Lines that no key of the source says.
         lines: Where keys stand that have no position in a YAML text.
+        missing: What the source does not say, and no file can be written without.
     """
 
     source: SourceFile
@@ -49,6 +51,7 @@ class Draft:
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
     added: list[Added] = field(default_factory=list)
     lines: dict[KeyPath, int] = field(default_factory=dict)
+    missing: list[Message] = field(default_factory=list)
     _fates: dict[KeyPath, Entry] = field(default_factory=dict)
     _leaves: dict[KeyPath, Any] = field(default_factory=dict)
 
@@ -81,7 +84,10 @@ class Draft:
         value: Any,  # noqa: ANN401 - settings are of all types
         reason: Message | None = None,
     ) -> None:
-        """A key goes to one of the new file."""
+        """A key goes to one of the new file; a number that is none is asked about."""
+        if not is_finite(value):
+            self.ask(path, why("not-finite"), to)
+            return
         if path in self._leaves and path not in self._fates:
             self._enter(path, Fate.TRANSLATED, to, value, reason)
         self.values[to] = value
@@ -102,6 +108,9 @@ class Draft:
     def add(self, to: tuple[str, ...], value: Any, reason: Message) -> None:  # noqa: ANN401 - settings are of all types
         """A line that no key of the source says."""
         if to in self.values:
+            return
+        if not is_finite(value):
+            self.note(to, why("not-finite"))
             return
         self.values[to] = value
         self.added.append(Added(to, value, reason))
@@ -129,6 +138,15 @@ class Draft:
         position = self.source.position(path)
         line = (position.key or position.value).line if position else self.lines.get(path)
         self._fates[path] = Entry(path, self._leaves[path], line, fate, to, new, reason, blocks)
+
+
+def is_finite(value: object) -> bool:
+    """Whether nothing in a value is infinite or no number (``.inf``, ``.nan``, a text like ``1e400`` once it is read)."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_finite, value))
+    if isinstance(value, dict):
+        return all(map(is_finite, value.values()))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

@@ -8,7 +8,7 @@ from ms_tune.config.source import source_of
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.migration import row_for, unread
 from ms_tune.frameworks.models import UNKNOWN, facts_of, known, model_of
-from ms_tune.migrate.draft import why
+from ms_tune.migrate.draft import is_finite, why
 from ms_tune.migrate.write import nested
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def refuse_model(draft: Draft) -> None:
     for path in there:
         draft.drop(path, why("no-network", model=kind or "?", release=draft.target), blocks=True)
     if not there and (kind or not folder):
-        for path, _ in list(draft.open())[:1]:
-            draft.ask(path, why("no-model"), blocks=True)
+        draft.missing.append(why("no-model"))
     waiting: list[KeyPath] = [
         ("model",),
         ("recompute_config",),
@@ -119,7 +118,8 @@ def apply_defaults(draft: Draft) -> None:
     """Fields of the model that nobody wrote and that the two classes fill in differently get their old value."""
     for field, (old, _) in sorted(differing(draft).items()):
         facts = facts_of(draft.target, kind=draft.model.facts.kind)
-        draft.add(("model", facts.names(field)[0]), old, why("class-default", field=field))
+        if is_finite(old):
+            draft.add(("model", facts.names(field)[0]), old, why("class-default", field=field))
 
 
 def differing(draft: Draft) -> dict[str, tuple[object, object]]:

@@ -90,6 +90,7 @@ class Migration:
         text: The new file; empty if it was refused.
         proof: What was proved of it; empty if that was not asked for, or there is no file.
         original: The text of the source.
+        missing: What the source does not say, and no file can be written without.
     """
 
     path: Path
@@ -101,6 +102,7 @@ class Migration:
     text: str = ""
     proof: tuple[Verdict, ...] = ()
     original: str = field(default="", repr=False)
+    missing: tuple[Message, ...] = ()
 
     @property
     def blocking(self) -> tuple[Entry, ...]:

@@ -105,9 +105,16 @@ def _finished(draft: Draft, dialect: Dialect, *, check: bool, language: Language
     """The new file and its proof."""
     source = draft.source
     result = Migration(
-        source.path, dialect, draft.release, draft.target, draft.entries(), tuple(draft.added), original=source.text
+        source.path,
+        dialect,
+        draft.release,
+        draft.target,
+        draft.entries(),
+        tuple(draft.added),
+        original=source.text,
+        missing=tuple(draft.missing),
     )
-    if result.blocking:
+    if result.blocking or result.missing:
         return result
     text = written(draft, result.entries, language)
     return replace(result, text=text, proof=prove(draft, text, dialect) if check else ())

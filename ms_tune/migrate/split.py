@@ -194,9 +194,13 @@ def _clipping(draft: Draft) -> None:
     most: Any = draft.get("runner_wrapper.max_grad_norm", 1.0)
     # A `runner_wrapper` that is empty or not there at all has clipping on (`WrapperConfig` of `tools/register/template.py`).
     clips = draft.get("runner_wrapper.use_clip_grad", default=not draft.get("runner_wrapper"))
-    if clips is True and isinstance(most, (int, float)) and not isinstance(most, bool):
+    number = isinstance(most, (int, float)) and not isinstance(most, bool)
+    if clips is True and number:
         draft.translate(path, target, float(most), why("clip"))
         draft.translate(norm, target, float(most))
+    elif clips:  # a text is a yes, too, and a norm that is no number clips by nobody knows what
+        for one in (path, norm):
+            draft.ask(one, why("type", key=".".join(target)), target)
     else:
         draft.translate(path, target, 0.0, why("no-clip"))
         draft.default(norm, why("no-clip"))

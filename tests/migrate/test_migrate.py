@@ -215,6 +215,50 @@ def test_unknown_keys_are_asked_where_they_belong() -> None:
     assert found.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "old"),
+    [
+        ("lr_schedule.learning_rate", "learning_rate: 2e-6"),
+        ("optimizer.eps", "eps: 1.e-8"),
+        ("model.model_config.rope_theta", "vocab_size: 1024"),
+        ("runner_wrapper.max_grad_norm", "type: MFTrainOneStepCell"),
+    ],
+)
+@pytest.mark.parametrize("value", [".nan", "-.inf", "1.0e+400", "[1.0, .inf]"])
+def test_numbers_that_are_none_are_asked(key: str, old: str, value: str) -> None:
+    name = key.rpartition(".")[2]
+    line = old if old.startswith("type") else "vocab_size: 1024" if old.startswith("vocab") else ""
+    indent = "\n    " if old.startswith("vocab") else "\n  "
+    clip = f"{indent}use_clip_grad: True" if old.startswith("type") else ""
+    found = migrated(SOURCE.replace(old, f"{line}{clip}{indent if line else ''}{name}: {value}"))
+    assert fates(found)[key] is Fate.ASK
+    assert not any(word in str(data(found)) for word in ("nan", "inf"))
+    assert found.exit_code == 1
+
+
+@pytest.mark.parametrize("value", ["1e400", "nan", "-inf"])
+def test_texts_that_are_read_as_no_number_are_asked(value: str) -> None:
+    found = migrated(SOURCE.replace("learning_rate: 2e-6", f"learning_rate: {value}"))
+    assert fates(found)["lr_schedule.learning_rate"] is Fate.ASK
+    assert "learning_rate" not in data(found)["lr_scheduler"]
+
+
+@pytest.mark.parametrize("clipping", ["use_clip_grad: 'on'", "use_clip_grad: True\n  max_grad_norm: '1.0'"])
+def test_clipping_that_is_not_told_by_a_number_is_asked(clipping: str) -> None:
+    found = migrated(SOURCE.replace("type: MFTrainOneStepCell", f"type: MFTrainOneStepCell\n  {clipping}"))
+    assert fates(found)["runner_wrapper.use_clip_grad"] is Fate.ASK
+    assert "max_norm" not in data(found)["training"]
+
+
+def test_a_config_without_a_model_says_what_is_missing() -> None:
+    found = migrated("run_mode: train\nseed: 1\nrunner_config: {epochs: 1, batch_size: 1}\n")
+    assert found.refused
+    assert found.exit_code == 2
+    assert found.blocking == ()
+    assert [one.id for one in found.missing] == ["migrate.why.no-model"]
+    assert fates(found)["seed"] is Fate.TRANSLATED
+
+
 def test_other_data_than_the_data_set_is_asked() -> None:
     text = SOURCE.replace("  dataset_config: *train_dataset", "  dataset_config: {data_loader: {type: X}}")
     assert fates(migrated(text))["train_dataset_task.dataset_config.data_loader.type"] is Fate.ASK

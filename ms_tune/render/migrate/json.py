@@ -23,6 +23,7 @@ def migration_json(found: Migration, sides: BothSides | None, console: Console) 
         "framework_version": found.release,
         "target_version": found.target,
         "refused": found.refused,
+        "missing": [console.say(one) for one in found.missing],
         "counts": {fate.value: found.count(fate) for fate in Fate},
         "keys": [_entry(one, console) for one in found.entries],
         "added": [{"to": ".".join(one.to), "value": one.value, "why": console.say(one.why)} for one in found.added],

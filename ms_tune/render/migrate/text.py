@@ -70,6 +70,8 @@ def _end(found: Migration, console: Console) -> None:
         console.write(console.paint(console.text("migrate.refused"), "red"))
         for one in found.blocking:
             _entry(one, console)
+        for one_missing in found.missing:
+            console.write(f"        {console.say(one_missing)}")
         return
     console.write(console.text("migrate.proof"))
     if not found.proof:
