@@ -56,6 +56,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert dead == []
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_links_of_pages_stay_in_the_site(page: Path) -> None:
+    """``mkdocs build --strict``, which no test has the time for, refuses others."""
+    targets = [target.partition("#")[0] for target in _LINK.findall(prose(page.read_text("utf-8")))]
+    files = [(page.parent / name).resolve() for name in targets if name and "://" not in name]
+    assert [file.name for file in files if not file.is_relative_to(ROOT / "docs")] == []
+
+
 def commands(page: Path) -> Iterator[list[str]]:
     """The words behind ``ms-tune`` of every example on a page, without what only stands for something."""
     for kind, body in _FENCE.findall(page.read_text("utf-8")):
