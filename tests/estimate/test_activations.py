@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ms_tune.estimate.activations import (
+    Activations,
     Share,
     handed_on,
     layer_activations,
@@ -76,3 +79,54 @@ def test_a_layer_of_megatron_by_hand() -> None:
     experts = megatron_activations(MIXTURE, one, experts=True, fused=True)
     assert experts.none == 4 * row + heads + 3 * 2 * 2048 * 2 * 512 + 2 * row * 2
     assert (experts.full, megatron_activations(MIXTURE, two, experts=True, fused=True).full) == (row, row // 2)
+
+
+SMALL = Widths(8, 12, 11, Attention(4, 2, 3, 2), 10, gated=True, experts=4, chosen=3, expert=5, shared=6)
+PLAIN = replace(SMALL, gated=False)
+SPLIT = Share(12, 4, sequence=True, context=3, expert=2)
+COPIED = replace(SPLIT, sequence=False)
+ROW = 2 * 12 * 8  # a micro-batch between layers
+HEADS = (2 * 12 * (4 * (3 + 2 * 2) + 2 * (3 + 2)) + 64 * 12 * 4) // 4
+FUSED_HEADS = (2 * 12 * (4 * (3 + 2) + 2 * (3 + 2)) + 64 * 12 * 4) // 4
+
+
+@pytest.mark.parametrize(
+    ("widths", "share", "experts", "none"),
+    [
+        (SMALL, SPLIT, False, 2 * ROW + 2 * ROW // 4 + HEADS + 2 * 12 * 10 * 4 // 4),
+        (SMALL, COPIED, False, 4 * ROW + HEADS + 2 * 12 * 10 * 4 // 4),
+        (PLAIN, SPLIT, False, 2 * ROW + 2 * ROW // 4 + HEADS + 2 * 12 * 10 * 2 // 4),
+        (SMALL, SPLIT, True, 2 * ROW + 2 * ROW // 4 + HEADS + 2 * 12 * (3 * 5 + 6) * 4 // 4 + 2 * ROW * 3 // 4),
+        (PLAIN, COPIED, True, 4 * ROW + HEADS + 2 * 12 * (3 * 5 + 6) * 2 // 4 + 2 * ROW * 3),
+    ],
+)
+def test_a_layer_by_hand(widths: Widths, share: Share, experts: bool, none: int) -> None:  # noqa: FBT001 - a column
+    found = layer_activations(widths, share, experts=experts)
+    assert found == Activations(none, ROW // 4 if share.sequence else ROW)
+
+
+def test_a_layer_of_megatron_without_a_gate_and_with_a_shared_expert() -> None:
+    for fused in (False, True):
+        found = megatron_activations(PLAIN, SPLIT, experts=False, fused=fused)
+        assert found == Activations(ROW + FUSED_HEADS + 2 * 12 * 10 * 2 // 4, ROW // 4)
+    found = megatron_activations(SMALL, SPLIT, experts=True, fused=True)
+    assert found.none == ROW + FUSED_HEADS + 2 * 12 * (3 * 5 + 6) * 3 // 4 + 2 * ROW * 3 // 4
+    found = megatron_activations(SMALL, COPIED, experts=True, fused=False)
+    assert found == Activations(4 * ROW + FUSED_HEADS + 2 * 12 * (3 * 5 + 6) * 4 // 4 + 2 * ROW * 3, ROW)
+
+
+@pytest.mark.parametrize(("again", "passes"), [(False, 2), (True, 3)])
+def test_what_is_sent_with_everything_split(again: bool, passes: int) -> None:  # noqa: FBT001 - a column
+    reductions = passes * 2 * (2 * ROW * 3 // 4)
+    keys = passes * (2 * 12 * 2 * (3 + 2)) // 4 * 2
+    assert sent_by_layer(SMALL, SPLIT, experts=False, again=again) == reductions + keys
+    routed = passes * 2 * (ROW * 3 // 4 // 2)
+    assert sent_by_layer(SMALL, SPLIT, experts=True, again=again) == reductions + keys + routed
+
+
+def test_logits_and_what_is_handed_on() -> None:
+    assert logits_bytes(SMALL, SPLIT) == 12 * 12 * 11 // 4
+    assert logits_bytes(SMALL, SPLIT, in_place=True) == 6 * 12 * 11 // 4
+    assert handed_on(SMALL, SPLIT) == 2 * ROW // 4
+    assert handed_on(SMALL, COPIED) == 2 * ROW
+    assert Share(1, 2, sequence=False) == Share(1, 2, sequence=False, context=1, expert=1)

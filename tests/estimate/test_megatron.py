@@ -6,7 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from ms_tune.estimate.megatron import MegatronModel
+from ms_tune.config.model import (
+    Batch,
+    DType,
+    Experts,
+    LatentAttention,
+    ModelShape,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Sharding,
+    TrainingConfig,
+)
+from ms_tune.errors import UnsupportedError
+from ms_tune.estimate.activations import Activations, Share, logits_bytes, megatron_activations
+from ms_tune.estimate.flops import Attention, Widths
+from ms_tune.estimate.megatron import MegatronModel, megatron_stage
+from ms_tune.estimate.persistent import stage_weights
+from ms_tune.layers.stage import Chunk, Stage, StageLayer
+from tests.estimate.test_persistent import shape, sizes
 
 MODEL = MegatronModel(2000, 1000, 0, 4, 2, False, True, True, "adam", False)  # noqa: FBT003 - in the order of the class
 FACTS: dict[str, object] = {
@@ -48,9 +66,78 @@ def test_what_theory_does_not_know_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"data": 0}, {"weights": -1}, {"trained": "many"}, {"experts": 2**60}, {"expert_data": True}, {"weights": None}],
+    [
+        {"data": 0},
+        {"weights": -1},
+        {"trained": "many"},
+        {"experts": 2**50},
+        {"expert_data": True},
+        {"expert_data": 0},
+        {"weights": None},
+    ],
     ids=str,
 )
 def test_what_cannot_be_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r".*"):
         MegatronModel.told({**FACTS, **change})
+
+
+def test_the_largest_number_that_can_be() -> None:
+    assert MegatronModel.told({**FACTS, "weights": 2**50 - 1}).weights == 2**50 - 1
+    assert MegatronModel.told({**FACTS, "trained": 0}).trained == 0
+
+
+SHAPE = shape(**sizes(64, 8, 12, 4, 4, 2, 3), experts=Experts(4, 2, 6, shared_ffn_hidden_size=5))
+WIDTHS = Widths(8, 4096, 64, Attention(4, 2, 3, 3), 12, gated=True, experts=4, chosen=2, expert=6, shared=5)
+SHARE = Share(4096 * 3 // 2, 2, sequence=True, context=2, expert=4)
+LAST = Stage(1, 2, (Chunk((StageLayer(2), StageLayer(3, experts=True, full=True)), head=True),))
+FIRST = Stage(0, 2, (Chunk((StageLayer(0),), embedding=True), Chunk((StageLayer(1, experts=True),))))
+
+
+def job(model: ModelShape = SHAPE, shards: int | None = 4, optimizer: str = "adam") -> TrainingConfig:
+    return TrainingConfig(
+        model,
+        Parallelism(2, 2, 2, 4, None, sequence=True),
+        Batch(3, 8),
+        Precision(DType.BFLOAT16, mixed=True, gradients=DType.FLOAT32),
+        Optimizer(optimizer, gradient_buffers=True, sharding=Sharding.OPTIMIZER, shards=shards),
+    )
+
+
+def kept(widths: Widths, *, experts: bool) -> Activations:
+    return megatron_activations(widths, SHARE, experts=experts, fused=True)
+
+
+@pytest.mark.parametrize(("shards", "ranks", "expert_ranks"), [(4, 4, 2), (None, 1, 1), (1, 1, 1), (8, 8, 4)])
+def test_what_the_last_stage_holds(shards: int | None, ranks: int, expert_ranks: int) -> None:
+    """Half as many ranks hold the same experts as hold the same other weights: two of four are tensor-parallel ranks."""
+    found = megatron_stage(job(shards=shards), LAST, [5], fused=True)
+    counts = [0, 0]
+    for weight in stage_weights(job(), LAST):
+        counts[weight.experts] += weight.size
+    state = -(-counts[0] // ranks) + -(-counts[1] // expert_ranks)
+    assert found.lasting_bytes == (2 + 4) * sum(counts) + 12 * state
+    assert found.activation_bytes == 5 * (kept(WIDTHS, experts=False).none + kept(WIDTHS, experts=True).full)
+    assert found.transient_bytes == max(kept(WIDTHS, experts=True).none, logits_bytes(WIDTHS, SHARE, in_place=True))
+    assert (found.stage, found.layers, found.recomputed) == (1, 2, 1)
+
+
+def test_only_the_last_stage_has_logits_and_each_chunk_its_own_micro_batches() -> None:
+    found = megatron_stage(job(), FIRST, [5, 3], fused=True)
+    assert found.activation_bytes == 5 * kept(WIDTHS, experts=False).none + 3 * kept(WIDTHS, experts=True).none
+    assert (found.stage, found.layers, found.recomputed, found.transient_bytes) == (0, 2, 0, 0)
+    last = megatron_stage(job(), replace(LAST, chunks=(Chunk((StageLayer(3),), head=True),)), [1], fused=False)
+    assert last.transient_bytes == logits_bytes(WIDTHS, SHARE, in_place=True)
+    assert last.activation_bytes == megatron_activations(WIDTHS, SHARE, experts=False, fused=False).none
+
+
+def test_latent_attention_and_no_experts() -> None:
+    model = replace(SHAPE, latent=LatentAttention(6, 5, 4, 2, 9), experts=None)
+    widths = replace(WIDTHS, attention=Attention(4, 4, 4 + 2, 9), experts=0, chosen=0, expert=0, shared=0)
+    found = megatron_stage(job(model), replace(FIRST, chunks=FIRST.chunks[:1]), [2], fused=True)
+    assert found.activation_bytes == 2 * kept(widths, experts=False).none
+
+
+def test_the_state_of_another_optimizer_is_not_known() -> None:
+    with pytest.raises(UnsupportedError, match="--optimizer"):
+        megatron_stage(job(optimizer="sgd"), LAST, [1], fused=True)

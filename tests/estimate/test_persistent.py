@@ -334,3 +334,8 @@ def test_gradients_have_padding_and_stay_whole_where_only_the_optimizer_is_shard
     assert found.optimizer == 12 * padded // 5
     bare = replace(made, optimizer=replace(made.optimizer, gradient_buffers=False))
     assert persistent_bytes(bare, whole(TINY), Ways(5)).gradients == 0
+
+
+def test_what_is_not_said_is_not_split() -> None:
+    assert Ways() == Ways(shards=1, expert_shards=1)
+    assert [weight.experts for weight in stage_weights(config(LLAMA_7B), whole(LLAMA_7B))].count(True) == 0

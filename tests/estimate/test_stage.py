@@ -1,0 +1,62 @@
+"""What a stage holds, summed by hand, and what that allows to say on both sides of each bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from ms_tune.estimate.activations import Activations
+from ms_tune.estimate.stage import Estimate, HeldLayers, Outlook, StageEstimate, stage_estimate
+from ms_tune.texts import msg
+from ms_tune.verdict.limit import Limit, device_of
+
+KEPT = HeldLayers(Activations(100, 10), 2, full=False)
+ALIKE = HeldLayers(Activations(300, 30), 3, full=True, count=4)
+LAST = HeldLayers(Activations(200, 20), 1, full=True)
+
+
+@pytest.mark.parametrize(
+    ("held", "logits", "told"),
+    [
+        ([], 0, (0, 0, 0)),
+        ([KEPT], 0, (0, 2 * 100, 0)),
+        ([KEPT], 7, (0, 2 * 100, 7)),
+        ([KEPT, ALIKE, LAST], 250, (5, 200 + 4 * 3 * 30 + 20, 300)),
+        ([KEPT, LAST, ALIKE], 301, (5, 200 + 4 * 3 * 30 + 20, 301)),
+    ],
+    ids=["nothing", "kept", "logits", "recomputed", "more logits"],
+)
+def test_a_stage_holds_what_its_layers_keep(held: list[HeldLayers], logits: int, told: tuple[int, int, int]) -> None:
+    recomputed, kept, transient = told
+    found = stage_estimate(3, 5, 1000, held, logits)
+    assert found == StageEstimate(3, 5, recomputed, 1000, kept, transient)
+    assert found.peak_bytes == 1000 + kept + transient
+
+
+def of(peak: int, *, lasting: int = 0, experts: bool = False, reserve: int = 500) -> Estimate:
+    small = StageEstimate(0, 1, 0, lasting // 2, 0, 0)
+    full = StageEstimate(1, 1, 0, lasting, peak - lasting, 0)
+    return Estimate((small, full, small), Limit(9500, device_of(), msg("verdict.chip.hint")), reserve, experts)
+
+
+def test_the_fullest_stage_counts_and_the_reserve_is_set_aside() -> None:
+    found = of(10, lasting=4)
+    assert (found.fullest.stage, found.fullest.peak_bytes, found.room_bytes) == (1, 10, 9000)
+    assert (found.seen, of(10, experts=True).seen) == ((0.95, 1.5), (0.95, 2.5))
+    assert not Estimate(found.stages, found.limit, 0).experts
+
+
+@pytest.mark.parametrize(
+    ("estimate", "outlook"),
+    [
+        (of(10_001), Outlook.OVER),  # 0.95 of it is more than 9500
+        (of(10_000), Outlook.UNSURE),
+        (of(9_501, lasting=9_501), Outlook.OVER),  # what stays for the whole run is more
+        (of(9_500, lasting=9_500), Outlook.UNSURE),
+        (of(6_000), Outlook.UNSURE),
+        (of(5_999), Outlook.BELOW),  # 1.5 times as much is less than 9000
+        (of(3_600, experts=True), Outlook.UNSURE),
+        (of(3_599, experts=True), Outlook.BELOW),
+    ],
+)
+def test_what_can_be_said_on_both_sides_of_each_bound(estimate: Estimate, outlook: Outlook) -> None:
+    assert estimate.outlook is outlook

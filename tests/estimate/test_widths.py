@@ -1,0 +1,105 @@
+"""The sizes of a model as the frameworks' classes understand a config: every name of a field, and what stands in for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from ms_tune.estimate.flops import Attention, Widths
+from ms_tune.estimate.widths import whole_number, widths_of
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.models import Model, model_of
+
+
+@dataclass(frozen=True)
+class Config:
+    data: dict[Any, Any]
+
+
+def of_section(**values: object) -> Model:
+    """A model of the dynamic graph."""
+    return model_of(Config({"model": {**SIZES, **values}}), Dialect.MINDFORMERS_PYNATIVE, "2.1")
+
+
+def of_fields(**values: object) -> Model:
+    """A model of MindSpeed-Core-MS, whose class has no value of its own for most fields."""
+    return model_of(Config({"model_config": {**SIZES, **values}}), Dialect.MINDSPEED_MS, "r0.1.0")
+
+
+SIZES: dict[str, object] = {
+    "hidden_size": 12,
+    "num_attention_heads": 4,
+    "ffn_hidden_size": 20,
+    "vocab_size": 50,
+    "seq_length": 16,
+}
+PLAIN = Widths(12, 16, 50, Attention(4, 4, 3, 3), 20, gated=False, expert=20)
+MLA = {"kv_lora_rank": 5, "q_lora_rank": 7, "qk_head_dim": 6, "qk_pos_emb_head_dim": 2, "v_head_dim": 9}
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({}, PLAIN),
+        ({"num_query_groups": 2}, replace(PLAIN, attention=Attention(4, 2, 3, 3))),
+        ({"num_query_groups": 0}, PLAIN),
+        ({"kv_channels": 8}, replace(PLAIN, attention=Attention(4, 4, 8, 8))),
+        ({"gated_linear_unit": True}, replace(PLAIN, gated=True)),
+        ({"gated_linear_unit": 1}, PLAIN),
+        ({"hidden_act": "SwiGLU"}, replace(PLAIN, gated=True)),
+        ({"hidden_act": "gelu"}, PLAIN),
+        ({"num_moe_experts": 1, "moe_router_topk": 3}, PLAIN),
+        ({"num_moe_experts": 2, "moe_router_topk": 0}, replace(PLAIN, experts=2, chosen=1)),
+        (
+            {"num_moe_experts": 8, "moe_router_topk": 3, "moe_ffn_hidden_size": 6},
+            replace(PLAIN, experts=8, chosen=3, expert=6),
+        ),
+        ({"moe_shared_expert_intermediate_size": 10}, replace(PLAIN, shared=10)),
+    ],
+    ids=str,
+)
+def test_the_sizes_of_a_model(values: dict[str, object], found: Widths) -> None:
+    assert widths_of(of_fields(**{"num_query_groups": None, **values})) == found
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("value", [0, -1, None, "12"])
+def test_without_one_of_the_sizes_nothing_is_known(name: str, value: object) -> None:
+    assert widths_of(of_fields(**{name: value})) is None
+
+
+def test_latent_attention() -> None:
+    found = widths_of(of_section(model_type="deepseek_v3", **MLA))
+    assert found is not None
+    assert found.attention == Attention(4, 4, 6 + 2, 9, 7, 5, 2)
+    nothing = {"q_lora_rank": None, "qk_head_dim": 0, "v_head_dim": 0, "qk_pos_emb_head_dim": 0}
+    found = widths_of(of_section(model_type="deepseek_v3", **{**MLA, **nothing}))
+    assert found is not None
+    assert found.attention == Attention(4, 4, 3, 3, 0, 5, 0)
+
+
+def test_ranks_mean_nothing_in_a_model_whose_attention_is_not_latent() -> None:
+    found = widths_of(of_section(model_type="qwen3", head_dim=6, num_key_value_heads=2, **MLA))
+    assert found is not None
+    assert found.attention == Attention(4, 2, 6, 6)
+
+
+def test_the_older_classes_have_names_of_their_own() -> None:
+    section = {"type": "LlamaConfig", "hidden_size": 12, "num_heads": 4, "n_kv_heads": 2, "intermediate_size": 20}
+    section |= {"vocab_size": 50, "seq_length": 16}
+    model = model_of(
+        Config({"model": {"model_config": section}, "moe_config": {"expert_num": 8, "num_experts_chosen": 3}}),
+        Dialect.MINDFORMERS,
+        "1.6",
+    )
+    found = widths_of(model)
+    assert found is not None
+    assert (found.attention, found.feed_forward) == (Attention(4, 2, 3, 3), 20)
+    assert (found.experts, found.chosen, found.expert) == (8, 3, 20)
+
+
+@pytest.mark.parametrize(("value", "number"), [(1, 1), (0, None), (-3, None), (True, None), (2.0, None), ("2", None)])
+def test_a_size_is_a_whole_number_above_zero(value: object, number: int | None) -> None:
+    assert whole_number(of_fields(hidden_size=value), "hidden_size") == number
