@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.run import dryrun
 from ms_tune.errors import UsageError
+from ms_tune.memory.unlike import surpluses
 from ms_tune.migrate.proof import parameters
 from ms_tune.texts import msg
 
@@ -16,12 +17,32 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.dryrun.result import DryrunResult, StageResult
     from ms_tune.dryrun.task import Observer
+    from ms_tune.memory.unlike import Surplus
     from ms_tune.migrate.result import Migration
     from ms_tune.texts import Message
 
 _WEIGHTS, _STATE = "weights", "optimizer_state"
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What makes up the difference between two simulated peaks of one stage.
+
+    Attributes:
+        layers: The layers that both runs have; fewer than the stage's where its peaks are derived.
+        peaks: Both runs' peaks, in bytes.
+        phases: The phase of the training step in which each is reached; None where nothing tells.
+        more: What one side holds and the other does not; adds up to the difference of these peaks.
+        each_layer: What one more layer adds to each side's peak; None where the peaks are the runs' own.
+    """
+
+    layers: int
+    peaks: tuple[int, int]
+    phases: tuple[str | None, str | None]
+    more: tuple[Surplus, ...]
+    each_layer: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +57,7 @@ class StageMemory:
         new: What the new one is made of.
         same: Weights and optimizer state by theory on both sides: float32 weights with Adam's moments as a rank holds them,
             without the copy that the dynamic graph computes with; None where theory does not tell.
+        explained: What makes up the difference; None where the two runs have different numbers of layers.
     """
 
     stage: int
@@ -44,6 +66,7 @@ class StageMemory:
     old: Mapping[str, int]
     new: Mapping[str, int]
     same: tuple[int, int] | None
+    explained: Explained | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +120,33 @@ def _beside(old: DryrunResult, new: DryrunResult) -> tuple[StageMemory, ...]:
                 {content.value: size for content, size in one.contents.items()},
                 {content.value: size for content, size in other.contents.items()},
                 _same(one.run.theory, other.run.theory) if one.run.layers == other.run.layers else None,
+                _explained(one, other) if one.run.layers == other.run.layers else None,
             )
         )
     return tuple(rows)
+
+
+def _explained(old: StageResult, new: StageResult) -> Explained:
+    derived = [one.extrapolation for one in (old, new) if one.extrapolation is not None]
+    return Explained(
+        old.run.layers,
+        (old.reading.peak_bytes, new.reading.peak_bytes),
+        (_phase(old), _phase(new)),
+        surpluses(old.reading.report, new.reading.report),
+        (derived[0].layer_bytes, derived[1].layer_bytes) if len(derived) == len((old, new)) else None,
+    )
+
+
+def _phase(one: StageResult) -> str | None:
+    """The phase in which a run's peak is reached."""
+    return next(
+        (
+            phase.value
+            for phase, peak in one.reading.phase_peaks.items()
+            if phase is not None and peak.bytes == one.reading.peak_bytes
+        ),
+        None,
+    )
 
 
 def _same(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[int, int] | None:

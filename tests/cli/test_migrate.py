@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,8 @@ import yaml
 from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.migrate.memory import BothSides, StageMemory
+from ms_tune.memory.unlike import Kind, Surplus
+from ms_tune.migrate.memory import BothSides, Explained, StageMemory
 from ms_tune.texts import msg
 from ms_tune.units import MIB
 from tests.migrate.test_migrate import SOURCE
@@ -103,6 +105,56 @@ def test_memory_side_by_side(
     assert (stage["old_peak_bytes"], stage["weights_and_optimizer_by_theory"]) == (3 * MIB, [MIB, MIB])
     assert [one[1] for one in asked] == [(0, 1), StageChoice.ALL]
     assert main(command(config, "--dryrun", "--stages", "x")) == 2
+
+
+def explained(*more: Surplus) -> Explained:
+    return Explained(2, (100 * MIB, 130 * MIB), ("forward", None), more, (10 * MIB, 12 * MIB))
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", ("+30.0 MiB (static: forward, dynamic: not known)", "from 2 places", "adds 10.0 MiB")),
+        ("zh", ("+30.0 MiB（静态图：前向，动态图：未知）", "来自 2 处", "增加 10.0 MiB")),
+    ],
+)
+def test_the_difference_is_explained(
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    language: str,
+    words: tuple[str, ...],
+) -> None:
+    more = (
+        Surplus(Kind.KEPT, in_new=True, operator="fc.w", where="fc.w", bytes=20 * MIB, count=4),
+        Surplus(Kind.PASSING, in_new=True, operator="Dense", where="x/linear.py:67", bytes=30 * MIB, count=3),
+        Surplus(Kind.PASSING, in_new=False, operator="Cast", where="a/b-B/c-C", bytes=19 * MIB, count=2),
+        Surplus(Kind.PASSING, in_new=False, operator="Mul", where="a", bytes=MIB // 2, count=1),
+        Surplus(Kind.PASSING, in_new=False, operator="Add", where="a", bytes=MIB // 2, count=1),
+        Surplus(Kind.OTHER, in_new=True, operator="Add", where="a", bytes=7, count=1),
+    )
+
+    def simulated(*_found: object, **_asked: object) -> BothSides:
+        rows = ({"weights": 0, "gradients": 1}, {"weights": 7, "gradients": 0})
+        return BothSides((StageMemory(0, 300 * MIB, 330 * MIB, *rows, None, explained(*more)),), ())
+
+    monkeypatch.setattr(api, "migrate_memory", simulated)
+    assert main(command(config, "--dryrun", "--lang", language)) == 0
+    out = capsys.readouterr().out
+    assert all(one in " ".join(out.split()) for one in (*words, "fc.w", "3 x +30.0 Dense linear.py:67", "Cast b-B/c-C"))
+    assert "-0.0" not in out  # and no line for what is nothing
+    sums = [line.split()[-1] for line in out.splitlines() if re.match(r" {4}[^ ].*[+-]\d+\.\d$", line)]
+    assert sums == ["+20.0", "+10.0"]
+    assert main(command(config, "--dryrun", "--json")) == 0
+    (stage,) = json.loads(capsys.readouterr().out)["memory"]["stages"]
+    told = stage["explained"]
+    assert (told["layers"], told["old_phase"], told["new_phase"]) == (2, "forward", None)
+    assert told["bytes_of_each_further_layer"] == [10 * MIB, 12 * MIB]
+    assert [(one["kind"], one["side"], one["bytes"]) for one in told["differences"]][:3] == [
+        ("kept", "new", 20 * MIB),
+        ("passing", "new", 30 * MIB),
+        ("passing", "old", 19 * MIB),
+    ]
 
 
 def test_the_models_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

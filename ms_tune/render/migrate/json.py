@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.migrate.result import Fate
 
 if TYPE_CHECKING:
-    from ms_tune.migrate.memory import BothSides
+    from ms_tune.migrate.memory import BothSides, Explained
     from ms_tune.migrate.result import Entry, Migration
     from ms_tune.render.console import Console
 
@@ -44,10 +44,33 @@ def _memory(sides: BothSides, console: Console) -> dict[str, Any]:
                 "old_categories_at_peak": dict(one.old),
                 "new_categories_at_peak": dict(one.new),
                 "weights_and_optimizer_by_theory": None if one.same is None else list(one.same),
+                "explained": None if one.explained is None else _explained(one.explained),
             }
             for one in sides.stages
         ],
         "limits": [console.say(one) for one in sides.limits],
+    }
+
+
+def _explained(found: Explained) -> dict[str, Any]:
+    return {
+        "layers": found.layers,
+        "old_peak_bytes": found.peaks[0],
+        "new_peak_bytes": found.peaks[1],
+        "old_phase": found.phases[0],
+        "new_phase": found.phases[1],
+        "bytes_of_each_further_layer": None if found.each_layer is None else list(found.each_layer),
+        "differences": [
+            {
+                "kind": one.kind.value,
+                "side": "new" if one.in_new else "old",
+                "operator": one.operator,
+                "where": one.where,
+                "bytes": one.bytes,
+                "count": one.count,
+            }
+            for one in found.more
+        ],
     }
 
 
