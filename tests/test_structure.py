@@ -63,7 +63,7 @@ _MAY_USE = {
         *("config", "frameworks", *_FOUNDATION),
     },
     "migrate": {
-        *("migrate", "lint", "dryrun", "normalize", "layers", "launch", "config", "frameworks", *_FOUNDATION),
+        *("migrate", "lint", "dryrun", "memory", "normalize", "layers", "launch", "config", "frameworks", *_FOUNDATION),
     },
     "dryrun": {
         *(
