@@ -7,15 +7,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.megatron import UNREAD, definitions, names_by_dest, programs
+from ms_tune.launch.state import FROM_OUTSIDE
+from ms_tune.launch.values import Argument, Reason
 
 if TYPE_CHECKING:
     from ms_tune.frameworks.megatron import Definition
     from ms_tune.launch.read import Launch
-    from ms_tune.launch.values import Argument
+    from ms_tune.launch.values import Unknown
 
 UNKNOWN = object()  # a value that nobody can tell without running the script
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse takes these for values
@@ -55,14 +57,19 @@ class Command:
         release: The release of MindSpeed-LLM whose parser it is.
         given: The arguments, in order.
         strays: Words in front of the first argument.
-        open: Whether further arguments may hide in words that are unknown.
+        hidden: Words that are unknown, in which further arguments may hide, each with whether it is the value of the one before.
     """
 
     launch: Launch
     release: str
     given: tuple[Given, ...]
     strays: tuple[Argument, ...]
-    open: bool
+    hidden: tuple[tuple[Argument, bool], ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether further arguments may hide in words that are unknown."""
+        return bool(self.hidden)
 
     def last(self, dest: str) -> Given | None:
         """The argument that decides about a destination; None if none is written."""
@@ -105,7 +112,7 @@ def command_in(launch: Launch, release: str) -> Command:
     """What any program is given, as a release's parser would part its words."""
     given: list[Given] = []
     strays: list[Argument] = []
-    open_ = False
+    hidden: list[tuple[Argument, bool]] = []
     for word in launch.arguments:
         text = word.text
         if (
@@ -121,12 +128,44 @@ def command_in(launch: Launch, release: str) -> Command:
             continue
         last = given[-1] if given else None
         expected = last is not None and (last.takes is None or len(last.values) < last.takes)
-        open_ = open_ or (word.open and not expected) or (word.open and last is not None and last.takes is None)
+        if word.open and (last is None or not expected or last.takes is None):
+            hidden.append(
+                (word, last is not None and bool(last.definitions) and last.takes is None and not last.values)
+            )
         if last is None:
             strays.append(word)
         else:
             given[-1] = Given(last.name, last.word, (*last.values, word), last.definitions, last.joined)
-    return Command(launch, release, tuple(given), tuple(strays), open_)
+    return Command(launch, release, tuple(given), tuple(strays), tuple(hidden))
+
+
+def without_unset(command: Command) -> tuple[Command | None, tuple[str, ...]]:
+    """The command as it is if nothing comes from outside: for bash a variable that nobody sets is no word at all.
+
+    Returns:
+        The command without the words that are nothing then (None if it has none of those, or arguments may still hide in it), and
+        the variables that are supposed not to be set (``@`` for what the script is started with).
+    """
+    names: dict[str, None] = {}
+    instead: dict[int, tuple[Argument, ...]] = {}
+    for word, is_value in command.hidden:
+        for piece in word.pieces:
+            unknown = piece.unknown
+            if unknown is None or not (
+                _is_variable(unknown) or (unknown.reason is Reason.ARGUMENT and unknown.name in "@*")
+            ):
+                return None, ()
+            names["@" if unknown.name == "*" else unknown.name] = None
+        instead[id(word)] = (Argument(word.pieces),) if is_value else ()
+    if not names:
+        return None, ()
+    words = tuple(new for word in command.launch.arguments for new in instead.get(id(word), (word,)))
+    return command_in(replace(command.launch, arguments=words), command.release), tuple(names)
+
+
+def _is_variable(unknown: Unknown) -> bool:
+    own = unknown.reason is Reason.ENVIRONMENT and unknown.name.isidentifier()
+    return own and unknown.name not in FROM_OUTSIDE
 
 
 def _value(one: Given) -> object:

@@ -12,11 +12,13 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import default_release
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from ms_tune.config.source import SourceFile
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
+    from ms_tune.lint.finding import Finding
     from ms_tune.texts import Message
 
 ENVIRONMENT, PYTHON = "environment", "python"  # as their checklists are called
@@ -138,6 +140,15 @@ def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
     from ms_tune.lint.launched import commands_in  # noqa: PLC0415 - as above
 
     return commands_in(source.path, source.text, release)
+
+
+def findings_of(
+    commands: tuple[SourceFile, ...], found_in: Callable[[SourceFile], Iterable[Finding]]
+) -> Iterator[Finding]:
+    """What is found in what a script starts (:func:`ms_tune.lint.launched.findings_of`)."""
+    from ms_tune.lint.launched import findings_of as found_of_commands  # noqa: PLC0415 - as above
+
+    return found_of_commands(commands, found_in)
 
 
 def release_of(source: SourceFile) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.config.spans import Edit, EditRefusedError
@@ -13,25 +13,26 @@ from ms_tune.frameworks.megatron import names, parts_of, unregistered
 from ms_tune.launch.edits import ArgumentChange, with_change
 from ms_tune.launch.line_ends import as_written
 from ms_tune.launch.once import launches_in
-from ms_tune.launch.options import Command, command_of
+from ms_tune.launch.options import Command, command_of, without_unset
 from ms_tune.layers.megatron.inputs import ARGUMENTS
 from ms_tune.layers.megatron.plan import normalize_megatron
 from ms_tune.layers.megatron.remedies import remedy_changes
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.finding import Fix
+from ms_tune.lint.finding import Fix, Severity, Wording
 from ms_tune.normalize.megatron import NotEvaluableError, inputs_of
-from ms_tune.texts import Message, msg
+from ms_tune.texts import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import NoReturn
 
-    from ms_tune.config.source import Span
+    from ms_tune.config.source import SourceFile, Span
     from ms_tune.launch.read import Launches
     from ms_tune.launch.values import Argument, File
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
+    from ms_tune.lint.finding import Finding
 
 _MOST_ARGUMENTS = 400  # a training script has a hundred
 _LONGEST = 200_000  # characters
@@ -60,6 +61,7 @@ class LaunchSource(CodeSource):
         number: Which of its launches the command is.
         original: The script as it is, where its lines end as in Windows.
         fixed: What came of changes that were asked for: several findings may ask for the same.
+        supposed: The variables that are supposed to be set nowhere (:func:`without_unset`); nothing for the command as it stands.
     """
 
     command: Command = field(repr=False, compare=False)
@@ -68,6 +70,7 @@ class LaunchSource(CodeSource):
     number: int = field(default=0, repr=False, compare=False)
     original: str = field(default="", repr=False, compare=False)
     fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = field(default_factory=dict, repr=False, compare=False)
+    supposed: tuple[str, ...] = ()
 
     def span_of(self, word: Argument) -> Span:
         """Where a word stands in the script; the command if it stands in another file."""
@@ -83,7 +86,7 @@ class LaunchSource(CodeSource):
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
         """An argument left out, given another value, or what it takes for the frameworks to go through."""
-        if rule.rewrite not in _REWRITES:
+        if rule.rewrite not in _REWRITES or self.supposed:
             return self._refuse(rule)
         if len(self.command.given) > _MOST_ARGUMENTS or len(self.text) > _LONGEST:
             raise EditRefusedError(msg("edits.unclear"))  # the script is read anew for each
@@ -195,6 +198,8 @@ _REWRITES: dict[str, Callable[[LaunchSource, Violation], tuple[ArgumentChange, .
 def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]:
     """The programs of MindSpeed-LLM that a script starts, each with its arguments.
 
+    One with words that come from outside, if at all, is there a second time without them.
+
     Args:
         path: The script.
         text: Its text.
@@ -204,12 +209,44 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
     found = launches_in(path, text)
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
     return tuple(
-        arguments_of(path, found, number, command, LaunchSource, original=text)
+        arguments_of(path, found, number, read, LaunchSource, original=text, supposed=supposed)
         for number, command in commands
         if command is not None
         and not _is_of_megatron_alone(text, command)
         and not _is_of_mindspeed_alone(text, command)
+        for read, supposed in ((command, ()), without_unset(command))
+        if read is not None
     )
+
+
+def findings_of(
+    commands: Iterable[SourceFile], found_in: Callable[[SourceFile], Iterable[Finding]]
+) -> Iterator[Finding]:
+    """What is found in the commands of a script, and under which condition.
+
+    What only shows where nothing comes from outside says so, fixes nothing and is no error: who starts the script may know better.
+    """
+    known: set[tuple[str, int, str]] = set()
+    for one in commands:
+        supposed = one.supposed if isinstance(one, LaunchSource) else ()
+        for finding in found_in(one):
+            key = (finding.id, finding.span.start, str(finding.message))
+            if not supposed:
+                known.add(key)
+                yield finding
+            elif key not in known:
+                yield _unless_set(finding, supposed)
+
+
+def _unless_set(finding: Finding, supposed: tuple[str, ...]) -> Finding:
+    text, names = finding.message.text, ", ".join(name for name in supposed if name != "@")
+    said = lookup(
+        "lint.unless-given" if not names else "lint.unless-set-or-given" if "@" in supposed else "lint.unless-set"
+    )
+    text = Text(said.en.replace("{message}", text.en), said.zh.replace("{message}", text.zh))
+    message = Wording(text, {**finding.message.params, "supposed": names})
+    severity = Severity.WARNING if finding.severity is Severity.ERROR else finding.severity
+    return replace(finding, message=message, severity=severity, fix=None, unfixable=None)
 
 
 def _is_of_mindspeed_alone(text: str, command: Command) -> bool:
@@ -259,7 +296,9 @@ def arguments_of(
     data: dict[str, object] = {}
     for one in command.given:
         spans = [source.span_of(value) for value in one.values]
-        span = spans[0] if spans else source.span_of(one.word)
+        span = (
+            spans[0] if spans and one.takes != 0 else source.span_of(one.word)
+        )  # what is behind a switch is not its value
         entries[one.name] = Entry(source.span_of(one.word), Node(span, {}, None, 1, 1, []), None)
         data[one.name] = [value.text for value in one.values] or None
     place = command.launch.place

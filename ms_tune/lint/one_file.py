@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,8 +157,10 @@ class CheckedFile:
             made = [check for check in _checks(lists, self.of_commands) if selection.takes(check)]
             chosen += made
             commands = self.commands_in(source)
-            further = (lint(one, self.of_commands, made, self.release.version, profile) for one in commands)
-            found = _together(found, further)
+            made_for = partial(
+                lint, dialect=self.of_commands, checks=made, version=self.release.version, profile=profile
+            )
+            found = _together(found, (kinds.findings_of(commands, made_for),))
         variables = kinds.variables_of(source) if self.code is not None else None
         if variables is not None:
             settings = _combined(built_in_code()[kinds.ENVIRONMENT], lists)
@@ -183,7 +185,7 @@ class CheckedFile:
         return tuple(_rated(finding, selection) for finding in found if selection.takes(finding)) + broken, ignored
 
 
-def _together(found: tuple[Finding, ...], further: Iterable[tuple[Finding, ...]]) -> tuple[Finding, ...]:
+def _together(found: tuple[Finding, ...], further: Iterable[Iterable[Finding]]) -> tuple[Finding, ...]:
     """All findings in the order of the text; what two commands of a script share is told once."""
     every = {(one.id, one.span, str(one.message)): one for one in (*found, *(one for more in further for one in more))}
     return tuple(sorted(every.values(), key=lambda finding: (finding.span.start, finding.id)))

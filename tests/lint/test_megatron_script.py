@@ -9,8 +9,10 @@ import pytest
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from ms_tune.lint.finding import Severity
 from ms_tune.lint.launched import commands_in
 from ms_tune.lint.run import LintRequest, lint_files
+from ms_tune.texts import Language
 
 RUN = (
     "msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework mindspore $GPT_ARGS"
@@ -23,7 +25,10 @@ OWN = ("MST179", "MST180", "MST181", "MST182", "MST183", "MST184")
 def found(text: str, path: Path = Path("pretrain_x.sh")) -> list[tuple[str, str]]:
     checks = built_in(Dialect.MEGATRON)
     every = [
-        one for command in commands_in(path, text, "2.2") for one in lint(command, Dialect.MEGATRON, checks, "2.2")
+        one
+        for command in commands_in(path, text, "2.2")
+        if not command.supposed
+        for one in lint(command, Dialect.MEGATRON, checks, "2.2")
     ]
     return [(one.id, str(one.message)) for one in every if one.id in OWN]
 
@@ -106,3 +111,56 @@ def test_releases_whose_layers_are_not_checked_are_told(tmp_path: Path, release:
     script.write_text(GROUP + RUN, encoding="utf-8")
     (report,) = lint_files([str(script)], LintRequest(framework_version=release)).files
     assert [f"MindSpeed-LLM {release}" in str(one) for one in report.notes] == ([True] if told else [])
+
+
+def checked(text: str, folder: Path) -> list[tuple[str, Severity, str, str]]:
+    path = folder / "pretrain_x.sh"
+    path.write_text(text, encoding="utf-8")
+    report = lint_files((str(path),), LintRequest(settings=False, framework_version="2.2"))
+    return [
+        (one.id, one.severity, one.message.say(Language.EN), one.message.say(Language.ZH))
+        for one in report.findings
+        if one.id in ("MST164", "MST166", "MST167")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "en", "zh"),
+    [
+        ("$MEM_ARGS", ", unless the environment sets MEM_ARGS", "（除非环境中设置了 MEM_ARGS）"),
+        ("$@", ", unless the script is started with arguments", "（除非启动脚本时带有参数）"),
+        ("$A_ARGS $B_ARGS", ", unless the environment sets A_ARGS, B_ARGS", "（除非环境中设置了 A_ARGS, B_ARGS）"),
+        (
+            "${A_ARGS} ${*}",
+            ", unless the environment sets A_ARGS or the script is started with arguments",
+            "（除非环境中设置了 A_ARGS，或启动脚本时带有参数）",
+        ),
+    ],
+)
+def test_what_shows_where_nothing_comes_from_outside(tmp_path: Path, hidden: str, en: str, zh: str) -> None:
+    """A second reading takes what nobody sets for nothing, as bash does; no error rests on that, and nothing is told twice."""
+    found_without = checked(GROUP + RUN.replace("$GPT_ARGS", "$GPT_ARGS --sequence-parallel --bf16 --fp16"), tmp_path)
+    asked = f"$GPT_ARGS --sequence-parallel --bf16 --fp16 {hidden}"
+    found_with = checked(GROUP + RUN.replace("$GPT_ARGS", asked), tmp_path)
+    (sure, severity, *_), (unsure, told, message, other) = sorted(found_with, key=lambda one: one[0] != "MST167")
+    assert [one[0] for one in sorted(found_without)] == ["MST166", "MST167"]
+    assert (sure, severity) == ("MST167", Severity.ERROR)
+    assert (unsure, told) == ("MST166", Severity.INFO)
+    assert message.endswith(en)
+    assert other.endswith(zh)
+    incomplete = checked(GROUP + RUN.replace("$GPT_ARGS", f"$GPT_ARGS --recompute-granularity full {hidden}"), tmp_path)
+    assert {(one[0], one[1]) for one in incomplete} == {("MST164", Severity.WARNING)}
+
+
+@pytest.mark.parametrize("hidden", ["$(cat more)", "${HOME}", "$X*", "${X//a/b}", "$MEM_ARGS $(cat more)"])
+def test_what_may_be_anything_is_not_supposed_to_be_nothing(tmp_path: Path, hidden: str) -> None:
+    assert checked(GROUP + RUN.replace("$GPT_ARGS", f"$GPT_ARGS --sequence-parallel {hidden}"), tmp_path) == []
+
+
+def test_a_value_that_comes_from_outside_stays_one(tmp_path: Path) -> None:
+    """``--data-path`` takes any number of words: without its variable it would be without a value, which nobody means."""
+    text = GROUP + RUN.replace("$GPT_ARGS", "$GPT_ARGS --data-path $DATA_PATH --seq-length $LENGTH")
+    path = tmp_path / "pretrain_x.sh"
+    path.write_text(text, encoding="utf-8")
+    report = lint_files((str(path),), LintRequest(settings=False, framework_version="2.2"))
+    assert [one.id for one in report.findings if one.id in ("MST151", "MST152")] == []
