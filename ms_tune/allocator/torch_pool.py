@@ -14,7 +14,7 @@ from ms_tune.allocator.torch_settings import ROUND_LARGE, SMALL_REQUEST, TorchSe
 from ms_tune.allocator.torch_space import Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ms_tune.allocator.torch_space import BlockPool, Held, PoolBlock
     from ms_tune.allocator.workload import Request
@@ -34,6 +34,7 @@ class TorchPool:
 
     def __init__(self, settings: TorchSettings, bases: Iterable[int] = ()) -> None:
         self._space = Space()
+        self._pools = self._space.pools
         self.state = self._space.state
         self._settings = settings
         self._bases = iter(bases)
@@ -43,14 +44,21 @@ class TorchPool:
 
     def allocate(self, request: Request) -> int:
         """Best fit among the free blocks, else a new segment, else a new segment after releasing cached ones."""
-        size = self.rounded(request.size)
+        return self.take(request.size, request.stream).address
+
+    def take(self, wanted: int, stream: int) -> PoolBlock:
+        """The block for so many bytes on a stream, as :meth:`allocate` finds it."""
+        size = self._settings.rounded(wanted)
         small = size <= SMALL_REQUEST
-        pool = self._space.pool(small=small, stream=request.stream)
-        block = self._find(pool, size)
-        if block is None:
+        pool = self._pools.get((small, stream)) or self._space.pool(small=small, stream=stream)
+        place = self._find(pool, size)
+        if place is None:
             self._collect()
-            block = self._map_for(pool, size) if self._settings.expandable else self._take(pool, size)
-        self._space.drop_hole(block)
+            block = self._map_for(pool, size) if self._settings.expandable else self._new(pool, size)
+            self._space.drop_hole(block)
+        else:
+            block = pool.holes.pop(place)[2]
+            pool.free_bytes -= block.size
         expandable = block.segment.expandable
         alignment = self._settings.base_alignment
         if alignment and expandable and size >= ROUND_LARGE and block.address % alignment:
@@ -59,11 +67,12 @@ class TorchPool:
                 aligned = self._space.split(block, skipped)
                 self._space.add_hole(block)
                 block = aligned
-        if self._settings.splits(block.size - size, size, small=small, expandable=expandable):
+        rest = block.size - size
+        if rest and self._settings.splits(rest, size, small=small, expandable=expandable):
             self._space.add_hole(self._space.split(block, size))
         block.live = True
         self.state.used += block.size
-        return block.address
+        return block
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
         """This allocator has no continuous allocation: one after the other."""
@@ -71,7 +80,10 @@ class TorchPool:
 
     def free(self, address: int) -> None:
         """Merge with the free neighbours of the same segment."""
-        block = self._space.blocks[address]
+        self.give(self._space.blocks[address])
+
+    def give(self, block: PoolBlock) -> None:
+        """:meth:`free` of a block that :meth:`take` found."""
         block.live = False
         self.state.used -= block.size
         self._space.add_hole(self._space.merged(block))
@@ -79,8 +91,7 @@ class TorchPool:
     def release(self) -> None:
         """Give back what holds no live block: whole segments, and whole pages of expandable ones (``empty_cache``)."""
         for pool in self._space.pools.values():
-            for _, address in list(pool.holes):
-                block = self._space.blocks[address]
+            for _, _, block in list(pool.holes):
                 if block.segment.expandable:
                     self._unmap(block)
                 elif block.is_segment:
@@ -107,38 +118,33 @@ class TorchPool:
         """Size and liveness of all mapped blocks by address."""
         return {block.address: (block.size, block.live) for block in self._space.blocks.values() if block.mapped}
 
-    def size_at(self, address: int) -> int:
-        """The size of the block at an address."""
-        return self._space.blocks[address].size
-
-    def is_live(self, address: int) -> bool:
-        """Whether a live block begins at an address."""
-        block = self._space.blocks.get(address)
-        return block is not None and block.live
+    def live(self) -> dict[int, PoolBlock]:
+        """The live blocks by address."""
+        return {address: block for address, block in self._space.blocks.items() if block.live}
 
     # --- free blocks ---
 
-    def _find(self, pool: BlockPool, size: int) -> PoolBlock | None:
-        """The smallest free block that is large enough, at the lowest address (``get_free_block``)."""
+    def _find(self, pool: BlockPool, size: int) -> int | None:
+        """Where the smallest free block is that is large enough, at the lowest address (``get_free_block``)."""
         self._space.calls += not pool.small
-        candidates = self._from(pool, size)
-        block = next(candidates, None)
-        if block is None:
+        holes = pool.holes
+        place = bisect_left(holes, (size,))
+        if (
+            not self._settings.expandable
+        ):  # expandable memory is for expandable settings only, once those are switched off
+            while place < len(holes) and holes[place][2].segment.expandable:
+                place += 1
+        if place == len(holes):
             return None
+        block = holes[place][2]
         if block.segment.expandable:
             # The last mapped block can grow into unmapped memory, which makes it the last choice.
-            for other in candidates:
+            for following in range(place + 1, len(holes)):
+                other = holes[following][2]
                 if not block.segment.expandable or _could_be(other) >= _could_be(block):
                     break
-                block = other
-        return None if self._settings.refuses(size, block.size) else block
-
-    def _from(self, pool: BlockPool, size: int) -> Iterator[PoolBlock]:
-        for place in range(bisect_left(pool.holes, (size, 0)), len(pool.holes)):
-            block = self._space.blocks[pool.holes[place][1]]
-            # Expandable memory is for expandable settings only, once those are switched off.
-            if self._settings.expandable or not block.segment.expandable:
-                yield block
+                place, block = following, other
+        return None if self._settings.refuses(size, block.size) else place
 
     # --- memory of the device ---
 
@@ -147,7 +153,7 @@ class TorchPool:
         self._top = max(self._top, base + size)
         return base
 
-    def _take(self, pool: BlockPool, size: int) -> PoolBlock:
+    def _new(self, pool: BlockPool, size: int) -> PoolBlock:
         wanted = self._settings.segment_size(size, small=pool.small)
         self._make_room(wanted, size, pool)
         base = self._base(wanted)
@@ -164,12 +170,7 @@ class TorchPool:
         if share is None or total is None or self.state.reserved <= int(share * total):
             return
         wanted = self.state.reserved - int(share * total)
-        blocks = [
-            self._space.blocks[address]
-            for pool in self._space.pools.values()
-            if not pool.small
-            for _, address in pool.holes
-        ]
+        blocks = [block for pool in self._space.pools.values() if not pool.small for _, _, block in pool.holes]
         kept = [block for block in blocks if block.is_segment and not block.segment.expandable]
         while wanted > 0 and kept:
             mean = sum(self._space.calls - block.listed for block in kept) / len(kept)
@@ -185,15 +186,15 @@ class TorchPool:
         if limit is None or self._settings.expandable:
             return False
         key = max(size, limit)
-        place = bisect_left(pool.holes, (key, 0))
+        place = bisect_left(pool.holes, (key,))
         if place < len(pool.holes):
-            block = self._space.blocks[pool.holes[place][1]]
+            block = pool.holes[place][2]
             if block.is_segment:
                 self._space.give_back(block)
             return block.is_segment
         given = 0
         while given < key and pool.holes and pool.holes[-1][0] >= limit:
-            block = self._space.blocks[pool.holes[-1][1]]
+            block = pool.holes[-1][2]
             if not block.is_segment:
                 break
             given += block.size

@@ -7,9 +7,12 @@ recording that differs anywhere is not this allocator's, or not with these setti
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ms_tune.allocator.pool import ALIGNMENT
 from ms_tune.allocator.torch_pool import TorchPool
@@ -20,19 +23,26 @@ from ms_tune.allocator.torch_settings import (
 )
 from ms_tune.allocator.torch_space import SeedError
 from ms_tune.allocator.torch_start import RecordingError, Start, start_of
-from ms_tune.allocator.workload import Request
-from ms_tune.trace.torch_snapshot import Action
+from ms_tune.trace.torch_events import Action
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from ms_tune.allocator.pool import Growth
-    from ms_tune.trace.torch_snapshot import DeviceTrace, Event
+    from ms_tune.trace.torch_snapshot import DeviceTrace
 
 _SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
+_CHUNK = 1 << 16  # events between two words about how far it is
 _TAKES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE_COMPLETED)
+
+
+def _none() -> NDArray[np.int64]:
+    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,7 @@ class TorchReplay:
         first: The first difference.
         used: Bytes of live blocks after each event, in block sizes.
         reserved: Bytes taken from the device after each event.
-        sizes: The block size of each event that allocates.
+        sizes: By event the size of the block that it allocates; 0 for other events.
         growths: When and why memory was taken; ``request`` is the place of the event.
     """
 
@@ -73,9 +83,9 @@ class TorchReplay:
     allocations: int = 0
     differences: int = 0
     first: Difference | None = None
-    used: list[int] = field(default_factory=list)
-    reserved: list[int] = field(default_factory=list)
-    sizes: dict[int, int] = field(default_factory=dict)
+    used: NDArray[np.int64] = field(default_factory=_none)
+    reserved: NDArray[np.int64] = field(default_factory=_none)
+    sizes: NDArray[np.int64] = field(default_factory=_none)
     growths: tuple[Growth, ...] = ()
 
     @property
@@ -103,9 +113,8 @@ def replay_recording(
     foreign = _foreign(device)
     if foreign is not None:
         return _contradiction(device, told, foreign)
-    expandable = any(event.action in (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP) for event in device.events) or any(
-        segment.expandable for segment in device.segments
-    )
+    mapped = device.events.are(Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
+    expandable = bool(mapped.any()) or any(segment.expandable for segment in device.segments)
     plain = replace(told, expandable=expandable)
     npu = replace(plain, padding=NPU_PADDING, base_alignment=NPU_BASE_ALIGNMENT if expandable else 0)
     tried = [plain, npu, *([replace(npu, base_alignment=0)] if expandable else [])]
@@ -149,14 +158,13 @@ def _padded(device: DeviceTrace) -> bool:
 
 def _foreign(device: DeviceTrace) -> Difference | None:
     """The first block at an address that these allocators never give away: they cut memory into pieces of 512 bytes."""
-    for place, event in enumerate(device.events):
-        if event.action is Action.ALLOC and event.address % ALIGNMENT:
-            return Difference(place, "foreign", event.address)
-    return None
+    events = device.events
+    found = np.flatnonzero((events.action == Action.ALLOC) & (events.address % ALIGNMENT != 0))
+    return Difference(int(found[0]), "foreign", events[int(found[0])].address) if len(found) else None
 
 
 def _contradiction(device: DeviceTrace, settings: TorchSettings, difference: Difference) -> TorchReplay:
-    count = sum(event.action is Action.ALLOC for event in device.events)
+    count = len(device.events.places(Action.ALLOC))
     found = TorchReplay(settings, Start((), {}, {}, {}), count)
     found.differs(difference, max(count, 1))
     return found
@@ -181,19 +189,33 @@ def _replay(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
     run = _Run(device, TorchReplay(settings, start_of(device, settings.rounded)))
-    for place, event in enumerate(device.events):
-        run.carry_out(place, event)
+    begun = run.pool.state.used, run.pool.state.reserved
+    changing = device.events.are(Action.ALLOC, Action.FREE_COMPLETED, *_TAKES, *_GIVES)
+    places = np.flatnonzero(changing)
+    for begin in range(0, len(places), _CHUNK):
+        on_progress(begin / len(places))
+        run.carry_out(places[begin : begin + _CHUNK], stop=stop)
         if stop and run.found.first is not None:
             return run.found
-        if not place % 4096:
-            on_progress(place / len(device.events))
-    run.found.growths = tuple(run.pool.state.growths)
-    _compare_layout(run.found, device, run.pool)
-    return run.found
+    found = run.found
+    found.growths = tuple(run.pool.state.growths)
+    change = np.cumsum(changing)  # how many events have changed anything: what others see is what those left
+    found.used, found.reserved = (
+        np.concatenate([np.array([first], np.int64), np.frombuffer(curve, np.int64)])[change]
+        for first, curve in zip(begun, (run.used, run.reserved), strict=True)
+    )
+    found.sizes = np.zeros(len(device.events), np.int64)
+    found.sizes[device.events.places(Action.ALLOC)] = np.frombuffer(run.sizes, np.int64)
+    _compare_layout(found, device, run.pool)
+    return found
 
 
 class _Run:
     """A replay as it goes on.
+
+    Attributes:
+        used, reserved: What is in use and held after each event that may change it.
+        sizes: Of the blocks that are allocated.
 
     Args:
         device: The device.
@@ -210,51 +232,62 @@ class _Run:
         except SeedError:
             raise RecordingError(reason="start", event=0) from None
         self._recorded = self.pool.state.reserved  # what the events tell of it
-        self._where = {address: address for address in found.start.live}
+        self._where = self.pool.live()
         self._taken: list[tuple[int, int]] = []  # what was taken from the device for the block that comes next
+        self.used, self.reserved, self.sizes = array("q"), array("q"), array("q")
 
-    def carry_out(self, place: int, event: Event) -> None:
-        """Carry out an event and compare."""
-        if event.action is Action.ALLOC:
-            self._allocate(place, event)
-        elif event.action is Action.FREE_COMPLETED:
-            address = self._where.pop(event.address, None)
-            if address is None or not self.pool.is_live(address):
-                raise RecordingError(reason="free", event=place)
-            self.pool.free(address)
-        elif event.action in _TAKES:
-            self._taken.append((event.address, event.size))
-            self._recorded += event.size
-        elif event.action in _GIVES:
-            self._give(place, event)
-        self.found.used.append(self.pool.state.used)
-        self.found.reserved.append(self.pool.state.reserved)
+    def carry_out(self, places: NDArray[np.int64], *, stop: bool) -> None:
+        """Carry out some events and compare; up to the first difference if nobody needs more."""
+        state, where, give = self.pool.state, self._where, self.pool.give
+        used, reserved = self.used.append, self.reserved.append
+        for place, action, address, size, stream in self._events.rows(places):
+            if action == _ALLOC:
+                self._allocate(place, address, size, stream)
+            elif action == _FREE:
+                block = where.pop(address, None)
+                if block is None:
+                    raise RecordingError(reason="free", event=place)
+                give(block)
+            elif action in _TAKES:
+                self._taken.append((address, size))
+                self._recorded += size
+            else:
+                self._give(place, size)
+            used(state.used)
+            reserved(state.reserved)
+            if stop and self.found.first is not None:
+                return
 
-    def _allocate(self, place: int, event: Event) -> None:
-        if event.address in self._where:
+    def _allocate(self, place: int, address: int, size: int, stream: int) -> None:
+        if address in self._where:
             raise RecordingError(reason="alloc", event=place)
         found, state = self.found, self.pool.state
         found.allocations += 1
-        self._bases.queue = deque(address for address, _ in self._taken)
-        wanted = sum(size for _, size in self._taken)
-        self._taken = []
+        wanted = 0
+        if self._taken:
+            self._bases.queue = deque(base for base, _ in self._taken)
+            wanted = sum(taken for _, taken in self._taken)
+            self._taken = []
+        elif self._bases.queue:
+            self._bases.queue.clear()
         state.request = place
         held, before = state.reserved, len(state.growths)
-        address = self._where[event.address] = self.pool.allocate(Request(event.size, place, None, event.stream))
-        found.sizes[place] = self.pool.size_at(address)
-        if address != event.address:
-            found.differs(Difference(place, "address", event.address, address))
+        block = self._where[address] = self.pool.take(size, stream)
+        self.sizes.append(block.size)
+        if block.address != address:
+            found.differs(Difference(place, "address", address, block.address))
         elif state.reserved - held != wanted:
             grown = sum(growth.unit_bytes for growth in state.growths[before:])
             found.differs(Difference(place, "growth", wanted, grown))
 
-    def _give(self, place: int, event: Event) -> None:
+    def _give(self, place: int, size: int) -> None:
         """A run of segments that are given back is one call of ``empty_cache``."""
-        self._recorded -= event.size
-        if not place or self._events[place - 1].action not in _GIVES:
+        self._recorded -= size
+        actions = self._events.action
+        if not place or actions[place - 1] not in _GIVES:
             self.pool.state.request = place
             self.pool.release()
-        last = place + 1 == len(self._events) or self._events[place + 1].action not in _GIVES
+        last = place + 1 == len(self._events) or actions[place + 1] not in _GIVES
         if last and self.pool.state.reserved != self._recorded:
             self.found.differs(Difference(place, "release", self._recorded, self.pool.state.reserved))
 

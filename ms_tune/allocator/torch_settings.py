@@ -47,14 +47,13 @@ class TorchSettings:
     def rounded(self, size: int) -> int:
         """What a request of a size takes, before an unsplit remainder."""
         padded = size + self.padding
-        divisions = self._divisions(padded)
-        if divisions > 1 and padded > ALIGNMENT * divisions:
-            return _next_division(padded, divisions)
-        return max(ALIGNMENT, -(-padded // ALIGNMENT) * ALIGNMENT)
+        if self.roundup:
+            divisions = self._divisions(padded)
+            if divisions > 1 and padded > ALIGNMENT * divisions:
+                return _next_division(padded, divisions)
+        return -(-padded // ALIGNMENT) * ALIGNMENT or ALIGNMENT
 
     def _divisions(self, size: int) -> int:
-        if not self.roundup:
-            return 0
         place = min(max(size.bit_length() - 1 - _FIRST_POWER, 0), _LAST_POWER - _FIRST_POWER - 1)
         return self.roundup[min(place, len(self.roundup) - 1)]
 

@@ -22,7 +22,7 @@ class BlockPool:
 
     small: bool
     stream: int
-    holes: list[tuple[int, int]] = field(default_factory=list)  # (size, address) in order
+    holes: list[tuple[int, int, PoolBlock]] = field(default_factory=list)  # (size, address, the block) in order
     unmapped: list[int] = field(default_factory=list)  # addresses in order
     free_bytes: int = 0
 
@@ -188,7 +188,7 @@ class Space:
         """Put a block among the free ones."""
         pool = block.segment.pool
         block.listed = self.calls
-        insort(pool.holes, (block.size, block.address))
+        insort(pool.holes, (block.size, block.address, block))
         pool.free_bytes += block.size
 
     def drop_hole(self, block: PoolBlock) -> None:
@@ -199,33 +199,33 @@ class Space:
 
     def split(self, block: PoolBlock, size: int) -> PoolBlock:
         """Cut a block that stands in no list; what is behind the cut."""
-        rest = PoolBlock(block.address + size, block.size - size, block.segment, mapped=block.mapped)
-        rest.before, rest.after = block, block.after
-        if block.after is not None:
-            block.after.before = rest
+        address, after = block.address + size, block.after
+        rest = PoolBlock(address, block.size - size, block.segment, mapped=block.mapped, before=block, after=after)
+        if after is not None:
+            after.before = rest
         block.after = rest
         block.size = size
-        self.blocks[rest.address] = rest
+        self.blocks[address] = rest
         return rest
 
     def merged(self, block: PoolBlock) -> PoolBlock:
         """The block with the idle neighbours that are mapped if it is, which leave their lists."""
         before = block.before
-        if before is not None and before.idle and before.mapped == block.mapped:
+        if before is not None and not before.live and before.mapped == block.mapped:
             self._unlist(before)
             block, behind = before, block
             self._absorb(block, behind)
         after = block.after
-        if after is not None and after.idle and after.mapped == block.mapped:
+        if after is not None and not after.live and after.mapped == block.mapped:
             self._unlist(after)
             self._absorb(block, after)
         return block
 
     def _absorb(self, block: PoolBlock, behind: PoolBlock) -> None:
         block.size += behind.size
-        block.after = behind.after
-        if behind.after is not None:
-            behind.after.before = block
+        after = block.after = behind.after
+        if after is not None:
+            after.before = block
         del self.blocks[behind.address]
 
     def _unlist(self, block: PoolBlock) -> None:

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ms_tune.allocator.torch_settings import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT
 from ms_tune.allocator.torch_space import Held
-from ms_tune.trace.torch_snapshot import Action
+from ms_tune.trace.torch_events import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
-    from ms_tune.trace.torch_snapshot import DeviceTrace, Event
+    from ms_tune.trace.torch_snapshot import DeviceTrace
 
 _MAPS = (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
 _ENDLESS = 1 << 41  # address space of an expandable segment
@@ -45,33 +47,6 @@ class Start:
     streams: Mapping[int, int]
 
 
-@dataclass(slots=True)
-class _Walk:
-    """What is held at a moment, on the way back from the end."""
-
-    live: dict[int, int]
-    requested: dict[int, int]
-    streams: dict[int, int]
-    classic: dict[int, Held]
-
-    def take_back(self, place: int, event: Event, rounded: Callable[[int], int]) -> None:
-        """Go back over an event."""
-        if event.action is Action.FREE_COMPLETED:
-            if event.address in self.live:
-                raise RecordingError(reason="free", event=place)
-            self.live[event.address] = rounded(event.size)
-            self.requested[event.address], self.streams[event.address] = event.size, event.stream
-        elif event.action is Action.ALLOC:
-            if self.live.pop(event.address, None) is None:
-                raise RecordingError(reason="alloc", event=place)
-        elif event.action is Action.SEGMENT_ALLOC:
-            if self.classic.pop(event.address, None) is None:
-                raise RecordingError(reason="segment", event=place)
-        elif event.action is Action.SEGMENT_FREE:
-            small = event.size == SMALL_SEGMENT
-            self.classic[event.address] = Held(event.address, event.size, small, event.stream)
-
-
 def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
     """What was held before the first event: the end, with all events taken back.
 
@@ -82,22 +57,22 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
     Raises:
         RecordingError: The events contradict each other.
     """
-    final = [block for segment in device.segments for block in segment.blocks if block.active]
-    found = _Walk(
-        live={block.address: block.size for block in final},
-        requested={block.address: block.requested for block in final},
-        streams={each.address: one.stream for one in device.segments for each in one.blocks if each.active},
-        classic={
-            one.address: Held(one.address, one.size, one.small, one.stream)
-            for one in device.segments
-            if not one.expandable
-        },
-    )
-    for place in range(len(device.events) - 1, -1, -1):
-        found.take_back(place, device.events[place], rounded)
-    live, requested, streams, classic = found.live, found.requested, found.streams, found.classic
+    final = {each.address: (each, one.stream) for one in device.segments for each in one.blocks if each.active}
+    wrong = _contradiction(device, final)
+    classic = _classic(device, wrong.event if wrong is not None else -1)
+    if wrong is not None:
+        raise wrong
+    live = {address: block.size for address, (block, _) in final.items()}
+    requested = {address: block.requested for address, (block, _) in final.items()}
+    streams = {address: stream for address, (_, stream) in final.items()}
+    for address, place, allocates in device.events.first_turns():
+        if allocates:
+            live.pop(address, None)
+        else:
+            event = device.events[place]
+            live[address], requested[address], streams[address] = rounded(event.size), event.size, event.stream
     held = [classic[base] for base in sorted(classic)]
-    if any(one.expandable for one in device.segments) or any(event.action in _MAPS for event in device.events):
+    if any(one.expandable for one in device.segments) or device.events.are(*_MAPS).any():
         held += _expandable(device, live, streams, rounded)
     held.sort(key=lambda one: one.base)
     for one, following in pairwise(held):
@@ -111,6 +86,38 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
     )
 
 
+def _contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:
+    """The last allocation or release that cannot have happened: at one address they take turns, up to the state at the end."""
+    turns = device.events.turns
+    following = np.append(turns.allocates[1:], False)
+    lives = ~following  # after the event, on the way back: what is released next is live
+    ends = np.flatnonzero(turns.last)
+    lives[ends] = [address in final for address in turns.address[ends].tolist()]
+    wrong = np.flatnonzero(lives != turns.allocates)
+    if not len(wrong):
+        return None
+    place = wrong[np.argmax(turns.place[wrong])]
+    return RecordingError(reason="alloc" if turns.allocates[place] else "free", event=int(turns.place[place]))
+
+
+def _classic(device: DeviceTrace, before: int) -> dict[int, Held]:
+    """The segments of before that are not expandable; events up to a place that contradicts are nobody's concern.
+
+    Raises:
+        RecordingError: A segment is gone at the end that nobody gave back.
+    """
+    classic = {
+        one.address: Held(one.address, one.size, one.small, one.stream) for one in device.segments if not one.expandable
+    }
+    places = device.events.places(Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)[::-1]
+    for place, action, address, size, stream in device.events.rows(places[places > before]):
+        if action == Action.SEGMENT_FREE:
+            classic[address] = Held(address, size, size == SMALL_SEGMENT, stream)
+        elif classic.pop(address, None) is None:
+            raise RecordingError(reason="segment", event=place)
+    return classic
+
+
 def _expandable(
     device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
 ) -> list[Held]:
@@ -119,11 +126,9 @@ def _expandable(
     for segment in device.segments:
         if segment.expandable:
             mapped.add(segment.address, segment.address + segment.size)
-    for event in reversed(device.events):
-        if event.action is Action.SEGMENT_MAP:
-            mapped.remove(event.address, event.address + event.size)
-        elif event.action is Action.SEGMENT_UNMAP:
-            mapped.add(event.address, event.address + event.size)
+    for _, action, address, size, _ in device.events.rows(device.events.places(*_MAPS)[::-1]):
+        change = mapped.remove if action == Action.SEGMENT_MAP else mapped.add
+        change(address, address + size)
     # A segment's memory lies side by side; where another's is between, there are two segments.
     runs: list[tuple[tuple[bool, int], int]] = []
     for start, kind in sorted(_kinds(device, live, streams, rounded)):
@@ -152,24 +157,22 @@ def _kinds(
     for segment in device.segments:
         if segment.expandable:
             tell(segment.address, segment.size, (segment.small, segment.stream))
-    waiting: list[Event] = []
-    untold: list[Event] = []
-    for event in device.events:
-        if event.action is Action.SEGMENT_MAP:
-            waiting.append(event)
-        elif event.action is Action.SEGMENT_UNMAP:
-            untold.append(event)
-        elif event.action is Action.ALLOC and waiting:
-            for taken in waiting:
-                tell(taken.address, taken.size, (rounded(event.size) <= SMALL_REQUEST, event.stream))
-            waiting = []
+    mapped, given = device.events.places(Action.SEGMENT_MAP), device.events.places(Action.SEGMENT_UNMAP)
+    allocations = device.events.places(Action.ALLOC)
+    asking = np.searchsorted(allocations, mapped)  # the block that memory is mapped for is allocated next
+    asked = allocations[asking[asking < len(allocations)]]
+    taken = device.events.rows(mapped[asking < len(allocations)])
+    for (_, _, address, size, _), (_, _, _, wanted, stream) in zip(taken, device.events.rows(asked), strict=True):
+        tell(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
     order = sorted(live)
-    for event in untold:  # mapped before the first event: what lived there tells
-        at = bisect_left(order, event.address)
-        inside = at < len(order) and order[at] < event.address + event.size
-        guess = event.size < LARGE_SEGMENT or event.size % LARGE_SEGMENT != 0
-        kind = (live[order[at]] <= SMALL_REQUEST, streams[order[at]]) if inside else (guess, event.stream)
-        tell(event.address, event.size, kind)
+    for _, _, address, size, stream in device.events.rows(
+        given
+    ):  # mapped before the first event: what lived there tells
+        at = bisect_left(order, address)
+        inside = at < len(order) and order[at] < address + size
+        guess = size < LARGE_SEGMENT or size % LARGE_SEGMENT != 0
+        kind = (live[order[at]] <= SMALL_REQUEST, streams[order[at]]) if inside else (guess, stream)
+        tell(address, size, kind)
     return kinds
 
 

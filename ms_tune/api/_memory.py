@@ -218,7 +218,7 @@ def memory_is_snapshot(path: str | Path) -> bool:
 
         show = api.memory_snapshot if api.memory_is_snapshot("run") else api.memory
     """
-    from ms_tune.trace.torch_snapshot import is_snapshot  # noqa: PLC0415 - start-up time
+    from ms_tune.trace.plain_pickle import is_snapshot  # noqa: PLC0415 - start-up time
 
     return is_snapshot(Path(path))
 

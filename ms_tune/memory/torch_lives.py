@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.memory.curve import Curve
-from ms_tune.memory.torch_report import before_recording, held_curve, requested_curve, where_of
-from ms_tune.trace.memory_block import NEVER_FREED
-from ms_tune.trace.torch_snapshot import Action
+from ms_tune.memory.torch_blocks import blocks_of, held_curve, requested_curve
+from ms_tune.memory.torch_report import where_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -68,48 +67,27 @@ class TorchLives:
 
 def lives_of_snapshot(report: TorchReport) -> TorchLives:
     """The blocks of the device that a report is about."""
-    rows = sorted(_lives(report))
-    columns = list(zip(*rows, strict=True)) or [()] * 6
-    categories = tuple(dict.fromkeys(columns[5]))
-    start, end, size, stack = (np.array(columns[place], np.int64) for place in (0, 2, 3, 4))
+    blocks = blocks_of(report.device, report.replay)
+    names = report.device.events.categories
+    used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
+    again = np.zeros(len(names), np.int64)
+    again[used] = np.arange(len(used))
     lines = tuple(where_of(each) for each in report.snapshot.stacks)
-    contents, content = _contents(report, lines, start, stack)
-    known = {name: place for place, name in enumerate(categories)}
+    contents, content = _contents(report, lines, blocks.start, blocks.stack)
     return TorchLives(
         report=report,
         lines=lines,
-        start=start,
-        end=end,
-        size=size,
-        address=np.array(columns[1], np.uint64),
-        stack=stack,
-        category=np.array([known[name] for name in columns[5]], np.int64),
-        categories=categories,
+        start=blocks.start,
+        end=blocks.end,
+        size=blocks.size,
+        address=blocks.address.astype(np.uint64),
+        stack=blocks.stack,
+        category=again[blocks.category],
+        categories=tuple(names[code] for code in used),
         content=content,
         contents=contents,
         curve=_curve(report),
     )
-
-
-def _lives(report: TorchReport) -> Iterator[tuple[int, int, int, int, int, str]]:
-    """Start, address, end, size, stack and category of each block."""
-    device, exact = report.device, report.replay.exact
-    final = {block.address: block.stack for segment in device.segments for block in segment.blocks if block.active}
-    before = report.replay.start.live if exact else before_recording(device)
-    alive = {address: (-1, size, final.get(address, 0), "") for address, size in before.items()}
-    for place, event in enumerate(device.events):
-        if event.action is Action.FREE_COMPLETED:
-            freed = alive.pop(event.address, None)
-            if freed is not None:
-                yield freed[0], event.address, place, *freed[1:]
-        elif event.action is Action.ALLOC:
-            lost = alive.pop(event.address, None)  # in damaged files only
-            if lost is not None:
-                yield lost[0], event.address, place, *lost[1:]
-            size = report.replay.sizes[place] if exact else event.size
-            alive[event.address] = (place, size, event.stack, event.category)
-    for address, kept in alive.items():
-        yield kept[0], address, NEVER_FREED, *kept[1:]
 
 
 def _contents(
@@ -135,8 +113,10 @@ def _contents(
 
 def _curve(report: TorchReport) -> Curve:
     exact = report.replay.exact
-    used = [sum(report.replay.start.live.values()), *report.replay.used] if exact else requested_curve(report.device)
-    held = held_curve(report.device, exact=exact) or [0] * len(used)
+    used = requested_curve(report.device)
+    if exact:
+        used = np.append([sum(report.replay.start.live.values())], report.replay.used)
+    held = held_curve(report.device, exact=exact)
     none = np.zeros(0, np.int64)
     ticks = np.arange(-1, len(used) - 1, dtype=np.int64)
-    return Curve(ticks, np.array(used, np.int64), np.array(held, np.int64), none, none)
+    return Curve(ticks, used, np.zeros(len(used), np.int64) if held is None else held, none, none)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ms_tune.memory.torch_what_if import Cache, outcome_of, with_segments
 from ms_tune.texts import msg
@@ -54,10 +55,9 @@ def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
     for each in report.survivors:
         if not each.leak:
             continue
-        gone = [0] * len(used)
-        for event, following in zip(each.events, each.events[1:], strict=False):
-            gone[following] += report.replay.sizes[event]
-        after = max((total - less for total, less in zip(used, accumulate(gone), strict=True)), default=peak)
+        gone = np.zeros(len(used), np.int64)
+        gone[list(each.events[1:])] = report.replay.sizes[list(each.events[:-1])]
+        after = int((used - np.cumsum(gone)).max())
         texts = (msg("snapshot.remedy.leak", where=each.where), msg("snapshot.remedy.leak.price"))
         found.append(_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.where}", held=False))
     return found

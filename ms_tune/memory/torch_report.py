@@ -10,23 +10,30 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ms_tune.allocator.torch_replay import TorchReplay, replay_recording
 from ms_tune.allocator.torch_settings import TorchSettings
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.memory.phases import Origin, origin
+from ms_tune.memory.torch_blocks import blocks_of, held_curve, requested_curve
 from ms_tune.memory.torch_steps import StepGrowth, grown_by_step, step_ends
 from ms_tune.texts import msg
+from ms_tune.trace.memory_block import NEVER_FREED
 from ms_tune.trace.plain_pickle import no_collection
-from ms_tune.trace.torch_snapshot import Action, read_torch_snapshot
+from ms_tune.trace.torch_events import Action
+from ms_tune.trace.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from ms_tune.memory.torch_blocks import TorchBlocks
     from ms_tune.texts import Message
     from ms_tune.trace.memory_block import Frame
     from ms_tune.trace.torch_snapshot import DeviceTrace, TorchSnapshot
@@ -233,29 +240,30 @@ def _analysed(
 def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
     exact = replayed.exact
     asked = requested_curve(device)
-    used = [sum(replayed.start.live.values()), *replayed.used] if exact else asked
+    used = np.append([sum(replayed.start.live.values())], replayed.used) if exact else asked
     reserved = held_curve(device, exact=exact)
-    event = used.index(max(used)) - 1 if at is None else at
-    sizes = replayed.sizes if exact else {}
+    event = int(used.argmax()) - 1 if at is None else at
+    lines = [where_of(stack) for stack in snapshot.stacks]
+    blocks = blocks_of(device, replayed)
     ends = step_ends(device, snapshot.stacks)
     return TorchReport(
         snapshot=snapshot,
         device=device,
         replay=replayed,
-        peak_bytes=max(used) if exact else None,
-        peak_event=used.index(max(used)) - 1 if exact else None,
-        requested_peak_bytes=max(asked),
-        requested_peak_event=asked.index(max(asked)) - 1,
-        reserved_peak_bytes=max(reserved) if reserved else None,
-        reserved_peak_event=reserved.index(max(reserved)) - 1 if reserved else None,
+        peak_bytes=int(used.max()) if exact else None,
+        peak_event=int(used.argmax()) - 1 if exact else None,
+        requested_peak_bytes=int(asked.max()),
+        requested_peak_event=int(asked.argmax()) - 1,
+        reserved_peak_bytes=int(reserved.max()) if reserved is not None else None,
+        reserved_peak_event=int(reserved.argmax()) - 1 if reserved is not None else None,
         event=event,
-        contents=_contents(snapshot, device, replayed, event),
-        cached_bytes=_after(replayed.reserved, event, reserved[0]) - used[event + 1] if exact and reserved else None,
-        survivors=_survivors(snapshot, device, sizes),
+        contents=_contents(device, blocks, lines, event),
+        cached_bytes=_cached(replayed, reserved, used, event) if exact and reserved is not None else None,
+        survivors=_survivors(device, blocks, lines),
         causes=_causes(replayed) if exact else (),
         shortages=_shortages(device, replayed),
         step_ends=ends,
-        step_growth=grown_by_step(device, [where_of(stack) for stack in snapshot.stacks], sizes, ends),
+        step_growth=grown_by_step(blocks, lines, ends),
     )
 
 
@@ -275,100 +283,44 @@ def _causes(replayed: TorchReplay) -> tuple[Cause, ...]:
     return tuple(found.values())
 
 
-def _after(curve: Sequence[int], event: int, start: int) -> int:
-    return curve[event] if event >= 0 else start
+def _cached(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[np.int64], event: int) -> int:
+    """What is held after an event, and not used."""
+    return int(replayed.reserved[event] if event >= 0 else held[0]) - int(used[event + 1])
 
 
-def requested_curve(device: DeviceTrace) -> list[int]:
-    """Bytes that were asked for and are not free again: before the first event, and after each."""
-    live = before_recording(device)
-    total = sum(live.values())
-    curve = [total]
-    for event in device.events:
-        if event.action is Action.ALLOC:
-            total += event.size - live.get(event.address, 0)
-            live[event.address] = event.size
-        elif event.action is Action.FREE_COMPLETED:
-            total -= live.pop(event.address, 0)
-        curve.append(total)
-    return curve
-
-
-def held_curve(device: DeviceTrace, *, exact: bool) -> list[int]:
-    """Bytes taken from the device, likewise; empty where the events tell of blocks and never of segments that hold them."""
-    change = [
-        _step(event.action, event.size, Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)
-        or _step(event.action, event.size, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
-        for event in device.events
-    ]
-    total = sum(segment.size for segment in device.segments)
-    curve = _summed(total - sum(change), change)
-    return curve if min(curve) >= 0 and (exact or any(change)) else []
-
-
-def _step(action: Action, size: int, more: Action, less: Action) -> int:
-    return size if action is more else -size if action is less else 0
-
-
-def _summed(start: int, change: Sequence[int]) -> list[int]:
-    curve = [start]
-    for each in change:
-        curve.append(curve[-1] + each)
-    return curve
-
-
-def _contents(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, last: int) -> tuple[Place, ...]:
+def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int) -> tuple[Place, ...]:
     """What is alive after an event, by line of the script; its bytes add up to the peak."""
-    exact = replayed.exact
-    final = {block.address: block.stack for segment in device.segments for block in segment.blocks if block.active}
-    live: dict[int, tuple[int, int, str, bool]] = {}  # size, stack, category, whether it was there before
-    sizes = replayed.start.live if exact else before_recording(device)
-    for address, size in sizes.items():
-        live[address] = (size, final.get(address, 0), "", True)
-    for place, event in enumerate(islice(device.events, last + 1)):
-        if event.action is Action.ALLOC:
-            size = replayed.sizes[place] if exact else event.size
-            live[event.address] = (size, event.stack, event.category, False)
-        elif event.action is Action.FREE_COMPLETED:
-            live.pop(event.address, None)
+    live = np.flatnonzero(blocks.live(last))
+    kinds = np.stack([blocks.stack[live], blocks.start[live] < 0, blocks.category[live]])
+    unique, kind = np.unique(kinds, axis=1, return_inverse=True)
+    size, count = _totals(blocks.size[live], kind.reshape(-1), unique.shape[1])
     found: dict[tuple[str, bool, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for size, stack, category, before in live.values():
-        where = where_of(snapshot.stacks[stack])
-        key = (where, before and not where, category)
-        total, count = found[key]
-        found[key] = (total + size, count + 1)
+    for (stack, before, category), more, blocks_more in zip(unique.T.tolist(), size, count, strict=True):
+        key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
+        total, number = found[key]
+        found[key] = (total + more, number + blocks_more)
     places = [Place(where, before, size, count, category) for (where, before, category), (size, count) in found.items()]
     return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
 
 
-def before_recording(device: DeviceTrace) -> dict[int, int]:
-    """What was asked for of the blocks that were there before the first event."""
-    live = {block.address: block.requested for segment in device.segments for block in segment.blocks if block.active}
-    for event in reversed(device.events):
-        if event.action is Action.FREE_COMPLETED:
-            live[event.address] = event.size
-        elif event.action is Action.ALLOC:
-            live.pop(event.address, None)
-    return live
+def _totals(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
+    """Bytes and number of the blocks of each kind."""
+    total = np.zeros(kinds, np.int64)
+    np.add.at(total, kind, size)
+    return total.tolist(), np.bincount(kind, minlength=kinds).tolist()
 
 
-def _survivors(snapshot: TorchSnapshot, device: DeviceTrace, sizes: Mapping[int, int]) -> tuple[Survivors, ...]:
-    alive: dict[int, int] = {}
-    for place, event in enumerate(device.events):
-        if event.action is Action.ALLOC:
-            alive[event.address] = place
-        elif event.action is Action.FREE_COMPLETED:
-            alive.pop(event.address, None)
+def _survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -> tuple[Survivors, ...]:
     by_stack: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place in sorted(alive.values()):
-        event = device.events[place]
-        by_stack[event.stack, event.size].append(place)
+    for block in np.flatnonzero((blocks.start >= 0) & (blocks.end == NEVER_FREED)).tolist():
+        event = int(blocks.start[block])
+        by_stack[int(blocks.stack[block]), int(device.events.size[event])].append(block)
     found = []
-    for (stack, _), places in by_stack.items():
-        total = sum(sizes.get(place, device.events[place].size) for place in places)
+    for (stack, _), members in by_stack.items():
+        total, places = int(blocks.size[members].sum()), blocks.start[members].tolist()
         spread = (places[-1] - places[0]) / len(device.events)
         leak = stack > 0 and len(places) >= _SURVIVORS and spread >= _SPREAD and total >= _LEAST_LEAK
-        found.append(Survivors(where_of(snapshot.stacks[stack]), total, len(places), tuple(places), leak))
+        found.append(Survivors(lines[stack], total, len(places), tuple(places), leak))
     return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.where)))
 
 
@@ -376,13 +328,12 @@ def _shortages(device: DeviceTrace, replayed: TorchReplay) -> tuple[Shortage, ..
     return tuple(
         Shortage(
             place,
-            event.size,
-            event.address,
-            replayed.reserved[place] if replayed.exact else None,
-            replayed.used[place] if replayed.exact else None,
+            size,
+            free,
+            int(replayed.reserved[place]) if replayed.exact else None,
+            int(replayed.used[place]) if replayed.exact else None,
         )
-        for place, event in enumerate(device.events)
-        if event.action is Action.OOM
+        for place, _, free, size, _ in device.events.rows(device.events.places(Action.OOM))
     )
 
 

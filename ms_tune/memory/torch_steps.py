@@ -7,16 +7,18 @@ the optimizer have its ``step`` in their stacks. The step ends before the first 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.trace.torch_snapshot import Action
+import numpy as np
+
+from ms_tune.trace.torch_events import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from ms_tune.memory.torch_blocks import TorchBlocks
     from ms_tune.trace.memory_block import Frame
     from ms_tune.trace.torch_snapshot import DeviceTrace
 
@@ -46,18 +48,21 @@ def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple
         device: The device.
         stacks: The snapshot's stacks.
     """
-    steps = [_is_optimizer(stack) for stack in stacks]
-    python = [any(frame.file.endswith(".py") for frame in stack) for stack in stacks]
+    kinds = np.array(
+        [2 * _is_optimizer(stack) + (not any(frame.file.endswith(".py") for frame in stack)) for stack in stacks]
+    )
+    places = device.events.places(Action.ALLOC)
+    kind = kinds[device.events.stack[places]]
+    telling = np.ones(len(places), np.bool_)  # the third of a row of blocks of one kind tells nothing new
+    telling[2:] = (kind[2:] != kind[1:-1]) | (kind[1:-1] != kind[:-2])
     ends, backward, optimizer = [], False, False
-    for place, event in enumerate(device.events):
-        if event.action is not Action.ALLOC:
-            continue
-        if steps[event.stack]:
+    for place, what in zip(places[telling].tolist(), kind[telling].tolist(), strict=True):
+        if what & 2:
             optimizer = backward
         elif optimizer:
             ends.append(place - 1)
             backward = optimizer = False
-        backward |= not python[event.stack]
+        backward |= bool(what & 1)
     return (*ends, len(device.events) - 1) if optimizer else tuple(ends)
 
 
@@ -65,35 +70,30 @@ def _is_optimizer(stack: tuple[Frame, ...]) -> bool:
     return any("step" in frame.function and _OPTIMIZER.search(frame.file) for frame in stack)
 
 
-def grown_by_step(
-    device: DeviceTrace, lines: Sequence[str], sizes: Mapping[int, int], ends: Sequence[int]
-) -> tuple[StepGrowth, ...]:
+def grown_by_step(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]) -> tuple[StepGrowth, ...]:
     """The lines that hold more after each step than after the one before, from the second step on; most first.
 
     Args:
-        device: The device.
+        blocks: The blocks of the device.
         lines: ``file:line`` by stack of the snapshot.
-        sizes: What a block takes by the event that allocates it; what was asked for where this does not tell.
         ends: The last event of each step.
     """
     if len(ends) < _LEAST_ENDS:
         return ()
-    live: dict[int, tuple[str, int]] = {}
-    totals: dict[str, int] = defaultdict(int)
-    held: list[dict[str, int]] = []
-    places = set(ends)
-    for place, event in enumerate(device.events):
-        if event.action in (Action.ALLOC, Action.FREE_COMPLETED) and event.address in live:
-            line, size = live.pop(event.address)
-            totals[line] -= size
-        if event.action is Action.ALLOC:
-            live[event.address] = lines[event.stack], sizes.get(place, event.size)
-            totals[lines[event.stack]] += live[event.address][1]
-        if place in places:
-            held.append(dict(totals))
+    known = {line: number for number, line in enumerate(dict.fromkeys(lines))}
+    counted = np.flatnonzero((blocks.start >= 0) & (blocks.start <= ends[-1]))
+    line = np.array([known[each] for each in lines])[blocks.stack[counted]]
+    # What holds more after each step makes a block in each.
+    often = np.flatnonzero(np.bincount(line, minlength=len(known)) >= len(ends) - 2)
+    row = np.full(len(known), -1)
+    row[often] = np.arange(len(often))
+    counted, line = counted[row[line] >= 0], row[line[row[line] >= 0]]
+    change = np.zeros((len(often), len(ends) + 1), np.int64)
+    for place, sign in ((blocks.start[counted], 1), (blocks.end[counted], -1)):
+        np.add.at(change, (line, np.searchsorted(ends, place)), sign * blocks.size[counted])
+    names = list(known)
     found = []
-    for line in held[-1]:
-        amounts = [each.get(line, 0) for each in held]
-        if all(after > before for before, after in pairwise(amounts[1:])):
-            found.append(StepGrowth(line, (amounts[-1] - amounts[1]) // (len(amounts) - 2), tuple(amounts)))
+    for number, held in zip(often.tolist(), np.cumsum(change, axis=1)[:, :-1].tolist(), strict=True):
+        if all(after > before for before, after in pairwise(held[1:])):
+            found.append(StepGrowth(names[number], (held[-1] - held[1]) // (len(held) - 2), tuple(held)))
     return tuple(sorted(found, key=lambda growth: (-growth.bytes_per_step, growth.where)))

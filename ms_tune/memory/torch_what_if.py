@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ms_tune.allocator.torch_pool import TorchPool
 from ms_tune.allocator.torch_settings import NPU_BASE_ALIGNMENT
-from ms_tune.allocator.workload import Request
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.memory.torch_report import analyse_snapshot
 from ms_tune.texts import msg
-from ms_tune.trace.torch_snapshot import Action
+from ms_tune.trace.torch_events import Action
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried where nobody names one
 _COLLECT = 0.8  # the threshold of PyTorch's own notes
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE_COMPLETED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,27 +186,28 @@ def _asked(request: TorchWhatIfRequest, recorded: TorchSettings, *, steps: bool)
 
 def outcome_of(report: TorchReport, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
     """What a setting makes of a recording that is replayed exactly."""
-    start = report.replay.start
+    start, events = report.replay.start, report.device.events
     pool = TorchPool(settings)
-    where: dict[int, int] = {}
-    for address in sorted(start.live):
-        where[address] = pool.allocate(Request(start.requested[address], -1, None, start.streams[address]))
-    begun = pool.state.reserved
+    where = {address: pool.take(start.requested[address], start.streams[address]) for address in sorted(start.live)}
+    state, begun = pool.state, pool.state.reserved
     curve = [(-1, begun)]
-    gave = False
+    gave = -2
     emptied = frozenset(report.step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset()
-    for place, event in enumerate(report.device.events):
-        if event.action is Action.ALLOC:
-            where[event.address] = pool.allocate(Request(event.size, place, None, event.stream))
-        elif event.action is Action.FREE_COMPLETED:
-            pool.free(where.pop(event.address))
-        elif event.action in _GIVES and not gave and cache is not Cache.KEPT:
-            pool.release()
-        gave = event.action in _GIVES
+    telling = events.are(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
+    telling[list(emptied)] = True
+    for place, action, address, size, stream in events.rows(np.flatnonzero(telling)):
+        if action == _ALLOC:
+            where[address] = pool.take(size, stream)
+        elif action == _FREE:
+            pool.give(where.pop(address))
+        elif action in _GIVES:
+            if gave != place - 1 and cache is not Cache.KEPT:
+                pool.release()
+            gave = place
         if place in emptied:
             pool.release()
-        if pool.state.reserved != curve[-1][1]:
-            curve.append((place, pool.state.reserved))
+        if state.reserved != curve[-1][1]:
+            curve.append((place, state.reserved))
     return TorchOutcome(
         settings=settings,
         cache=cache,

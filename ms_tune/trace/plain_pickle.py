@@ -21,9 +21,23 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 MOST_BYTES = 2 * GIB  # of a file, unpacked
-GZIP = b"\x1f\x8b"
+_GZIP = b"\x1f\x8b"
 _MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # what reading may take: containers need up to some forty times the file
 _MOST_TEXT = 1000
+_PICKLE = b"\x80"
+_SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
+
+
+def is_snapshot(path: Path) -> bool:
+    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+    except OSError:
+        return False
+    return head[:1] == _PICKLE or head == _GZIP or path.name.lower().endswith(_SUFFIXES)
 
 
 def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
@@ -38,7 +52,7 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
     """
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == GZIP
+            packed = file.read(2) == _GZIP
             file.seek(0)
             size = path.stat().st_size
             if size > MOST_BYTES:

@@ -9,61 +9,41 @@ Sizes of ``alloc`` and ``free_*`` events are those that were asked for; of ``seg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, cast
+from itertools import repeat
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from ms_tune.trace.memory_block import Frame
-from ms_tune.trace.plain_pickle import GZIP, read_plain, refused
+from ms_tune.trace.plain_pickle import read_plain, refused
+from ms_tune.trace.torch_events import Action, Events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    Columns = tuple[
+        NDArray[np.int8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32]
+    ]
+
 _MOST_ADDRESS, _MOST_SIZE, _MOST_STREAM, _MOST_TIME = 1 << 63, 1 << 46, 1 << 64, 1 << 63
 _MOST_TEXT, _MOST_FRAMES, _MOST_DEVICES = 1000, 1000, 1024
-_PICKLE = b"\x80"
-_SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
+_MOST_TOTAL = 1 << 62  # of all sizes together: sums stay within the numbers of columns
+_SLAB = 1 << 16  # events that are turned into columns at once
 
 
-class Action(IntEnum):
-    """What an event of the allocator is."""
+class _Actions(dict[str, int]):
+    """The codes of actions by name; others are :attr:`Action.OTHER`."""
 
-    ALLOC = 0
-    FREE_REQUESTED = 1
-    FREE_COMPLETED = 2
-    SEGMENT_ALLOC = 3
-    SEGMENT_FREE = 4
-    SEGMENT_MAP = 5
-    SEGMENT_UNMAP = 6
-    OOM = 7
-    SNAPSHOT = 8
-    OTHER = 9
+    def __missing__(self, name: str) -> int:
+        return int(Action.OTHER)
 
 
-_ACTIONS = {
-    **{action.name.lower(): action for action in Action if action is not Action.OTHER},
-    "free": Action.FREE_COMPLETED,
-}
-
-
-class Event(NamedTuple):
-    """One thing that the allocator did.
-
-    Attributes:
-        action: What.
-        address: Of the block or segment; of an OOM the free bytes of the device.
-        size: Bytes.
-        stream: The stream.
-        stack: The place of its Python stack in the snapshot's stacks; 0 is the empty one.
-        category: What PyTorch says it holds; empty if it does not say.
-    """
-
-    action: Action
-    address: int
-    size: int
-    stream: int
-    stack: int
-    category: str
+_ACTIONS = _Actions({action.name.lower(): int(action) for action in Action if action is not Action.OTHER})
+_ACTIONS["free"] = int(Action.FREE_COMPLETED)
+_KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of which nothing else is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +56,7 @@ class FinalBlock:
         requested: Bytes that were asked for; for a free block what was last.
         active: Whether it is in use, or waits for a stream before it is free.
         allocated: Whether it is in use.
-        stack: As in :class:`Event`.
+        stack: As in :class:`~ms_tune.trace.torch_events.Event`.
     """
 
     address: int
@@ -104,7 +84,7 @@ class DeviceTrace:
     """One device: its events in order and what is held at the end."""
 
     number: int
-    events: tuple[Event, ...]
+    events: Events
     segments: tuple[Segment, ...]
 
 
@@ -127,18 +107,6 @@ class TorchSnapshot:
     timed: bool
     max_split: int | None
     roundup: tuple[int, ...]
-
-
-def is_snapshot(path: Path) -> bool:
-    """Whether a path names a file that is, or pretends to be, such a snapshot."""
-    if not path.is_file():
-        return False
-    try:
-        with path.open("rb") as file:
-            head = file.read(2)
-    except OSError:
-        return False
-    return head[:1] == _PICKLE or head == GZIP or path.name.lower().endswith(_SUFFIXES)
 
 
 def read_torch_snapshot(path: Path) -> TorchSnapshot:
@@ -170,10 +138,11 @@ class _Reader:
         self._left = most
         self._frames: dict[int, Frame | None] = {}
         self._stacks: dict[int, int] = {}
+        self._parts: dict[tuple[int, ...], int] = {}
         self._found: dict[tuple[Frame, ...], int] = {(): 0}
         self._texts: dict[str, str] = {}
         self._timed = False
-        self._kept: list[object] = []
+        self._categories: dict[str, int] = {"": 0}
 
     def snapshot(self, content: object) -> TorchSnapshot:
         """The snapshot.
@@ -202,11 +171,11 @@ class _Reader:
             if segments.setdefault(device, {}).setdefault(segment.address, segment) is not segment:
                 raise _BadValueError(what="segments: address")
         events = {number: self._events(trace) for number, trace in enumerate(traces)}
-        numbers = sorted({number for number, found in events.items() if found} | set(segments))
+        numbers = sorted({number for number, found in events.items() if len(found)} | set(segments))
         devices = tuple(
             DeviceTrace(
                 number,
-                events.get(number, ()),
+                events[number] if number in events else self._events([]),
                 tuple(segment for _, segment in sorted(segments.get(number, {}).items())),
             )
             for number in numbers
@@ -267,42 +236,60 @@ class _Reader:
             stack=self._stack(frames),
         )
 
-    def _events(self, trace: object) -> tuple[Event, ...]:
+    def _events(self, trace: object) -> Events:
         if not isinstance(trace, list):
             raise _BadValueError(what="device_traces")
         trace.reverse()
-        found = []
+        parts = [self._columns([])]
         while trace:  # what was read is not kept: it takes more than what is made of it
-            found.append(self._event(trace.pop()))
-        return tuple(found)
+            slab = trace[: -_SLAB - 1 : -1]
+            del trace[-_SLAB:]
+            parts.append(self._columns(slab))
+        action, address, size, stream, stack, category = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if float(size.sum(dtype=np.float64)) >= _MOST_TOTAL:
+            raise _BadValueError(what="size")
+        return Events(action, address, size, stream, stack, category, tuple(self._categories))
 
-    def _event(self, entry: object) -> Event:
-        event = self._take(entry, "device_traces")
-        get = event.get
-        name, category = get("action"), get("category")
-        if type(name) is not str:
+    def _columns(self, slab: list[object]) -> Columns:
+        self._left -= len(slab)
+        if self._left < 0 or set(map(type, slab)) - {dict}:
+            raise _BadValueError(what="device_traces")
+        rows = cast("list[dict[object, object]]", slab)
+        names = _values(rows, "action")
+        if set(map(type, names)) - {str}:
             raise _BadValueError(what="action")
-        action = _ACTIONS.get(name, Action.OTHER)
-        self._timed = self._timed or "time_us" in event
-        if action >= Action.OOM:
-            where = "device_free" if action is Action.OOM and "device_free" in event else "addr"
-            address, size = _whole(event, where, _MOST_ADDRESS, 0), _whole(event, "size", _MOST_SIZE, 0)
-        else:
-            address, size = _whole(event, "addr", _MOST_ADDRESS), _whole(event, "size", _MOST_SIZE)
-        stream = _whole(event, "stream", _MOST_STREAM, 0)
-        frames = get("frames")
-        stack = self._stack(frames) if frames else 0
-        return Event(action, address, size, stream, stack, self._text(category) if isinstance(category, str) else "")
+        action = np.fromiter(map(_ACTIONS.__getitem__, cast("list[str]", names)), np.int8, len(rows))
+        for place in np.flatnonzero(action >= Action.OOM).tolist():
+            rows[place] = _lenient(rows[place], out_of_memory=int(action[place]) == Action.OOM)
+        self._timed = self._timed or any(map(dict.__contains__, rows, repeat("time_us")))
+        address = _whole_column(rows, "addr", _MOST_ADDRESS).astype(np.int64)
+        size = _whole_column(rows, "size", _MOST_SIZE).astype(np.int64)
+        stream = _whole_column(rows, "stream", _MOST_STREAM, 0).astype(np.uint64)
+        known, made = self._stacks.get, self._stack
+        stack = [(known(id(frames)) or made(frames)) if frames else 0 for frames in _values(rows, "frames")]
+        category = [self._category(each) for each in _values(rows, "category")]
+        return action, address, size, stream, np.array(stack, np.int32), np.array(category, np.int32)
+
+    def _category(self, category: object) -> int:
+        if category is None or not isinstance(category, str):
+            return 0
+        return self._categories.setdefault(self._text(category), len(self._categories))
 
     def _stack(self, frames: object) -> int:
+        """The number of a stack. Events share them: they are known by what they are made of, which lives until all is read."""
         if not isinstance(frames, (list, tuple)) or not frames:
             return 0
-        known = self._stacks.get(id(frames))  # events share their stacks
+        known = self._stacks.get(id(frames))
         if known is None:
-            self._kept.append(frames)  # so that no other gets its id
             self._left -= min(len(frames), _MOST_FRAMES)
-            stack = tuple(frame for each in reversed(frames[:_MOST_FRAMES]) if (frame := self._frame(each)) is not None)
-            known = self._stacks[id(frames)] = self._found.setdefault(stack, len(self._found))
+            parts = tuple(map(id, frames[:_MOST_FRAMES]))
+            known = self._parts.get(parts)
+            if known is None:
+                stack = tuple(
+                    frame for part in reversed(frames[:_MOST_FRAMES]) if (frame := self._frame(part)) is not None
+                )
+                known = self._parts[parts] = self._found.setdefault(stack, len(self._found))
+            self._stacks[id(frames)] = known
         return known
 
     def _frame(self, entry: object) -> Frame | None:
@@ -333,6 +320,43 @@ def _whole(entry: Mapping[object, object], key: str, most: int, default: int | N
     if type(value) is not int or not 0 <= value < most:
         raise _BadValueError(what=key)
     return value
+
+
+def _values(rows: list[dict[object, object]], key: str) -> list[object]:
+    return list(map(dict.get, rows, repeat(key)))
+
+
+def _whole_column(
+    rows: list[dict[object, object]], key: str, most: int, default: int | None = None
+) -> NDArray[np.int64] | NDArray[np.uint64]:
+    """:func:`_whole` of many."""
+    values = _values(rows, key)
+    kinds = set(map(type, values))
+    if kinds - {int} and default is not None:
+        values = [default if value is None else value for value in values]
+        kinds.discard(type(None))
+    if kinds - {int}:
+        raise _BadValueError(what=key)
+    try:
+        found = np.array(values, np.int64)
+    except OverflowError:
+        if not all(0 <= value < most for value in cast("list[int]", values)):
+            raise _BadValueError(what=key) from None
+        return np.array(values, np.uint64)
+    if len(found) and not 0 <= found.min() <= found.max() < most:
+        raise _BadValueError(what=key)
+    return found
+
+
+def _lenient(event: Mapping[object, object], *, out_of_memory: bool) -> dict[object, object]:
+    """An event that is about no block, which need not have an address or a size."""
+    where = "device_free" if out_of_memory and "device_free" in event else "addr"
+    kept: dict[object, object] = {key: event[key] for key in _KEPT if key in event}
+    return {
+        **kept,
+        "addr": _whole(event, where, _MOST_ADDRESS, 0),
+        "size": _whole(event, "size", _MOST_SIZE, 0),
+    }
 
 
 def _max_split(settings: Mapping[object, object]) -> int | None:

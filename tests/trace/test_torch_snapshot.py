@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.trace.plain_pickle import _bounded_memory
-from ms_tune.trace.torch_snapshot import Action, is_snapshot, read_torch_snapshot
+from ms_tune.trace.plain_pickle import _bounded_memory, is_snapshot
+from ms_tune.trace.torch_events import Action
+from ms_tune.trace.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_a_snapshot_of_today(protocol: int, tmp_path: Path) -> None:
     }
     found = read_torch_snapshot(written(content, tmp_path, protocol))
     (device,) = found.devices
-    assert [each.action for each in device.events] == [Action.SEGMENT_ALLOC, Action.ALLOC]
+    assert device.events.action.tolist() == [Action.SEGMENT_ALLOC, Action.ALLOC]
     assert device.events[1].category == "gradient"
     assert [(frame.function, frame.line) for frame in found.stacks[device.events[1].stack]] == [
         ("outer", 9),
@@ -82,7 +83,7 @@ def test_several_devices_and_what_is_new(tmp_path: Path) -> None:
     found = read_torch_snapshot(written(content, tmp_path))
     assert [device.number for device in found.devices] == [1, 3]
     events = found.devices[0].events
-    assert [each.action for each in events] == [Action.FREE_COMPLETED, Action.OOM, Action.OTHER]
+    assert events.action.tolist() == [Action.FREE_COMPLETED, Action.OOM, Action.OTHER]
     assert events[1].address == 123
 
 
@@ -180,7 +181,7 @@ def test_reading_leaves_no_bound_behind(tmp_path: Path) -> None:
 def test_what_is_no_list_of_frames_is_no_stack(frames: object, tmp_path: Path) -> None:
     content = {"segments": [], "device_traces": [[event(frames=frames), event(frames=FRAMES)]]}
     found = read_torch_snapshot(written(content, tmp_path))
-    assert [len(found.stacks[one.stack]) for one in found.devices[0].events] == [0, 2]
+    assert [len(found.stacks[stack]) for stack in found.devices[0].events.stack] == [0, 2]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process")
