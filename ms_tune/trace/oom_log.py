@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.memory_block import unreadable
-from ms_tune.trace.runtime_log import lines_of_log, read_runtime_log
+from ms_tune.trace.runtime_log import failed_request, lines_of_log, read_runtime_log
 from ms_tune.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -77,10 +77,9 @@ class MemoryFailure:
     @property
     def short(self) -> int | None:
         """Bytes that were missing, even if nothing had been in fragments."""
-        if self.cause != "need" or self.wanted is None or self.used is None:
+        if self.cause != "need" or self.wanted is None or self.used is None or self.limit is None:
             return None
-        room = self.limit if self.limit is not None else None
-        return max(0, self.used + self.wanted - room) if room is not None else None
+        return max(0, self.used + self.wanted - self.limit)
 
 
 def read_memory_failure(path: Path) -> MemoryFailure:
@@ -100,16 +99,18 @@ def read_memory_failure(path: Path) -> MemoryFailure:
                         where = f"{frame['file']}:{frame['line']}"
                 elif "out of memory" in line and (match := _TORCH.search(line)):
                     return _torch(match, line, number, where)
-                elif "Out of Memory!!!" in line or "memory isn't enough and alloc failed" in line:
+                elif (
+                    "Out of Memory!!!" in line or "memory isn't enough and alloc failed" in line or failed_request(line)
+                ):
                     found = found or ("mindspore", number, None)
                 elif "ail" in line and "alloc" in line.lower() and (match := _DRIVER.search(line)):
                     found = found or ("driver", number, int(match["size"]))
     except OSError as error:
         raise unreadable(error, path) from error
-    log = read_runtime_log(path)
-    if log.out_of_memory is None and found is None:
+    if found is None:
         raise TraceError(msg("oom.nothing"), msg("oom.nothing.hint"), path=path)
-    framework, at, size = found or ("mindspore", 1, None)
+    framework, at, size = found
+    log = read_runtime_log(path)
     request, statistics = log.out_of_memory, log.statistics
     pools = log.pools
     used = sum(pool.used_mib for pool in pools) * MIB if pools else statistics.peak_mib * MIB if statistics else None

@@ -167,6 +167,11 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     )
 
 
+def failed_request(line: str) -> re.Match[str] | None:
+    """What a line says about a request for memory that failed, in any of MindSpore's words for it."""
+    return _REQUEST.search(line) if "emory" in line else None
+
+
 def lines_of_log(file: BinaryIO) -> Iterator[str]:
     """The lines as text, without colours, cut to a bounded length."""
     while raw := file.readline(_MAX_LINE):
@@ -223,7 +228,7 @@ class _Requests:
     operator: str | None = None
 
     def take(self, line: str) -> None:
-        match = _REQUEST.search(line) if "emory" in line else None
+        match = failed_request(line)
         if match is None:
             return
         size = next((match[name] for name in ("a", "b", "c", "d") if match[name]), None)
