@@ -239,11 +239,15 @@ class Watch:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watch]:
-    """Note signals instead of raising them, and end every program that was not waited for."""
+    """Note signals instead of raising them, and end every program that was not waited for.
+
+    What ms-tune was started to ignore it goes on ignoring: SIGHUP behind ``nohup``, SIGINT as a job in a script's background.
+    """
     watch = Watch()
     # Only the main thread may set handlers, and only its handlers are called.
     numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
-    previous = {number: signal.signal(number, watch.ask) for number in numbers}
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, watch.ask) for number in heard}
     try:
         yield watch
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import Child, start, too_long, watched
@@ -46,3 +47,15 @@ def run_child(
     if end.timed_out:
         raise too_long(timeout)
     return end.code
+
+
+def hear_signals() -> None:
+    """Before a program is started: have it heed what the tests may have been started to ignore, as a job in a script's background is."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def ignore_signals() -> None:
+    """Before a program is started: as ``nohup`` and the background of a script do it."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.dryrun.launching import hear_signals
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -79,6 +81,7 @@ class Run:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                preexec_fn=hear_signals,  # noqa: PLW1509 - no threads here
             )
 
     def living(self) -> list[int]:

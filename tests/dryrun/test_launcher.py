@@ -15,7 +15,7 @@ import pytest
 from ms_tune.dryrun import launcher
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.errors import RunError
-from tests.dryrun.launching import run_child
+from tests.dryrun.launching import hear_signals, ignore_signals, run_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +181,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.slow
 def test_a_signal_to_ms_tune_ends_the_program_too(tmp_path: Path, number: signal.Signals) -> None:
-    parent = subprocess.Popen(python(PARENT, str(tmp_path), FAMILY), cwd=ROOT)
+    parent = subprocess.Popen(python(PARENT, str(tmp_path), FAMILY), cwd=ROOT, preexec_fn=hear_signals)  # noqa: PLW1509 - no threads here
     family = pids(tmp_path, "child", "grandchild")
     parent.send_signal(number)
     assert parent.wait(PATIENCE) == 130
@@ -192,11 +192,23 @@ def test_a_signal_to_ms_tune_ends_the_program_too(tmp_path: Path, number: signal
 
 def test_ctrl_c_in_the_terminal_reaches_the_program_through_ms_tune_only(tmp_path: Path) -> None:
     code = "import os, time; open('child', 'w').write(f'{os.getpid()}\\n'); open('group', 'w').write(f'{os.getpgrp()}\\n'); time.sleep(600)"
-    parent = subprocess.Popen(python(PARENT, str(tmp_path), code), cwd=ROOT)
+    parent = subprocess.Popen(python(PARENT, str(tmp_path), code), cwd=ROOT, preexec_fn=hear_signals)  # noqa: PLW1509 - no threads here
     child, group = pids(tmp_path, "child", "group")
     assert group == child
     parent.send_signal(signal.SIGINT)
     assert parent.wait(PATIENCE) == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_ms_tune_was_started_to_ignore_it_ignores(tmp_path: Path, number: signal.Signals) -> None:
+    """``nohup ms-tune ... &`` goes on when the terminal is closed."""
+    code = "import os, time; open('child', 'w').write(f'{os.getpid()}\\n')\nwhile not os.path.exists('go'): time.sleep(0.01)"
+    parent = subprocess.Popen(python(PARENT, str(tmp_path), code), cwd=ROOT, preexec_fn=ignore_signals)  # noqa: PLW1509 - no threads here
+    pids(tmp_path, "child")
+    parent.send_signal(number)
+    time.sleep(0.3)
+    (tmp_path / "go").touch()
+    assert parent.wait(PATIENCE) == 0
 
 
 # As PARENT, with the real child module. Its MindSpore is a file that sleeps when it is imported.

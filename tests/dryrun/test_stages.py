@@ -25,6 +25,7 @@ from ms_tune.verdict.judge import Fit
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS, edited
 from tests.dryrun.fakes import good_child, layered_child
+from tests.dryrun.launching import hear_signals
 from tests.dryrun.test_launcher import ROOT, runs, wait_for
 
 if TYPE_CHECKING:
@@ -301,6 +302,7 @@ def test_no_process_outlives_a_signal(tmp_path: Path, number: signal.Signals) ->
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_signals,  # noqa: PLW1509 - no threads here
     )
     found: Callable[[], list[Path]] = lambda: [  # noqa: E731 - asked again and again
         path for path in (tmp_path / "work").rglob("child") if path.read_text().endswith("\n")

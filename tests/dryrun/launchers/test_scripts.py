@@ -17,6 +17,7 @@ from ms_tune.cli.main import main
 from ms_tune.dryrun import command as room
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from tests.dryrun.fakes import GIB, HEADER, STATISTICS, row
+from tests.dryrun.launching import hear_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -371,7 +372,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         "command.prepare_cann = lambda *_: Cann(Backend.STAND_IN, place / 'cann')\n"
         "raise SystemExit(main(['dryrun', 'pretrain.sh']))\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, preexec_fn=hear_signals)  # noqa: PLW1509 - no threads here
     end = time.monotonic() + 60
     while not Path("waits-0").exists() or not Path("waits-0").read_text("utf-8"):
         assert time.monotonic() < end
