@@ -51,7 +51,7 @@ MORE_TESTS = {
         "tests/oracle/test_layer_lines.py",
         "tests/oracle/test_layer_setting.py",
     ),
-    "layers/mindspeed_ms": ("tests/oracle/test_mindspeed_ms.py",),
+    "layers/mindspeed_ms": ("tests/lint/test_checks_mindspeed.py", "tests/oracle/test_mindspeed_ms.py"),
     "layers/pynative": (
         "tests/oracle/test_against.py",
         "tests/oracle/test_pynative.py",
@@ -89,6 +89,10 @@ MORE_TESTS = {
         "tests/normalize/test_explicit.py",
         "tests/verdict/test_limit.py",
     ),
+    "frameworks/fingerprints.py": ("tests/config/test_recognise_foreign.py",),
+    "frameworks/launchers.py": ("tests/launch/test_read.py",),
+    "frameworks/megatron.py": ("tests/launch/test_options.py", "tests/lint/test_megatron.py"),
+    "frameworks/mindspeed_mm.py": ("tests/lint/test_multimodal.py",),
     "trace": (
         "tests/allocator/test_memlog_report.py",
         "tests/allocator/test_workload.py",
@@ -96,6 +100,12 @@ MORE_TESTS = {
         "tests/memory/test_contents.py",
         "tests/memory/test_report.py",
         "tests/normalize/test_against.py",
+    ),
+    "trace/logged_memory.py": ("tests/dryrun/test_compare_log.py",),
+    "trace/oom_log.py": ("tests/memory/test_oom.py",),
+    **dict.fromkeys(
+        [f"trace/{name}.py" for name in ("comm_order", "communicators", "runtime_log")],
+        ("tests/memory/test_judgement.py",),
     ),
     **dict.fromkeys(
         [f"trace/{name}.py" for name in ("logged_steps", "profile_events", "profile_export", "profile_tables")]

@@ -40,3 +40,23 @@ def test_one_that_moved_is_found_where_it_is_nearest() -> None:
 
 def test_runs_beyond_all_bounds_are_not_compared() -> None:
     assert aligned(range(100_001), range(100_001), 1) is None
+
+
+def test_as_many_events_are_no_more() -> None:
+    assert aligned("ab", "ab", 0) == [0, 1]
+    assert aligned("", "", 0) == []
+    assert aligned("", "a", 0) == []
+    assert aligned("aba", "ab", 3) is None
+
+
+def test_so_many_may_be_out_of_order() -> None:
+    assert aligned("cab", "abc", 1) == [2, 0, 1]
+    assert aligned("cab", "abc", 0) is None
+    assert aligned("ba", "abxb", 1) == [1, 0]
+    assert aligned("dcab", "abcd", 2) == [3, 2, 0, 1]
+    assert aligned("dcab", "abcd", 1) is None
+
+
+def test_one_that_is_not_there_is_nowhere() -> None:
+    assert aligned("axb", "abcd", 3) is None
+    assert aligned("aab", "abcd", 3) is None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.allocator.mindspore_pool import MindSporePool, MindSporeSettings
-from ms_tune.allocator.replay import Mismatches, Placing, compare, divergence, replay
+from ms_tune.allocator.replay import Divergence, Mismatches, Placing, compare, divergence, replay
 from ms_tune.allocator.settings import infer, pool_for
-from ms_tune.allocator.workload import RELEASE, Request, released_at, workload
+from ms_tune.allocator.workload import RELEASE, Recorded, Request, released_at, workload
 from ms_tune.units import GIB, MIB
 from tests.allocator.recorded import ALL_RUNS, PACKED_RUNS, recorded
 
@@ -108,3 +108,36 @@ def test_a_release_comes_after_what_is_freed_and_before_what_is_allocated_at_its
 def test_nothing_is_replayed_of_nothing() -> None:
     result = replay(workload([]), MindSporePool(MindSporeSettings()))
     assert (result.used_peak, result.actual_peak, result.reserved_peak, result.units) == (0, 0, 0, ())
+
+
+def test_a_divergence_is_told_with_its_shift_and_address() -> None:
+    """All addresses may differ by one number; the first that differs by another is told, by how much more."""
+    work = workload([Request(MIB, 1, None), Request(MIB, 2, None), Request(MIB, 3, None)])
+    result = replay(work, MindSporePool(MindSporeSettings()))
+    rows = [
+        Recorded(address + 100, used, actual)
+        for address, used, actual in zip(result.addresses, result.used, result.actual, strict=True)
+    ]
+    same = work._replace(recorded=tuple(rows))
+    assert divergence(same, MindSporePool(MindSporeSettings())) == Divergence(3, 0, 0)
+    for column, shift in (("address", -512), ("used", 0), ("actual", 0)):
+        wrong = rows[1]._replace(**{column: getattr(rows[1], column) + 512})
+        other = same._replace(recorded=(rows[0], wrong, rows[2]))
+        found = divergence(other, MindSporePool(MindSporeSettings()))
+        assert found == Divergence(1, shift, result.addresses[1])
+        assert divergence(other, MindSporePool(MindSporeSettings()), until=1) == Divergence(1)
+        unknown = other._replace(recorded=(rows[0], Recorded(rows[1].address, None, None), rows[2]))
+        assert divergence(unknown, MindSporePool(MindSporeSettings())).row == 3
+    for until, row in ((0, 0), (2, 2), (3, 3), (9, 3)):
+        assert divergence(same, MindSporePool(MindSporeSettings()), until=until).row == row
+
+
+def test_a_batch_is_served_at_once() -> None:
+    requests = [Request(MIB, 1, None, batch=2), Request(3 * MIB, 2, None, batch=0), Request(MIB, 3, None)]
+    work = workload(requests)
+    result = replay(work, MindSporePool(MindSporeSettings()))
+    first = result.addresses[0]
+    assert result.addresses == (first, first + MIB, first + 4 * MIB)
+    assert result.used == (4 * MIB, 4 * MIB, 5 * MIB)
+    rows = tuple(Recorded(*row) for row in zip(result.addresses, result.used, result.actual, strict=True))
+    assert divergence(work._replace(recorded=rows), MindSporePool(MindSporeSettings())).row == 3

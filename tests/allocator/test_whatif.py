@@ -8,9 +8,16 @@ from functools import cache
 
 import pytest
 
-from ms_tune.allocator.advice import lines_for
+from ms_tune.allocator.advice import Lines, lines_for
 from ms_tune.allocator.causes import causes_of
-from ms_tune.allocator.mindspore_pool import PAGE, MindSporePool, MindSporeSettings, Vmm
+from ms_tune.allocator.mindspore_pool import (
+    DEFAULT_SIZE,
+    PAGE,
+    SIMULATED_DEVICE,
+    MindSporePool,
+    MindSporeSettings,
+    Vmm,
+)
 from ms_tune.allocator.replay import replay
 from ms_tune.allocator.scenarios import (
     Facts,
@@ -180,6 +187,25 @@ class TestLines:
     def test_one_size_that_is_set_is_enough_for_a_line(self) -> None:
         for settings in (MindSporeSettings(init=4 * GIB), MindSporeSettings(increase=4 * GIB)):
             assert '="4GB"' in (lines_for(settings).script or "")
+
+    def test_a_limit_that_is_no_whole_gib_is_mindspores_own(self) -> None:
+        for total in (58 * GIB + 1, SIMULATED_DEVICE):
+            lines = lines_for(MindSporeSettings(init=2 * GIB, increase=4 * GIB, total=total))
+            assert lines.script == 'ms.runtime.set_memory(init_size="2GB", increase_size="4GB")'
+            assert lines.config == 'context: {mempool_block_size: "4GB"}'
+
+    def test_sizes_that_are_not_set_are_the_defaults(self) -> None:
+        assert lines_for(MindSporeSettings(increase=4 * GIB)) == Lines(
+            f'ms.runtime.set_memory(init_size="{DEFAULT_SIZE / GIB:g}GB", increase_size="4GB")', None, None
+        )
+        assert lines_for(MindSporeSettings(init=4 * GIB)) == Lines(
+            f'ms.runtime.set_memory(init_size="4GB", increase_size="{DEFAULT_SIZE / GIB:g}GB")', None, None
+        )
+        for settings, options in (
+            (MindSporeSettings(vmm=Vmm.ON), "enable_vmm:True"),
+            (MindSporeSettings(small_pool=True), "enable_small_pool:True"),
+        ):
+            assert lines_for(settings) == Lines(None, None, f"export MS_ALLOC_CONF={options}")
 
     def test_the_environment(self) -> None:
         assert lines_for(MindSporeSettings()).script is None
