@@ -17,7 +17,7 @@ from ms_tune.dryrun.launched import Part, in_job, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.limits import outside_of
-from ms_tune.dryrun.processes import processes_of, unhooked_in
+from ms_tune.dryrun.processes import killed_forks, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
@@ -237,6 +237,10 @@ def _problems(
         (msg("stages.command.forked", pid=one.pid, size=mib(one.forked_bytes)), msg("stages.command.forked.hint"))
         for one in processes
         if one.forked_bytes
+    ]
+    found += [
+        (msg("stages.command.fork-killed", pid=pid, parent=one.pid), msg("stages.command.fork-killed.hint"))
+        for one, pid in killed_forks(processes)
     ]
     if processes:
         found += [

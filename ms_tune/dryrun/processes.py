@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
-_RECORD, _STUCK, _FORKED = "process.json", "stuck.txt", "forked.txt"
+_RECORD, _STUCK, _FORKED, _MARKS = "process.json", "stuck.txt", "forked.txt", "forks"
 _FIRST = "process_1"
-_TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir", "execute_order", _RECORD, _STUCK)
+_TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir", "execute_order", _RECORD, _STUCK, _FORKED, _MARKS)
 _LARGEST = MIB  # of a record
 _MOST = 10_000  # processes, and places of each
 _LINE = re.compile(rb"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?\w*\((\d{1,10})[,:]")
@@ -50,6 +51,7 @@ class Process:
         pid: Its number.
         arguments: Its program and arguments.
         log: The file that its errors went to; None for the command's own log.
+        log_from: How long that file was when the process began; an earlier program may have had its number.
         ended: It came to its end, and its trace was written if it used the device.
         reads: Where it reads values from the device, which in simulation are all zero.
         bounds: Operators whose result has the largest size that it can have, since the size follows from values.
@@ -74,6 +76,7 @@ class Process:
     model: MegatronModel | None = None
     forked_bytes: int = 0
     failed: str = ""
+    log_from: int = 0
 
 
 def processes_of(folder: Path) -> tuple[Process, ...]:
@@ -115,6 +118,20 @@ def unhooked_in(folder: Path, processes: Sequence[Process]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def killed_forks(processes: Sequence[Process]) -> tuple[tuple[Process, int], ...]:
+    """Forked processes that were ended before they told what they allocated, each behind the process that imported MindSpore for it.
+
+    Args:
+        processes: Those that told.
+    """
+    found: list[tuple[Process, int]] = []
+    for process in processes:
+        with contextlib.suppress(OSError):
+            names = sorted(os.listdir(process.folder / _MARKS))[:_MOST]  # noqa: PTH208 - names are enough
+            found += [(process, int(name)) for name in names if name.isdecimal()]
+    return tuple(found)
+
+
 def _number(record: Path) -> int:
     digits = record.parent.name.rpartition("_")[2]
     return int(digits) if digits.isdecimal() else 0
@@ -142,6 +159,7 @@ def _process(record: Path) -> Process | None:
             model=MegatronModel.told(told["model"]) if "model" in told else None,
             failed=str(told.get("failed", ""))[:_LONGEST_ERROR],
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
+            log_from=max(0, int(told.get("log_from", 0))),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -186,16 +204,19 @@ def _write_logs(common: Path, processes: Sequence[Process]) -> None:
     """Give each process the lines that MindSpore wrote for it; those without a number belong to the line above."""
     for source in {process.log or common for process in processes}:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            theirs = {
-                process.pid: stack.enter_context((process.folder / LOG).open("wb"))
-                for process in processes
-                if (process.log or common) == source
-            }
-            current = None
+            theirs: dict[int, list[tuple[int, BinaryIO]]] = {}
+            for process in sorted(processes, key=lambda one: one.log_from):
+                if (process.log or common) == source:
+                    file = stack.enter_context((process.folder / LOG).open("wb"))
+                    theirs.setdefault(process.pid, []).append((process.log_from, file))
+            current: BinaryIO | None = None
+            position = 0
             for line in _lines(stack.enter_context(source.open("rb"))):
-                match = _LINE.match(line)
-                if match:
-                    current = theirs.get(int(match[1]))
+                if match := _LINE.match(line):
+                    own = theirs.get(int(match[1]), [])
+                    # of several programs one after the other in one process the last that had begun
+                    current = next((file for begun, file in reversed(own) if begun <= position), None)
+                position += len(line)
                 if current is not None:
                     current.write(line)
 

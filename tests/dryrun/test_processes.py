@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun.launcher import LOG
-from ms_tune.dryrun.processes import Place, processes_of, unhooked_in
+from ms_tune.dryrun.processes import Place, killed_forks, processes_of, unhooked_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,3 +94,23 @@ def test_processes_that_told_nothing_are_known_by_the_log(tmp_path: Path) -> Non
 def test_a_record_that_a_program_spoilt_tells_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "process.json").write_text(text, encoding="utf-8")
     assert processes_of(tmp_path) == ()
+
+
+def test_marks_of_forked_processes_that_stay_are_found(tmp_path: Path) -> None:
+    tell(tmp_path, pid=1)
+    (tmp_path / "forks").mkdir()
+    (tmp_path / "forked.txt").touch()
+    for name in ("31", "4", "not-a-number"):
+        (tmp_path / "forks" / name).touch()
+    tell(tmp_path / "process_2", pid=2)
+    found = processes_of(tmp_path)
+    assert [(process.pid, pid) for process, pid in killed_forks(found)] == [(1, 31), (1, 4)]
+
+
+def test_programs_one_after_the_other_in_one_process_have_their_own_lines(tmp_path: Path) -> None:
+    first = "[WARNING] ME(7,0): of the first\nmore of it\n"
+    (tmp_path / "log.txt").write_text(f"{first}[WARNING] ME(7,0): of the second\n", "utf-8")
+    tell(tmp_path, pid=7)
+    tell(tmp_path / "process_2", pid=7, log_from=len(first))
+    logs = [(process.folder / "log.txt").read_text("utf-8") for process in processes_of(tmp_path)]
+    assert logs == [first, "[WARNING] ME(7,0): of the second\n"]

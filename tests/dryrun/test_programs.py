@@ -267,6 +267,56 @@ subprocess.run([sys.executable, "train.py", "dies"], check=False)
     assert "was ended before its trace" in run.json["no_verdict_because"]
 
 
+def test_a_forked_one_that_is_killed_is_told_whenever_it_was_forked(simulated: Callable[..., RealRun]) -> None:
+    """What it leaves is nothing at all; others that are forked and end by themselves, or become another program, are not told."""
+    code = """
+import multiprocessing as mp
+def fork(then, seconds=0):
+    child = os.fork()
+    if not child:
+        kept = mint.zeros((64, 1024, 256)); ms.runtime.synchronize()
+        then()
+    return child, os.waitpid(child, 0)[1]
+def die():
+    os.kill(os.getpid(), 9)
+def idle(): pass
+early = fork(die)
+kept = mint.zeros((16, 1024, 256)); ms.runtime.synchronize()
+late = fork(die)
+print("KILLED", early[0], late[0], early[1], late[1])
+one = mp.get_context("fork").Process(target=idle); one.start(); one.join()
+subprocess.run(["true"], preexec_fn=idle, check=True)
+os.spawnlp(os.P_WAIT, "sleep", "sleep", "0")
+subprocess.run(["sh", "-c", "kill -9 $$"], preexec_fn=idle, check=False)
+"""
+    run = simulated(code)
+    assert run.code == 2, run.err
+    assert run.json["verdict"] is None
+    (killed,) = re.findall(r"KILLED (\d+) (\d+) 9 9", run.log)
+    told = sorted(re.match(r"process (\d+), forked from", text)[1] for text in run.json["problems"])  # type: ignore[index]
+    assert told == sorted(killed)
+    assert peaks(run) == pytest.approx([16], abs=0.1)
+
+
+def test_a_program_that_becomes_another_one_has_a_trace_of_each(simulated: Callable[..., RealRun]) -> None:
+    code = """
+if len(sys.argv) > 1:
+    kept = mint.zeros((16, 1024, 256))
+    sys.exit()
+kept = mint.zeros((64, 1024, 256))
+try:
+    os.execv("no_such_program", ["no_such_program"])
+except OSError:
+    more = mint.zeros((32, 1024, 256))
+os.execvp(sys.executable, [sys.executable, "train.py", "again"])
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    assert peaks(run) == pytest.approx([16, 96], abs=0.1)
+    assert run.json["verdict"] == "fits"
+    assert len({rank["pid"] for rank in run.json["ranks"]}) == 1
+
+
 @pytest.mark.parametrize(
     ("code", "exit_code", "reason"),
     [

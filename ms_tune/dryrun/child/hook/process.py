@@ -22,6 +22,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from . import forks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
@@ -56,6 +58,7 @@ class Process:
             "parent": os.getppid(),
             "arguments": [argument[:_LONGEST] for argument in sys.orig_argv[:20]],
             "log": _own_log(),
+            "log_from": _log_size(),
             "ended": False,
         }
 
@@ -167,6 +170,7 @@ def _begin_process() -> None:
         leave(status)
 
     os._exit = exit_with_trace
+    forks.before_another_program(_end_at_once)
     show = sys.excepthook
 
     def show_and_note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -207,6 +211,13 @@ def _own_log() -> str | None:
     return str(path) if path.is_file() else None
 
 
+def _log_size() -> int:
+    """Bytes of the log before this program's own: a process that became another one by ``os.execv`` has its number from before."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        return os.fstat(sys.__stderr__.fileno()).st_size  # type: ignore[union-attr]
+    return 0
+
+
 def device_in_use() -> bool:
     """Whether this process has used the device: before that MindSpore has nothing to write."""
     mindspore = sys.modules.get(_MINDSPORE)
@@ -221,6 +232,8 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     _State.forked, _State.done, _State.forks = True, False, False
+    if _State.process is not None:
+        forks.begin(_State.process.folder)
     if _State.forked_in_use:
         with contextlib.suppress(Exception):
             runtime = sys.modules[_MINDSPORE].runtime
@@ -256,13 +269,23 @@ def _terminated(number: int, _frame: object) -> None:
 
 
 def _ended() -> None:
-    if _State.process is not None and _State.process.facts["pid"] == os.getpid():
+    if _State.process is None:
+        return
+    if _State.process.facts["pid"] == os.getpid():
         _State.process.facts["ended"] = True
         _State.process.write()
+    else:
+        forks.end(_State.process.folder)
 
 
 def _end_at_once() -> None:
     """Write the trace of a process that is about to end without calling what waits for its end."""
+    _write_at_once()
+    if _State.forked and _State.process is not None:
+        forks.end(_State.process.folder)
+
+
+def _write_at_once() -> None:
     write = _State.write_trace
     process = _State.process
     if _State.done or write is None or process is None or not device_in_use():

@@ -1,0 +1,72 @@
+"""A mark for each forked process that goes when the process has told what it did: one that stays tells of a process that was killed.
+
+A forked process has no record of its own before its end, and SIGKILL lets nobody write one. What forks only to become
+another program (``os.execv``, ``subprocess`` with ``preexec_fn``) and MindSpore's own workers, which read data and are often
+ended from outside, leave no mark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+_MARKS = "forks"  # a folder of files, each named by the number of a process
+_DATA = os.path.join("mindspore", "dataset") + os.sep  # noqa: PTH118 - a part of file names
+_STARTING = "_execute_child"  # of subprocess
+
+
+def begin(folder: Path) -> None:
+    """Mark this process, which was just forked.
+
+    Args:
+        folder: That of the process that imported MindSpore.
+    """
+    if _is_another_programs():
+        return
+    with contextlib.suppress(OSError):
+        (folder / _MARKS).mkdir(exist_ok=True)
+        (folder / _MARKS / str(os.getpid())).touch()
+
+
+def end(folder: Path) -> None:
+    """All is told that this process has to tell."""
+    with contextlib.suppress(OSError):
+        (folder / _MARKS / str(os.getpid())).unlink()
+
+
+def _is_another_programs() -> bool:
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - its public name
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == _STARTING and Path(code.co_filename).name == "subprocess.py":
+            return True
+        if _DATA in code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def before_another_program(tell: Callable[[], None]) -> None:
+    """Have the process tell what it did before it becomes another program by ``os.exec*``, all of which end in these two."""
+    for name in ("execv", "execve"):
+        setattr(os, name, _telling(getattr(os, name), tell))
+
+
+def _telling(become: Any, tell: Callable[[], None]) -> Any:  # noqa: ANN401 - a function of C
+    @functools.wraps(become)
+    def telling(path: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        # What cannot be run is refused, and the process goes on: os.execvp tries each folder of PATH.
+        with contextlib.suppress(Exception):
+            if isinstance(path, int) or (os.access(path, os.X_OK) and not Path(os.fsdecode(path)).is_dir()):
+                tell()
+        return become(path, *arguments, **named)
+
+    return telling
