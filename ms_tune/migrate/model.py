@@ -140,4 +140,5 @@ _ELSEWHERE = frozenset((
     *("offset", "pp_interleave_num", "virtual_pipeline_model_parallel_size", "parallel_config", "recompute_config"),
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
     *("expert_model_parallel_size", "data_parallel_size", "micro_batch_num", "mtp_num_layers", "num_layers"),
+    *("cpu_offloading", "cpu_offloading_num_layers", "op_swap"),
 ))  # fmt: skip

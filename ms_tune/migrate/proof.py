@@ -21,7 +21,7 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity
 from ms_tune.migrate.model import differing
-from ms_tune.migrate.result import Verdict
+from ms_tune.migrate.result import Fate, Verdict
 from ms_tune.migrate.split import global_batch
 from ms_tune.normalize.source import normalize_source
 from ms_tune.texts import msg
@@ -39,6 +39,7 @@ _SECONDS = 300
 _PROGRAM = "import sys; from mindformers.pynative.config import config; config.TrainConfig.load_from_yaml(sys.argv[1]); print('loaded')"
 _NEW = Path("migrated.yaml")
 _SHOWN = 3
+_OF_LAYERS = ("recompute_config", "swap_config")
 _MOMENTS = 8  # bytes of Adam's two float32 moments of a parameter
 _MASTER = 12  # and with the float32 weight
 
@@ -115,6 +116,13 @@ def _layers(draft: Draft, source: SourceFile) -> Verdict:
             return Verdict(
                 "layers", holds=False, detail=_said("layers-at", layer=layer.layer, old=_act(layer), new=shown)
             )
+    asked = [
+        one.name
+        for one in draft.entries()
+        if one.fate is Fate.ASK and (one.path[0] in _OF_LAYERS or one.to[:1] == ("swap",))
+    ]
+    if asked:
+        return Verdict("layers", holds=None, detail=_said("layers-asked", keys=", ".join(asked[:_SHOWN])))
     return Verdict("layers", holds=True, detail=_said("layers", layers=len(old.layers), stages=_stages(old)))
 
 

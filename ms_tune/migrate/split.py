@@ -10,8 +10,12 @@ from ms_tune.migrate.draft import why
 from ms_tune.normalize.convert import convert_source, target_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ms_tune.config.source import KeyPath
+    from ms_tune.layers.conversion.convert import Converted
     from ms_tune.migrate.draft import Draft
+    from ms_tune.texts import Message
 
 _LARGEST = 1 << 48
 _WAYS = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
@@ -19,6 +23,9 @@ _FULLY_SHARDED_SINCE_TP = (
     "2.1"  # ParallelismConfig.__post_init__: tensor parallelism without sequence parallelism is refused
 )
 
+_MODEL = ("model", "model_config")
+_SWITCHES = ("swap", "cpu_offloading")
+_MODEL_SWAP = (_SWITCHES[1], "cpu_offloading_num_layers", "op_swap")
 # Keys that decide what layers do, each with the key of the dynamic graph that says most of it.
 _LAYERS: dict[KeyPath, tuple[str, ...]] = {
     ("recompute_config", "recompute"): ("recompute", "mode"),
@@ -27,10 +34,11 @@ _LAYERS: dict[KeyPath, tuple[str, ...]] = {
     ("recompute_config", "select_comm_recompute"): ("recompute_comm", "select_module"),
     ("recompute_config", "select_comm_recompute_exclude"): ("recompute", "exclude_op"),
     ("parallel_config", "pipeline_stage"): ("parallelism", "pipeline_parallel"),
-    ("model", "model_config", "pp_interleave_num"): ("parallelism", "pipeline_parallel_interleave_num"),
-    ("model", "model_config", "offset"): ("parallelism", "pipeline_parallel_layers_per_stage"),
-    ("model", "model_config", "num_hidden_layers"): ("model", "num_hidden_layers"),
+    (*_MODEL, "pp_interleave_num"): ("parallelism", "pipeline_parallel_interleave_num"),
+    (*_MODEL, "offset"): ("parallelism", "pipeline_parallel_layers_per_stage"),
+    (*_MODEL, "num_hidden_layers"): ("model", "num_hidden_layers"),
 }
+_PLACES = tuple(path for path in _LAYERS if path[0] == "model")
 
 
 def apply_split(draft: Draft, *, served: bool) -> None:
@@ -219,27 +227,76 @@ def _layers(draft: Draft) -> None:
     for dotted, value in converted.values.items():
         if value is not None or dotted == "recompute.mode":
             draft.values[tuple(dotted.split("."))] = value
+    doubts = _doubts(converted)
     for path, to in _LAYERS.items():
         for key in draft.under(*path):  # lists by pattern are keys below it
-            _lead(draft, key, to, errors, known=bool(converted.values))
-    for path in draft.under("swap_config"):
-        _lead(draft, path, ("swap", "enable"), errors, known=bool(converted.values))
+            _lead(draft, key, to, errors, known=bool(converted.values), doubt=doubts.get(path[-1]))
+    for path in _swap_keys(draft):
+        dropped = next((one.message for one in converted.problems if one.id == "swap-dropped"), None)
+        if path[0] == "swap_config" and dropped is not None:
+            draft.default(path, dropped)
+            continue
+        switch = path[-1] in _SWITCHES
+        doubt = doubts.get("op_swap") if "op_swap" in path else None
+        doubt = doubt or (None if switch else doubts.get("swap"))
+        _lead(draft, path, ("swap", "enable"), errors, known=bool(converted.values), doubt=doubt)
     for one in errors:
         draft.note(("recompute",), one.message)
 
 
-def _lead(draft: Draft, path: tuple[str | int, ...], to: tuple[str, ...], errors: list[Any], *, known: bool) -> None:
-    """A key of the layers, whose value the plan has made; where a list of it could not be said there, it is asked."""
+def _swap_keys(draft: Draft) -> Iterator[KeyPath]:
+    """The keys of swap: of a section of their own for legacy models, in the model's settings for the others."""
+    yield from draft.under("swap_config")
+    for path in draft.under(*_MODEL):
+        if len(path) > len(_MODEL) and draft.model.facts.canonical(str(path[2])) in _MODEL_SWAP:
+            yield path
+
+
+def _doubts(converted: Converted) -> dict[str | int, Message]:
+    """What is not quite the same there, by the key that it is about."""
+    found: dict[str | int, Message] = {
+        "select_comm_recompute": why("comm"),
+        "select_comm_recompute_exclude": why("comm-kept"),
+    }
+    for one in converted.problems:
+        if one.id == "convert-wider":
+            found.setdefault(str(one.message.params["key"]), one.message)
+        elif one.id == "convert-prefetch":
+            found["swap"] = one.message
+        elif one.id in {"convert-stand-in", "convert-no-trees"}:
+            for path in _LAYERS:
+                if path[0] == "recompute_config" and path[-1] != "recompute":
+                    found.setdefault(path[-1], one.message)
+    return found
+
+
+def _is_off(value: object) -> bool:
+    """Whether a switch, or every number of a list, says no."""
+    return all(map(_is_off, value)) if isinstance(value, list) else value in (False, None, 0)
+
+
+def _lead(  # noqa: PLR0913 - a key by all that decides about it
+    draft: Draft,
+    path: tuple[str | int, ...],
+    to: tuple[str, ...],
+    errors: list[Any],
+    *,
+    known: bool,
+    doubt: Message | None = None,
+) -> None:
+    """A key of the layers, whose value the plan has made; where it could not be said there, or not quite, it is asked."""
     if not known or not draft.has(path):
         return
-    off = draft.source.get(path) in (False, None, [], 0)
+    off = _is_off(draft.source.get(path))
     if to in draft.values:
-        lost = bool(errors) and not off and path[0] != "model"
+        lost = bool(errors) and not off and path not in _PLACES
         if lost:
             draft.ask(path, errors[0].message, to)
+        elif doubt is not None and not off:
+            draft.ask(path, doubt, to)
         else:
             draft.translate(path, to, draft.values[to])
-    elif off or path[0] == "swap_config":
+    elif off or (to[0] == "swap" and not errors):
         draft.default(path, why("off"))
     else:
         draft.ask(path, errors[0].message if errors else why("layers"), to[:1])

@@ -203,6 +203,59 @@ def test_lists_by_pattern_are_translated() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("lists", "changes", "asked"),
+    [
+        ("select_comm_recompute: True", {}, "recompute_config.select_comm_recompute"),
+        ("select_comm_recompute: False", {}, ""),
+        (
+            r"select_comm_recompute_exclude: {'self_attention\.linear_proj\.matmul': True}",
+            {},
+            r"recompute_config.select_comm_recompute_exclude.self_attention\.linear_proj\.matmul",
+        ),
+        # The dynamic graph multiplies where the static graph's fused activation does all.
+        (r"select_recompute: {'mlp\.mul': True}", {}, ""),
+        (
+            r"select_recompute: {'mlp\.mul': True}",
+            {"moe_grouped_gemm: True": "moe_grouped_gemm: True\n    hidden_act: fusedswiglu"},
+            r"recompute_config.select_recompute.mlp\.mul",
+        ),
+    ],
+)
+def test_what_is_not_quite_the_same_is_asked(lists: str, changes: dict[str, str], asked: str) -> None:
+    text = SOURCE.replace("recompute: [2, 1]", f"recompute: [2, 1]\n  {lists}")
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    found = migrated(text, check=True)
+    assert [one.name for one in found.questions] == ([asked] if asked else [])
+    assert {one.name: one.holds for one in found.proof}["layers"] is (None if asked else True)
+
+
+def test_the_prefetch_of_swap_is_asked() -> None:
+    text = SOURCE.replace("pipeline_stage: 2", "pipeline_stage: 1").replace("offset: [1, -1]", "offset: 0")
+    text = text.replace("recompute: [2, 1]", "recompute: False")
+    swap = "[{backward_prefetch: 1, layers: [0, 1]}]"
+    text = text.replace("vocab_size: 1024", f"vocab_size: 1024\n    cpu_offloading: True\n    layer_swap: {swap}")
+    found = migrated(text, check=True)
+    assert fates(found)["model.model_config.cpu_offloading"] is Fate.TRANSLATED
+    assert [one.name for one in found.questions] == ["model.model_config.layer_swap"]
+    assert at(found, "swap.layer_swap") == [{"layers": ["0-1"]}]
+    assert {one.name: one.holds for one in found.proof}["layers"] is None
+
+
+def test_swap_that_the_static_graph_does_not_hand_over() -> None:
+    found = migrated(SOURCE + "swap_config:\n  swap: True\n  layer_swap: [{backward_prefetch: 1, layers: [0, 1]}]\n")
+    assert fates(found)["swap_config.layer_swap"] is Fate.DEFAULT
+    assert "swap" not in data(found)
+
+
+def test_swap_that_cannot_be_said_is_asked() -> None:
+    swap = "op_swap: [{op_name: 'mlp', backward_prefetch: 1, layers: [0]}]"
+    found = migrated(SOURCE.replace("vocab_size: 1024", f"vocab_size: 1024\n    cpu_offloading: True\n    {swap}"))
+    assert {"model.model_config.cpu_offloading", "model.model_config.op_swap"} <= {one.name for one in found.questions}
+    assert "op_swap" not in data(found)["model"]
+
+
 def test_unknown_keys_are_asked_where_they_belong() -> None:
     found = migrated(
         SOURCE.replace("  total_steps: -1", "  total_steps: -1\n  # 自定义\n  my_rate: 3") + "my_key: {a: 1}\n"

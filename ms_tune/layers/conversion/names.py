@@ -110,7 +110,7 @@ class Translator:
         wider = []
         for path in sorted(ours - chosen):
             image = self._image(path, ours, theirs)
-            if image and all(_inside(name, covered) for name in image) and not _inside(path, chosen):
+            if any(_inside(name, covered) for name in image) and not _inside(path, chosen):
                 wider.append(path)
         return names, [path for path, image in found.items() if not image], topmost(wider)
 
