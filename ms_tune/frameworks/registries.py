@@ -30,6 +30,21 @@ def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
 
 
 @cache
+def needed_arguments(kind: str, name: str, release: str) -> tuple[tuple[str, ...], ...]:
+    """Groups of arguments of which a class cannot be built without one of each; empty where that is not known.
+
+    A schedule that is to warm up takes ``warmup_steps`` or ``warmup_ratio`` (``core/lr/lr_schedule.py``, MindFormers 1.6 to 2.1).
+
+    Args:
+        kind: ``lr_schedule``.
+        name: The registered name.
+        release: A served release.
+    """
+    groups = all_at(load("arguments")[kind], release).get(name, ())
+    return tuple(tuple(group) for group in groups)
+
+
+@cache
 def mindspore_values(name: str) -> tuple[Any, ...]:
     """Values of settings that MindSpore, or MindFormers for it, reads.
 

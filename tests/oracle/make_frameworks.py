@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import served
-from tests.oracle import make_keys, make_trees, wheels
+from tests.oracle import make_arguments, make_keys, make_trees, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -83,6 +83,13 @@ def registries() -> dict[str, Any]:
             for kind in kinds
         }
     return made
+
+
+def arguments() -> dict[str, Any]:
+    """What schedules cannot be built without; a second."""
+    for release in wheels.RELEASES:
+        _wheel(release)
+    return {"lr_schedule": histories({release: make_arguments.needed(release) for release in wheels.RELEASES})}
 
 
 def _registries(release: str) -> dict[str, dict[str, list[str]]]:
@@ -183,6 +190,7 @@ def _is_history(value: object) -> bool:
 MAKERS: dict[str, Callable[[], dict[str, Any]]] = {
     "models": models,
     "registries": registries,
+    "arguments": arguments,
     "trees": trees,
     "keys_mindformers": partial(keys, Dialect.MINDFORMERS),
     "keys_mindformers-pynative": partial(keys, Dialect.MINDFORMERS_PYNATIVE),

@@ -90,6 +90,13 @@ def test_a_key_table_says_what_the_sources_say_and_nothing_else() -> None:
         make_keys.dated("keys_mindformers", {"keys": [{"path": "swap_config.swop"}]}, releases)
 
 
+def test_the_committed_arguments_are_what_the_sources_ask_for() -> None:
+    for release in wheels.RELEASES:
+        _need(release)
+    made = make_frameworks.text(make_frameworks.arguments()) + "\n"
+    assert (make_frameworks.DATA / "arguments.json").read_text() == made
+
+
 def test_the_committed_registries_have_what_the_sources_register() -> None:
     """What decorators register, read without running anything; the whole with MS_TUNE_ORACLE_WHOLE=1, in two minutes."""
     for release in wheels.RELEASES:

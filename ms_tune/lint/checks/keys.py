@@ -133,12 +133,13 @@ def required(context: Context) -> Iterator[Violation]:
 
 
 def absent_section(context: Context) -> Iterator[Violation]:
-    """One of the sections that hold fields without a default; only told where most of them are there."""
-    listed = context.options["sections"]
-    wanted = list(map(str, listed)) if isinstance(listed, list) else []
-    absent = [name for name in wanted if name not in context.source.data]
-    if len(absent) == 1:
-        yield Violation((absent[0],), "section", {"section": absent[0]})
+    """One of the sections that a job needs; only told where all others are there, and of those ``told`` if that is given."""
+    wanted = context.names("sections")
+    told = context.names("told") if "told" in context.options else wanted
+    absent = wanted - context.source.data.keys()
+    if len(absent) == 1 and absent <= told:
+        (name,) = absent
+        yield Violation((name,), "section", {"section": name})
 
 
 def not_sections(context: Context) -> Iterator[Violation]:

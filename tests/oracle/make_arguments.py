@@ -1,0 +1,50 @@
+"""What a learning-rate schedule cannot be built without, read from the sources of a release."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.oracle import wheels
+
+_FILE = "core/lr/lr_schedule.py"
+_CHOICE = "_get_lr_steps"  # takes a number of steps, or a share of all steps in its place; one of the two must be there
+_BUILT = frozenset({"self", "total_steps"})  # the trainer fills in total_steps (trainer/base_trainer.py)
+
+
+def needed(release: str) -> dict[str, list[list[str]]]:
+    """Of each schedule that takes its arguments from a config the groups of them of which one must be written."""
+    found = {}
+    for node in ast.parse(wheels.source(release, _FILE)).body:
+        if isinstance(node, ast.ClassDef) and node.name in _public(release):
+            begin = next(one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__")
+            found[node.name] = _groups(begin)
+    return found
+
+
+def _public(release: str) -> set[str]:
+    module = ast.parse(wheels.source(release, _FILE))
+    listed = next(
+        one for one in module.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__all__"
+    )
+    return set(ast.literal_eval(listed.value)) - {"LearningRateWiseLayer"}  # made from another schedule, by the trainer
+
+
+def _groups(begin: ast.FunctionDef) -> list[list[str]]:
+    names = [one.arg for one in begin.args.args]
+    defaults = dict(zip(names[len(names) - len(begin.args.defaults) :], begin.args.defaults, strict=True))
+    absent = {name for name in names if name not in defaults or ast.unparse(defaults[name]) == "None"}
+    groups = [[name] for name in names if name not in defaults and name not in _BUILT]
+    for node in ast.walk(begin):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == _CHOICE:
+            pair = [ast.unparse(one) for one in node.args[:2]]
+            if pair[0] in absent and not _set_before(begin, pair[0]):
+                groups.append(pair)
+    return groups
+
+
+def _set_before(begin: ast.FunctionDef, name: str) -> bool:
+    """Whether the name has another value by then than what the config says."""
+    return any(
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and _CHOICE not in ast.unparse(node.value)
+        for node in begin.body
+    )
