@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -147,8 +148,10 @@ def samples_per_second(line: str) -> float:
 
 def _pieces(line: str, starts: list[int]) -> list[str]:
     """The line at each start; as a whole where there is none, so that it counts as damaged."""
+    if len(starts) < 2:  # noqa: PLR2004 - nearly all
+        return [line[starts[0] :]] if starts else [line]
     ends = [*starts[1:], len(line)]
-    return [line[start:end] for start, end in zip(starts, ends, strict=True)] if starts else [line]
+    return [line[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def _mindformers(text: str) -> StepLine | None:
@@ -173,12 +176,17 @@ def _megatron(text: str) -> StepLine | None:
     # What stands behind the last bar may be cut off.
     for part in text[head.end() :].split("|")[:-1]:
         key, _, value = part.partition(":")
-        name = _KEYS.get(key.strip())
-        if name is not None:
-            values.setdefault(name, value.strip())
+        name = _named(key)
+        if name is not None and name not in values:
+            values[name] = value.strip()
     if "time" not in values:
         return None
     return _step(Form.MEGATRON, (int(head[1]), int(head[2]), 0), values.pop("time"), values)
+
+
+@lru_cache(maxsize=256)  # the lines of a log have the same few, with the same blanks
+def _named(key: str) -> str | None:
+    return _KEYS.get(key.strip())
 
 
 def _step(form: Form, counters: tuple[int, int, int], time: str, values: dict[str, str]) -> StepLine | None:
@@ -186,17 +194,25 @@ def _step(form: Form, counters: tuple[int, int, int], time: str, values: dict[st
     seconds = _positive(time) / 1000
     if not 0 < seconds < _MOST_SECONDS or max(number, total, epoch * max(total, 1)) > _MOST_STEPS:
         return None
-    told = {name: _positive(values[name]) for name in _FLOATS if name in values}
+    told = values.get
+    norm, tflops, counted, hardware, allocated, reserved = [
+        _positive(values[name]) if name in values else NOT_LOGGED for name in _FLOATS
+    ]
     return StepLine(
         form,
         number,
         total,
         epoch,
         seconds,
-        loss=_number(values.get("loss", "")),
-        batch=_count(values.get("batch", ""), _MOST_BATCH),
-        tokens=_count(values.get("tokens", ""), _MOST_TOKENS),
-        **told,
+        _number(told("loss", "")),
+        norm,
+        tflops,
+        counted,
+        hardware,
+        _count(told("batch", ""), _MOST_BATCH),
+        _count(told("tokens", ""), _MOST_TOKENS),
+        allocated,
+        reserved,
     )
 
 
@@ -216,4 +232,5 @@ def _positive(text: str) -> float:
 
 
 def _count(text: str, most: int) -> int:
-    return int(text) if text.isdecimal() and len(text) < 20 and int(text) <= most else 0  # noqa: PLR2004 - digits
+    number = int(text) if text.isdecimal() and len(text) < 20 else 0  # noqa: PLR2004 - digits
+    return number if number <= most else 0
