@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.trace.memlog import LogBlock, MemLog
 
-_VARIABLE = 512  # bytes; blocks up to this are "variable" ones, kept apart
+VARIABLE = 512  # bytes; blocks up to this are "variable" ones, kept apart
 
 
 class Kind(str, Enum):
@@ -80,7 +80,7 @@ class MemLogReport(NamedTuple):
 def kind_of(block: LogBlock, log: MemLog, first: int) -> Kind:
     """STAlloc's class of a block (``trace_parser.py``); ``first`` is the number of the first iteration."""
     kept = block.end_iteration is None or block.end_iteration == log.tail
-    if block.size <= _VARIABLE:
+    if block.size <= VARIABLE:
         return Kind.SMALL
     if block.iteration == HEAD:
         if kept:

@@ -136,6 +136,7 @@ def memory_import(
     *,
     request: PlanRequest | None = None,
     npu: bool = False,
+    stalloc: bool = False,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> MemLogAnalysis:
     """What STAlloc's analysis says about a trace that STAlloc recorded, and how low its blocks could lie.
@@ -144,10 +145,11 @@ def memory_import(
         file: The trace.
         request: How to plan.
         npu: Whether torch_npu recorded it, which pads every block.
+        stalloc: Whether a plan that STAlloc's allocator can serve a run by is wanted, too.
         on_progress: Told how far the planner is.
 
     Raises:
-        TraceError: The file cannot be read.
+        TraceError: The file cannot be read, or no such plan can be made of it.
 
     Example::
 
@@ -159,7 +161,7 @@ def memory_import(
     from ms_tune.memory.plan import analysed  # noqa: PLC0415 - start-up time
     from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
 
-    return analysed(Path(file), request or PlanRequest(), on_progress, npu=npu)
+    return analysed(Path(file), request or PlanRequest(), on_progress, npu=npu, stalloc=stalloc)
 
 
 def memory_is_log(path: str | Path) -> bool:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.allocator import memlog_report
+from ms_tune.allocator import memlog_plan, memlog_report
 from ms_tune.allocator.pool import ALIGNMENT
+from ms_tune.errors import TraceError
 from ms_tune.memory.what_if import largest_pool, read_rank
 from ms_tune.packing import native
 from ms_tune.packing.checker import Placed, faults_of
 from ms_tune.packing.placement import Problem
 from ms_tune.packing.plan import plan
+from ms_tune.texts import msg
 from ms_tune.trace.memlog import read_memlog
 from ms_tune.trace.placement_csv import capacity_in_name, is_placement_csv, read_placement_csv
 
@@ -70,10 +72,25 @@ class MemLogAnalysis:
         log: The trace.
         report: What STAlloc's own analysis says about it.
         plan: How low its blocks could lie.
+        stalloc: A plan for STAlloc's allocator; None if none was asked for.
     """
 
     log: MemLog
     report: memlog_report.MemLogReport
+    plan: PlanReport
+    stalloc: StallocPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StallocPlan:
+    """A plan that STAlloc's allocator can serve a run by.
+
+    Attributes:
+        blocks: What it has lines for.
+        plan: The places of those that get one.
+    """
+
+    blocks: memlog_plan.StaticBlocks
     plan: PlanReport
 
 
@@ -97,15 +114,39 @@ def planned(path: Path, request: PlanRequest, on_progress: Callable[[Progress], 
     return replace(made, recorded=recorded, rank=rank, asked=request.capacity)
 
 
-def analysed(path: Path, request: PlanRequest, on_progress: Callable[[Progress], None], *, npu: bool) -> MemLogAnalysis:
-    """STAlloc's report about a trace of its own, and a plan; ``npu`` asks for the padding of torch_npu.
+def analysed(
+    path: Path, request: PlanRequest, on_progress: Callable[[Progress], None], *, npu: bool, stalloc: bool
+) -> MemLogAnalysis:
+    """STAlloc's report about a trace of its own, and a plan.
+
+    Args:
+        path: The trace.
+        request: How to plan.
+        on_progress: Told how far the planner is.
+        npu: Whether to ask for the padding of torch_npu.
+        stalloc: Whether a plan for STAlloc's allocator is wanted, too.
 
     Raises:
-        TraceError: The file cannot be read.
+        TraceError: The file cannot be read, or no such plan can be made of it.
     """
     log = read_memlog(path)
+    served = planned_for_stalloc(log, path, request) if stalloc else None
     report = memlog_report.analyse(log, npu=npu)
-    return MemLogAnalysis(log, report, _plan(memlog_report.problem_of(log), path, request, on_progress))
+    return MemLogAnalysis(log, report, _plan(memlog_report.problem_of(log), path, request, on_progress), served)
+
+
+def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> StallocPlan:
+    """A plan of the blocks of a trace that come again in each iteration, and of those before them.
+
+    Raises:
+        TraceError: The trace has no iterations 0 and 1, or marks of layers whose blocks no plan can have.
+    """
+    if log.layers:
+        raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
+    blocks = memlog_plan.static_blocks(log)
+    if blocks is None:
+        raise TraceError(msg("memlog.stalloc.iterations"), path=path)
+    return StallocPlan(blocks, _plan(blocks.problem, path, request, lambda _progress: None))
 
 
 def _plan(problem: Problem, path: Path, request: PlanRequest, on_progress: Callable[[Progress], None]) -> PlanReport:

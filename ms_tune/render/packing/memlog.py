@@ -9,12 +9,12 @@ from ms_tune.render.packing.text import amount
 
 if TYPE_CHECKING:
     from ms_tune.allocator.memlog_report import MemLogReport
-    from ms_tune.memory.plan import PlanReport
+    from ms_tune.memory.plan import PlanReport, StallocPlan
     from ms_tune.render.console import Console
     from ms_tune.trace.memlog import MemLog
 
 
-def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport) -> dict[str, object]:
+def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None) -> dict[str, object]:
     """The report of ``--json``."""
     shares = [(share.kind.value, share) for share in analysis.shares]
     shares.append(("activations", analysis.activations))
@@ -36,6 +36,39 @@ def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport) -> dict[str, 
             "utilisation": analysis.torch_utilisation,
         },
         "plan": placement.to_json(plan),
+        "stalloc_plan": None if served is None else _served_json(served),
+    }
+
+
+def _served_json(served: StallocPlan) -> dict[str, object]:
+    blocks = served.blocks
+    return {
+        "reserved_bytes": served.plan.plan.height,
+        "lower_bound_bytes": served.plan.plan.lower_bound,
+        "allocations": len(blocks.sizes),
+        "once": blocks.once,
+        "without_place": len(blocks.sizes) - len(blocks.planned),
+        "later_allocations": blocks.later,
+        "later_of_other_size": blocks.other,
+    }
+
+
+def stalloc_files(served: StallocPlan, device: int) -> dict[str, str]:
+    """The files that STAlloc's allocator reads, by their paths below ``STALLOC_MODEL_INFO_PATH``.
+
+    ``init_static_allocator`` and ``init_reuse_intervals`` of ``Allocator/main.cpp``: the blocks that PyTorch's allocator is to
+    have (none), sizes and counts, then offset and size of each allocation; and that no layer is placed while the training runs.
+    """
+    blocks, offsets = served.blocks, [-1] * len(served.blocks.sizes)
+    for number, address in zip(blocks.planned, served.plan.plan.address.tolist(), strict=True):
+        offsets[number] = address
+    head = (blocks.allocated, served.plan.plan.height, blocks.once, len(blocks.sizes) - blocks.once, blocks.small)
+    rows = "".join(f"{offset} {size}\n" for offset, size in zip(offsets, blocks.sizes, strict=True))
+    layers = f"output/activations_memlog/dynamic_intervals/dev{device}"
+    return {
+        f"output/plan/dev_{device}.txt": f"\n{' '.join(map(str, head))}\n{rows}",
+        f"{layers}_cross_interval_spare_addr.txt": "0 0\n",
+        f"{layers}_intra_interval_spare_addr.txt": "",
     }
 
 
@@ -45,7 +78,7 @@ def missing(log: MemLog) -> list[str]:
     return [name for name, count in counts.items() if not count]
 
 
-def show(log: MemLog, analysis: MemLogReport, plan: PlanReport, console: Console) -> None:
+def show(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None, console: Console) -> None:
     """What was traced, the peak and its parts, PyTorch's allocator, the plan."""
     import rich.box  # noqa: PLC0415 - imported late: start-up time
     import rich.table  # noqa: PLC0415
@@ -72,3 +105,10 @@ def show(log: MemLog, analysis: MemLogReport, plan: PlanReport, console: Console
     console.write("")
     console.write(console.text("memlog.show.plan"))
     placement.show_plan(plan, console)
+    if served is not None:
+        blocks = served.blocks
+        counts = {"rows": len(blocks.sizes), "left": len(blocks.sizes) - len(blocks.planned)}
+        counts |= {"later": blocks.later, "other": blocks.other}
+        told = {name: f"{count:,}" for name, count in counts.items()}
+        console.write("")
+        console.write(console.text("memlog.show.stalloc", reserved=amount(served.plan.plan.height), **told))
