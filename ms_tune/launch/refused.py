@@ -6,6 +6,7 @@ What is not known without running the script is never refused.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -70,6 +71,7 @@ def refused(command: Command) -> Iterator[Refused]:
                 yield from _choice(one, value, value.text)
 
 
+_OPTION = re.compile(r"--|-[A-Za-z]\w*-\w")  # ``-data-path`` is none of ``--data-path``
 # The program whose parser was asked, and the one that makes the same (``initialize_megatron`` without arguments of its own).
 _ASKED = ("pretrain_gpt.py", "posttrain_gpt.py")
 
@@ -88,7 +90,7 @@ def _is_without(command: Command, framework: str) -> bool:
 
 
 def _unknown(one: Given, release: str) -> Iterator[Refused]:
-    if not one.definitions and one.name not in names(release) and one.name.startswith("--"):
+    if not one.definitions and one.name not in names(release) and _OPTION.match(one.name):
         yield Refused(Fault.UNKNOWN, one.name, one.word)
 
 
@@ -122,5 +124,8 @@ def _placeholder(one: Given) -> bool:
     if len(one.values) < 2 or one.values[0].via == one.word.via:  # noqa: PLR2004 - one word is no sentence
         return False
     first, second = one.values[:2]
+    kinds = {definition.type for definition in one.definitions}
+    if kinds and kinds <= {"int", "float"} and any(read(first.text or "", kind) is not UNKNOWN for kind in kinds):
+        return False  # "2 4" is two numbers
     same_line = first.place.file is second.place.file and first.place.span.line == second.place.span.line
     return first.via == second.via and same_line

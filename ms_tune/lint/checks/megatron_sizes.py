@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ms_tune.launch.options import UNKNOWN
 from ms_tune.launch.values import text_of
 from ms_tune.lint.checks.megatron import command_in, plan_in
 from ms_tune.lint.context import Violation
@@ -115,6 +116,19 @@ def sequence(context: Context) -> Iterator[Violation]:
         yield _at(command, ("seq_length",), {"length": length, "parts": halves * size, "algorithm": algorithm})
 
 
+def shared_sequence(context: Context) -> Iterator[Violation]:
+    """With sequence parallelism TP shares what each rank of CP has of the sequence."""
+    _, command = command_in(context)
+    length, tensor, parts = (command.integer(one) for one in ("seq_length", _TENSOR, _CONTEXT))
+    if not length or not tensor or not parts or length < 1 or parts < 1 or length % parts:
+        return
+    others = ("variable_seq_lengths", "tp_2d", "unaligned_linear", "encoder_seq_length")
+    if not command.surely("sequence_parallel") or not all(map(command.surely_not, others)):
+        return
+    if tensor > 1 and length // parts % tensor:
+        yield _at(command, ("seq_length",), {"length": length // parts, "context": parts, "tensor": tensor})
+
+
 def experts(context: Context) -> Iterator[Violation]:
     """Experts are shared out evenly over EP."""
     _, command = command_in(context)
@@ -194,6 +208,52 @@ def sequence_parallel(context: Context) -> Iterator[Violation]:
     _, command = command_in(context)
     if command.surely("sequence_parallel") and command.value(_TENSOR) == 1 and command.surely_not("tp_2d"):
         yield _at(command, ("sequence_parallel",), {})
+
+
+def ranges(context: Context) -> Iterator[Violation]:
+    """Numbers below the least with which a program trains (option ``least``), and shares that are none (``shares``: from 0 to below 1)."""
+    _, command = command_in(context)
+    least = context.options["least"]
+    for dest, low in least.items() if isinstance(least, dict) else ():
+        number = command.integer(dest)
+        if number is not None and number < low and command.last(dest):
+            yield _at(command, (dest,), {"number": number, "least": low})
+    for dest in context.names("shares"):
+        share = command.value(dest)
+        if isinstance(share, float) and not 0 <= share < 1 and command.last(dest):
+            yield _at(command, (dest,), {"number": share}, "share")
+
+
+def counted_twice(context: Context) -> Iterator[Violation]:
+    """What is given in iterations and in samples, or as a number and as a share (option ``pairs``)."""
+    source, command = command_in(context)
+    pairs = context.options["pairs"]
+    for one, other in pairs if isinstance(pairs, list) else ():
+        first, second = command.last(one), command.last(other)
+        if first and second and all(command.value(dest) not in (UNKNOWN, None, 0) for dest in (one, other)):
+            related = ((source.span_of(second.word), "other"),)
+            yield Violation((first.name,), "default", {"other": second.name}, related_spans=related)
+
+
+def needed(context: Context) -> Iterator[Violation]:
+    """Options each of which needs another one (option ``pairs``)."""
+    _, command = command_in(context)
+    pairs = context.options["pairs"]
+    for one, other in pairs if isinstance(pairs, list) else ():
+        if command.last(one) and command.value(one) not in (UNKNOWN, None, False) and command.surely_not(other):
+            yield _at(command, (one,), {"other": _argument(other)})
+
+
+def grouped(context: Context) -> Iterator[Violation]:
+    """A number of groups of queries counts with ``--group-query-attention`` alone."""
+    _, command = command_in(context)
+    groups, heads = command.integer("num_query_groups"), command.integer(_HEADS)
+    if not all(
+        map(command.surely_not, ("group_query_attention", "multi_latent_attention", "multi_head_latent_attention"))
+    ):
+        return
+    if groups and heads and groups != heads and command.last("num_query_groups"):
+        yield _at(command, ("num_query_groups",), {"groups": groups, "heads": heads})
 
 
 def precision(context: Context) -> Iterator[Violation]:

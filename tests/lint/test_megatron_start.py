@@ -1,0 +1,108 @@
+"""How a launch script starts its programs, and numbers with which none of them trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.launched import commands_in
+
+MODEL = "--num-layers 8 --hidden-size 64 --num-attention-heads 8 --seq-length 4096 --max-position-embeddings 4096"
+RUN = f"msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework mindspore {MODEL}"
+TORCH = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL}"
+OWN = tuple(f"MST{number}" for number in range(185, 195))
+
+
+def found(text: str, *own: str) -> list[tuple[str, str]]:
+    every = [
+        one
+        for command in commands_in(Path("pretrain_x.sh"), text, "2.3")
+        if not command.supposed
+        for one in lint(command, Dialect.MEGATRON, built_in(Dialect.MEGATRON), "2.3")
+    ]
+    return [(one.id, str(one.message)) for one in every if one.id in (own or OWN)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (RUN.replace("--worker_num", "--workers_num"), "msrun has no option --workers_num; did you mean --worker_num?"),
+        (TORCH.replace("--nproc", "--strange 3 --nproc"), "torchrun has no option --strange"),
+        (
+            TORCH.replace("--nproc_per_node", "--nproc-per-nodes"),
+            "torchrun has no option --nproc_per_nodes; did you mean",
+        ),
+        (TORCH.replace("8 pre", "8 --nnodes 2 --node_rank 2 pre"), "machine 2 of 2: they are counted from 0 on"),
+        (TORCH.replace("8 pre", "8 --nnodes 1 --node_rank 1 pre"), "machine 1 of 1: they are counted from 0 on"),
+        (RUN.replace("num 8 pre", "num 4 --node_rank 2 pre"), "machine 2 of 2: they are counted from 0 on"),
+        (TORCH.replace("8 pre", "8 --master_port 65536 pre"), "there is no port 65536: the last is 65535"),
+        (f"{RUN}\n    --bf16 \\\n    --fp16\n", "bash takes --bf16 for a command: the line before does not go on"),
+        (f"{RUN} \\ \n    --train-iters=5\n", "bash takes --train-iters for a command: the line before does not go on"),
+        (f"export A = 1\n{RUN}", "A is not set: there is a blank before the equals sign"),
+        (f"{RUN} --micro-batch-size 0", "--micro-batch-size is 0, it has to be 1 or more"),
+        (f"{RUN} --log-interval 0", "--log-interval is 0, it has to be 1 or more"),
+        (f"{RUN} --adam-beta2 1.0", "--adam-beta2 is 1.0, it has to be 0 or more and below 1"),
+        (f"{RUN} --train-iters 9 --train-samples 9", "--train-iters and --train-samples exclude each other"),
+        (
+            f"{RUN} --lr-warmup-fraction 0.1 --lr-warmup-iters 9",
+            "--lr-warmup-fraction and --lr-warmup-iters exclude each other",
+        ),
+        (f"{RUN} --num-query-groups 2", "--num-query-groups 2 is left out of account without --group-query-attention"),
+        (f"{RUN} --save out", "--save needs --save-interval"),
+        (
+            f"{RUN} --overlap-param-gather --use-distributed-optimizer",
+            "--overlap-param-gather needs --overlap-grad-reduce",
+        ),
+        (
+            f"{RUN} --seq-length 4088 --tensor-model-parallel-size 8 --context-parallel-size 2 --sequence-parallel",
+            "2044 tokens of the sequence (CP 2) cannot be shared out over TP 8",
+        ),
+    ],
+)
+def test_each_of_them(text: str, expected: str) -> None:
+    ((_, message),) = found(text)
+    assert message.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RUN,
+        TORCH,
+        TORCH.replace("--nproc_per_node", "--nproc"),  # argparse takes what only one option begins with
+        TORCH.replace("8 pre", "8 --nnodes $N --node_rank 3 pre"),
+        TORCH.replace("8 pre", "8 --nnodes 2:4 --node_rank 3 pre"),
+        RUN.replace("8 pre", "8 --node_rank 3 pre"),  # one machine: msrun says that it takes no notice
+        RUN.replace("8 pre", "8 --master_port $PORT pre"),
+        f"# export A = 1\n{RUN}",
+        f"cat > set.sh << END\nexport A = 1\nEND\n{RUN}",
+        f"{RUN} --lr-warmup-fraction 0.1 --lr-warmup-iters 0",  # as the code asks
+        f"{RUN} --num-query-groups 2 --group-query-attention",
+        f"{RUN} --num-query-groups 8",
+        f"{RUN} --num-query-groups 2 $MORE",
+        f"{RUN} --save out $MORE",
+        f"{RUN} --micro-batch-size $MBS",
+        f"{RUN} --seq-length 4095 --tensor-model-parallel-size 2 --sequence-parallel --variable-seq-lengths",
+        f"ls\n-x\n{RUN}",
+    ],
+)
+def test_what_is_right_or_unknown_is_left_alone(text: str) -> None:
+    assert found(text) == []
+
+
+def test_words_of_a_number_are_no_sentence() -> None:
+    """``your tp size`` is to be replaced by who starts the script; ``2 4`` is two numbers of which the parser takes one."""
+    ask = f"{RUN} --tensor-model-parallel-size $TP"
+    assert found(f'TP="2 4"\n{ask}', "MST151") == [
+        ("MST151", "'4' behind --tensor-model-parallel-size belongs to no argument")
+    ]
+    assert found(f'TP="your size"\n{ask}', "MST151") == []
+
+
+def test_one_dash_is_none_of_two() -> None:
+    assert [one for one, _ in found(f"{RUN} -data-path x", "MST150")] == ["MST150"]
+    assert found(f"{RUN} --lr -1.5", "MST150") == []
