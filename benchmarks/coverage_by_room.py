@@ -21,6 +21,7 @@ CHECKOUT = Path(__file__).parents[1]
 ROOMS = (
     *("config", "frameworks", "normalize", "layers", "lint", "dryrun", "trace", "memory", "allocator", "packing"),
     *("estimate", "verdict", "launch", "render", "reference_model", "cli", "native"),
+    *("planning", "fit", "performance", "overview", "migrate"),
 )
 # Tests of the commands: they read what renderers write, and run what memory does for a command.
 FURTHER = {

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from tests.normalize import recorded_scripts
 from tests.normalize.recorded import answer, recorded
 
 CHUNK = 250
 CASES = recorded()
+SCRIPTS = recorded_scripts.recorded()
 
 
 @pytest.mark.slow
@@ -25,3 +27,18 @@ def test_the_answers_are_of_every_kind() -> None:
     assert sum(" | " in line for line in told) > len(CASES) // 10
     for key in ("written", "values", "lines", "refused"):
         assert sum(bool(case["answer"].get(key)) for case in CASES) > 10, key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, len(SCRIPTS), CHUNK))
+def test_answers_about_scripts_are_those_that_were_recorded(start: int) -> None:
+    """Their layers are held to the frameworks' own code; here is what is told of them, and what they become elsewhere."""
+    for case in SCRIPTS[start : start + CHUNK]:
+        assert json.loads(json.dumps(recorded_scripts.answer(case))) == case["answer"], case
+
+
+def test_the_answers_about_scripts_are_of_every_kind() -> None:
+    told = [line for case in SCRIPTS for line in case["answer"].get("problems", ())]
+    assert sum(" | " in line for line in told) > 20
+    for key in ("problems", "values", "converted", "written"):
+        assert sum(bool(case["answer"].get(key)) for case in SCRIPTS) > 20, key

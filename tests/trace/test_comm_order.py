@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.trace.comm_order import Collective, read_communication_order
+from ms_tune.trace.memory_block import DROPPED_KEPT
 from tests.trace.samples import folder
 
 COMMUNICATION = (
@@ -42,3 +43,17 @@ def test_any_file_is_read(pieces: list[str]) -> None:
         path = Path(place, "comm_execute_order.csv")
         path.write_text(COMMUNICATION + "".join(pieces))
         assert read_communication_order(path).dropped_count >= 0
+
+
+def test_refused_rows_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "comm_execute_order.csv"
+    path.write_text(COMMUNICATION + "1,2\n" * 3 + ROW)
+    order = read_communication_order(path)
+    assert (order.dropped_count, [row.line for row in order.dropped], len(order.collectives)) == (3, [2, 3, 4], 1)
+    path.write_text(COMMUNICATION + "1,2\n" * (DROPPED_KEPT + 2))
+    order = read_communication_order(path)
+    assert (order.dropped_count, len(order.dropped)) == (DROPPED_KEPT + 2, DROPPED_KEPT)
+    path.write_text("\n" + COMMUNICATION.replace("primitive", "other"))
+    with pytest.raises(TraceError) as told:
+        read_communication_order(path)
+    assert told.value.line == 2

@@ -74,3 +74,31 @@ def test_nothing_there(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "absent"):
         with pytest.raises(TraceError):
             find_trace(place)
+
+
+def test_ranks_a_quarter_of_an_hour_apart_are_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_STALE", 10)
+    for rank, time in ((0, 100), (1, 105), (2, 110)):
+        os.utime(touch(tmp_path / f"rank_{rank}" / "memory_block.csv"), (time, time))
+    assert not find_trace(tmp_path).stale
+    os.utime(tmp_path / "rank_2" / "memory_block.csv", (111, 111))
+    assert find_trace(tmp_path).stale
+
+
+def test_the_files_of_a_rank_and_their_bytes(tmp_path: Path) -> None:
+    outer = tmp_path / "rank_3"
+    inner = outer / "rank_3"
+    touch(inner / "memory_block.csv").write_text("12345")
+    touch(inner / "task.csv").write_text("1234")
+    touch(outer / "rank_3" / "execute_order" / "comm_execute_order.csv")
+    touch(outer / "log")
+    (files,) = find_trace(tmp_path).ranks
+    assert (files.bytes, files.graph) == (9, None)
+    assert files.collectives == inner / "execute_order" / "comm_execute_order.csv"
+    touch(inner / "tracker_graph.ir").write_text("123")
+    touch(outer / "log.txt")
+    touch(inner / "log")
+    (files,) = find_trace(tmp_path).ranks
+    assert (files.bytes, files.log) == (12, inner / "log")
+    touch(tmp_path / "job" / "memory_block.csv")
+    assert [files.rank for files in find_trace(tmp_path).ranks] == [None, 3]

@@ -106,3 +106,30 @@ def test_either_bound_ends_a_file(bound: str, value: int, tmp_path: Path, monkey
     with pytest.raises(TraceError) as caught:
         read_placement_csv(path)
     assert (caught.value.message.id, caught.value.line) == ("placement.too-large", 4)
+
+
+def test_what_a_row_has_and_what_it_should_have_is_told(tmp_path: Path) -> None:
+    for row, found in (("0,1,2", 3), ("0,1,2,3,4", 5)):
+        with pytest.raises(TraceError) as caught:
+            read_placement_csv(write(tmp_path, f"id,lower,upper,size\n{row}\n"))
+        assert caught.value.message.params == {"found": found, "wanted": 4}
+
+
+@pytest.mark.parametrize("name", ["lower", "upper", "size", "alignment"])
+def test_the_largest_number_of_each_column(tmp_path: Path, name: str) -> None:
+    most = placement_csv._MOST[name]
+    values = {"lower": 0, "upper": most if name == "lower" else 1, "size": 0, "alignment": 1, name: most}
+    values["upper"] = max(values["upper"], values["lower"])
+    text = "lower,upper,size,alignment\n{lower},{upper},{size},{alignment}\n"
+    if name != "lower":
+        assert len(read_placement_csv(write(tmp_path, text.format(**values)))) == 1
+    with pytest.raises(TraceError) as caught:
+        read_placement_csv(write(tmp_path, text.format(**{**values, name: most + 1})))
+    assert caught.value.message.params == {"column": name, "text": str(most + 1), "most": most}
+
+
+def test_an_end_is_the_last_tick(tmp_path: Path) -> None:
+    assert read_placement_csv(write(tmp_path, "start,end,size\n3,3,2\n")) == [PlacementRow("0", 3, 4, 2, 1)]
+    with pytest.raises(TraceError) as caught:
+        read_placement_csv(write(tmp_path, "lower,upper,size\n3,3,2\n"))
+    assert caught.value.message.params == {"lower": 3, "upper": 3}

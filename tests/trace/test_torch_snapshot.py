@@ -15,7 +15,13 @@ import pytest
 from ms_tune.errors import TraceError
 from ms_tune.trace.plain_pickle import _bounded_memory, is_snapshot
 from ms_tune.trace.torch_events import Action
-from ms_tune.trace.torch_snapshot import read_torch_snapshot
+from ms_tune.trace.torch_snapshot import (
+    _MOST_ADDRESS,
+    _MOST_DEVICES,
+    _MOST_SIZE,
+    _MOST_STREAM,
+    read_torch_snapshot,
+)
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -198,3 +204,44 @@ def test_a_bound_is_no_more_than_what_is_asked_and_what_there_is(monkeypatch: py
     assert 2**30 < bounds[0][0] < 2**50
     assert [soft for soft, _ in bounds[1:]] == [4096, 4096]
     assert [hard for _, hard in bounds] == [hard for _, hard in back] == [resource.RLIM_INFINITY] * 2 + [4096]
+
+
+BELOW = {"address": _MOST_ADDRESS, "total_size": _MOST_SIZE, "stream": _MOST_STREAM, "device": _MOST_DEVICES}
+
+
+@pytest.mark.parametrize("key", BELOW)
+def test_a_number_is_below_its_bound(key: str, tmp_path: Path) -> None:
+    content = {"segments": [segment(**{key: BELOW[key]})]}
+    with pytest.raises(TraceError, match=key):
+        read_torch_snapshot(written(content, tmp_path))
+    content = {"segments": [segment(**{"blocks": [], key: BELOW[key] - 1})]}
+    assert len(read_torch_snapshot(written(content, tmp_path)).devices) == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "roundup"),
+    [
+        ({"1": 4, "2": 0}, (4, 0)),
+        ({"1": 1, "2": 0}, ()),
+        ({"1": 2}, (2,)),
+        ({"1": 1 << 20}, (1 << 20,)),
+        ({"1": (1 << 20) + 1}, ()),
+        ({"1": -1, "2": 4}, ()),
+        ({"1": 4, "2": True}, ()),
+        ({"1": 4, "2": "4"}, ()),
+        ({str(place): 2 for place in range(20)}, (2,) * 16),
+        ([4], ()),
+    ],
+    ids=str,
+)
+def test_divisions_of_powers_of_two(told: object, roundup: tuple[int, ...], tmp_path: Path) -> None:
+    content = {"segments": [segment()], "allocator_settings": {"roundup_power2_divisions": told}}
+    assert read_torch_snapshot(written(content, tmp_path)).roundup == roundup
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"), [(0, None), (1, 1), (_MOST_SIZE - 1, _MOST_SIZE - 1), (_MOST_SIZE, None), (True, None)]
+)
+def test_the_largest_block_that_is_split(told: object, kept: int | None, tmp_path: Path) -> None:
+    content = {"segments": [segment()], "allocator_settings": {"max_split_size": told}}
+    assert read_torch_snapshot(written(content, tmp_path)).max_split == kept

@@ -1,0 +1,145 @@
+"""What ms-tune says of drawn launch scripts and of conversions to their arguments, beside :mod:`tests.normalize.recorded`.
+
+``python -m tests.normalize.recorded_scripts`` draws, keeps the cases whose answer is of a form that few others had, and writes
+``tests/data/normalize/scripts.json``; ``--again`` keeps the cases and writes today's answers. What layers do is held to the
+frameworks' own code by ``tests/layers/test_megatron.py``; recorded is what is told, proposed, written and converted.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from ms_tune import api
+from ms_tune.config.source import parse_source
+from ms_tune.errors import MsTuneError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.normalize.convert import target_of
+from ms_tune.normalize.convert_script import convert_script
+from ms_tune.normalize.explicit.script import explicit_script
+from ms_tune.normalize.script import normalize_script
+from ms_tune.texts import Language, render
+from tests.normalize.conversion_cases import random_case
+from tests.oracle.megatron_cases import ALWAYS, random_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ms_tune.layers.result import Problem
+    from tests.normalize.recorded import Case
+
+FILE = Path(__file__).parents[1] / "data" / "normalize" / "scripts.json"
+SEED, DRAWN, _ALIKE = 13, 1500, 2
+_RELEASES = ("2.2", "2.3", "26.0", "26.1")
+_TARGETS = ("mindformers@1.9", "mindformers@2.1", "mindformers-pynative@2.1", "mindspeed-ms", "megatron@2.3")
+_RUN = "torchrun --nproc_per_node 8 pretrain_gpt.py"
+_PATH = Path("pretrain.sh")
+
+
+def answer(case: Case) -> Case:
+    """What ms-tune says of a case now."""
+    try:
+        if "config" in case:
+            source = parse_source(case["config"], Path("config.yaml"))
+            converted = api.convert(source, case["target"], framework_version=case["release"])
+            return {"values": dict(converted.values), "problems": _told(converted.problems)}
+        return _scripted(case)
+    except MsTuneError as error:
+        return {"refused": " | ".join(render(one, Language.EN) for one in (error.message, error.hint) if one)}
+
+
+def _scripted(case: Case) -> Case:
+    text = f"{_RUN} {' '.join(map(shlex.quote, ALWAYS))} {case['arguments']}\n"
+    (one,) = normalize_script(_PATH, text, case["release"])
+    assert one.plan is not None
+    found: Case = {"problems": _told(one.plan.problems)}
+    if one.plan.failure is not None:
+        return found
+    (other,) = convert_script(_PATH, target_of(case["target"]), text, case["release"])
+    assert other.settings is not None
+    found |= {"values": dict(other.settings.values), "converted": _told(other.settings.problems)}
+    written = explicit_script(_PATH, text, case["release"])
+    left = [f"{each.words}: {render(each.reason, Language.EN)}" for each in written.left]
+    words = [word for word in (_difference(text, written.text), *left) if word]
+    return found | ({"written": words} if words else {})
+
+
+def _difference(before: str, after: str) -> str:
+    """The words that are gone, and those that are new."""
+    old, new = (Counter(text.split()) for text in (before, after))
+    return " ".join(
+        [*(f"-{word}" for word in (old - new).elements()), *(f"+{word}" for word in (new - old).elements())]
+    )
+
+
+def _told(problems: Sequence[Problem]) -> list[str]:
+    return [
+        f"{one.id} ({one.severity.value}): {render(one.message, Language.EN)}"
+        + (f" | {render(one.hint, Language.EN)}" if one.hint else "")
+        for one in problems
+    ]
+
+
+def _cases(random: Random) -> Iterator[Case]:
+    for number in range(DRAWN):
+        arguments = " ".join(map(shlex.quote, random_arguments(random)[len(ALWAYS) :]))
+        target = random.choice(_TARGETS)
+        yield {"arguments": arguments, "release": _RELEASES[number % len(_RELEASES)], "target": target}
+    dialects = [one.value for one in (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE, Dialect.MINDSPEED_MS)]
+    for number in range(DRAWN // 3):
+        case = random_case(random, dialects[number % len(dialects)])
+        target = f"megatron@{random.choice(_RELEASES)}"
+        yield {"config": case.source.text, "release": case.release, "target": target}
+
+
+def _forms(case: Case, found: Case) -> Iterator[str]:
+    """What an answer consists of, without its numbers."""
+    kind = "config" if "config" in case else case["release"]
+    to = case["target"].partition("@")[0]
+    yield from (f"{kind} {_worded(line)[:120]} {' | ' in line}" for line in found.get("problems", ()))
+    yield from (f"{to} {_worded(line)[:60]}" for line in found.get("converted", ()))
+    yield from (f"{to} {key}" for key in found.get("values", ()))
+    words = chain.from_iterable(one.split(":")[0].split() for one in found.get("written", ()))
+    yield from (f"{kind} {word}" for word in words if word[:1] in "-+")
+    yield f"{kind} {_worded(found.get('refused', ''))[:80]}"
+
+
+def _worded(text: str) -> str:
+    return "".join(one for one in text if not one.isdigit())
+
+
+def _telling(cases: Iterable[Case]) -> Iterator[Case]:
+    seen: Counter[str] = Counter()
+    for case in cases:
+        forms = set(_forms(case, answer(case)))
+        if any(seen[form] < _ALIKE for form in forms):
+            seen.update(forms)
+            yield case
+
+
+def recorded() -> list[Case]:
+    """The cases, each with its ``answer``."""
+    cases: list[Case] = json.loads(FILE.read_text("utf-8"))
+    return cases
+
+
+def main() -> None:
+    """Write the file."""
+    random = Random(SEED)  # noqa: S311 - the same cases every time
+    if "--again" in sys.argv:
+        cases = [{key: value for key, value in case.items() if key != "answer"} for case in recorded()]
+    else:
+        cases = [*_telling(_cases(random))]
+    lines = [json.dumps({**case, "answer": answer(case)}, ensure_ascii=False) for case in cases]
+    FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+    print(f"{len(lines)} cases, {FILE.stat().st_size // 1024} KiB")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
