@@ -66,7 +66,7 @@ MORE_TESTS = {
         "tests/lint/test_checks_legacy.py",
         "tests/lint/test_checks_relations.py",
     ),
-    "normalize/against.py": ("tests/oracle/test_against.py",),
+    **dict.fromkeys(["normalize/against.py", "normalize/one_log.py"], ("tests/oracle/test_against.py",)),
     "normalize/mindformers.py": ("tests/lint/test_checks_mindformers.py", "tests/oracle/test_layer_setting.py"),
     "normalize/mindspeed_ms.py": ("tests/lint/test_checks_mindspeed.py", "tests/oracle/test_mindspeed_ms.py"),
     "normalize/pynative.py": (

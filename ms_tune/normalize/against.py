@@ -11,6 +11,7 @@ from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.layers.plans import MINDFORMERS, MINDSPEED_MS
 from ms_tune.layers.result import Effect
+from ms_tune.normalize.one_log import ANY, COMM, Difference, OneLog
 from ms_tune.normalize.source import normalize_source
 from ms_tune.texts import msg
 from ms_tune.trace.recompute_log import PLACEMENT, LoggedRun, find_logs, read_lines, read_recompute_log
@@ -22,14 +23,12 @@ if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
+    from ms_tune.normalize.one_log import Wanted
     from ms_tune.texts import Message
     from ms_tune.trace.recompute_log import RecomputeLog
 
 _SECTIONS = ("parallel_config", "recompute_config", "swap_config")
-_ANY = object()  # what is logged, if anything, cannot be foretold: the model's modules are not known
 _WHOLE_LAYERS = {"full recompute", "layer swap"}
-_COMM = "select comm recompute"
-_Wanted = dict[tuple[str, int], list[object]]
 
 
 class Verdict(str, Enum):
@@ -42,27 +41,6 @@ class Verdict(str, Enum):
 
 
 _AGREES = (Verdict.SAME, Verdict.UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that the plan and a log do not agree on.
-
-    Args:
-        log: The log.
-        line: The line, from 1; None if a line is missing.
-        what: The line's name: ``Formative select_recompute``, ``full recompute``.
-        layer: The layer, for what is set layer by layer.
-        planned: What the plan has the framework say; None for nothing, an empty text where only that it says it is known.
-        logged: What it said; None for nothing.
-    """
-
-    log: Path
-    line: int | None
-    what: str
-    layer: int | None
-    planned: str | None
-    logged: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +135,14 @@ def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared
     unknown: set[tuple[str, int]] = set()
     covered: set[int] = set()
     for log in logs:
-        one = _OneLog(plan, expected, wanted, log)
+        one = OneLog(plan, expected, wanted, log)
         found += one.differences()
         covered |= one.layers
         unreadable += one.unreadable
         unknown |= one.unknown
     if not covered:
         covered = {layer.layer for layer in plan.layers}
-        unknown = {key for key, values in wanted.items() if _ANY in values}
+        unknown = {key for key, values in wanted.items() if ANY in values}
         found += (
             [Difference(logs[0].path, None, *key, "", None) for key in wanted if key not in unknown] if logs else []
         )
@@ -176,9 +154,9 @@ def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared
     return Compared(plan, tuple(logs), verdict, tuple(found), tuple(dict.fromkeys(unreadable)), (), states, left)
 
 
-def _wanted(plan: NormalizedPlan, expected: LoggedRun) -> _Wanted:
+def _wanted(plan: NormalizedPlan, expected: LoggedRun) -> Wanted:
     """What has to be logged at each layer: the lines where they follow from the config, else that there is one."""
-    wanted: _Wanted = {key: [line.value for line in lines] for key, lines in expected.layers.items()}
+    wanted: Wanted = {key: [line.value for line in lines] for key, lines in expected.layers.items()}
     static = plan.dialect == MINDFORMERS
     exact = {what for what, _ in wanted}
     if plan.matches is not None or exact - _WHOLE_LAYERS:
@@ -188,7 +166,7 @@ def _wanted(plan: NormalizedPlan, expected: LoggedRun) -> _Wanted:
     for layer in plan.layers:
         for what, patterns in _settings(layer, static=static):
             if patterns and what not in known and not (by_flag and what == "full recompute"):
-                wanted[what, layer.layer] = [patterns[0] if what == "layer swap" else _ANY if patterns[0] else ""]
+                wanted[what, layer.layer] = [patterns[0] if what == "layer swap" else ANY if patterns[0] else ""]
     return wanted
 
 
@@ -199,101 +177,16 @@ def _settings(layer: LayerPlan, *, static: bool) -> Iterator[tuple[str, Sequence
     if not full or not static:
         yield "select recompute", layer.select_patterns
         if static:  # the dynamic graph logs it only where the model is split
-            yield _COMM, layer.comm_patterns
+            yield COMM, layer.comm_patterns
     yield "select recompute exclude" if static else "exclude recompute", layer.select_excludes
-    yield f"{_COMM} exclude", layer.comm_excludes
+    yield f"{COMM} exclude", layer.comm_excludes
     yield "layer swap", [str(swap.prefetch) if static else "" for swap in layer.swap if not swap.target]
     yield "op_swap" if static else "select swap", [swap.target for swap in layer.swap if swap.target]
 
 
-class _OneLog:
-    """A plan beside one log.
-
-    Args:
-        plan: The plan.
-        expected: What its framework logs.
-        wanted: What has to be logged at each layer.
-        log: The log.
-    """
-
-    def __init__(self, plan: NormalizedPlan, expected: LoggedRun, wanted: _Wanted, log: RecomputeLog) -> None:
-        self._plan, self._expected, self._wanted, self._log = plan, expected, wanted, log
-        self._run = log.runs[-1] if log.runs else LoggedRun()
-        self._whole = plan.dialect == MINDFORMERS  # every rank of the static graph sets up all layers
-        self.layers = self._own()
-        self.unreadable = [(log.path, number) for number in self._run.damaged]
-        self.unknown: set[tuple[str, int]] = set()
-
-    def _own(self) -> set[int]:
-        """The layers that the rank of this log has, as far as it can be told."""
-        every = {layer.layer for layer in self._plan.layers}
-        if self._whole or not self._plan.placement or len(self._plan.placement[0]) == 1:
-            return every if self._log.runs or not self._wanted else set()
-        spoken = {layer for _, layer in self._run.layers}
-        for stage in range(len(self._plan.placement[0])):
-            own = {layer.layer for layer in self._plan.layers if layer.stage == stage}
-            if spoken and spoken <= own:
-                return own
-        return spoken
-
-    def differences(self) -> list[Difference]:
-        """In the order in which the framework logs."""
-        if not self._log.runs:
-            return []
-        found = [*self._lists(), *self._set_lines()]
-        missing = [one for one in found if one.line is None]
-        last = max((layer for _, layer in self._run.layers), default=-1)
-        behind = [one for one in missing if last <= (-1 if one.layer is None else one.layer)]
-        if self._log.cut_off and behind and behind == found[-len(behind) :]:
-            # The file ends here, and up to its end it agrees: what would have followed is not known.
-            self.unreadable.append((self._log.path, self._log.lines))
-            found = found[: -len(behind)]
-            self.layers -= {one.layer for one in behind if one.layer is not None}
-        if missing and self._run.damaged and len(missing) == len(found):
-            found = []  # a damaged line may be the one that is missing
-        return found
-
-    def _lists(self) -> Iterator[Difference]:
-        path = self._log.path
-        for name in dict.fromkeys((*self._expected.lists, *(self._run.lists if self._whole else ()))):
-            planned, logged = self._expected.lists.get(name, ()), self._run.lists.get(name, ())
-            values = [line.value for line in planned]
-            wrong = next((line for line in logged if not line.damaged and line.value not in values), None)
-            if wrong is not None or (planned and not logged):
-                said = None if wrong is None else str(wrong.value)
-                yield Difference(
-                    path, wrong.number if wrong else None, name, None, str(values[0]) if values else None, said
-                )
-            elif planned and all(line.value not in values for line in logged):
-                self.unreadable.append((path, logged[0].number))
-
-    def _set_lines(self) -> Iterator[Difference]:
-        last = max((key[1] for key in (*self._wanted, *self._run.layers)), default=-1)
-        names = dict.fromkeys(key[0] for key in (*self._wanted, *self._run.layers))
-        for layer in range(last + 1):
-            for what in names:
-                if layer in self.layers or (what, layer) in self._run.layers:
-                    yield from self._set_line(what, layer)
-
-    def _set_line(self, what: str, layer: int) -> Iterator[Difference]:
-        planned, lines = self._wanted.get((what, layer), []), self._run.layers.get((what, layer), ())
-        free = not self._whole and what == _COMM  # nobody can foretell it
-        if free or _ANY in planned:
-            self.unknown |= set() if free or lines else {(what, layer)}
-            return
-        others = [line for line in lines if line.value not in planned]
-        wrong = next((line for line in others if not line.damaged), None)
-        if wrong is None and others:
-            self.unreadable.append((self._log.path, others[0].number))
-        elif wrong is not None or any(value not in [line.value for line in lines] for value in planned):
-            said = None if wrong is None else str(wrong.value)
-            text = ", ".join(map(str, planned)) if planned else None
-            yield Difference(self._log.path, wrong.number if wrong else None, what, layer, text, said)
-
-
 def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
     plan: NormalizedPlan,
-    wanted: _Wanted,
+    wanted: Wanted,
     logs: Sequence[RecomputeLog],
     covered: set[int],
     found: Iterable[Difference],
@@ -303,7 +196,7 @@ def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
     planned: dict[int, list[str]] = {}
     logged: dict[int, dict[str, None]] = {}
     for (what, layer), values in wanted.items():
-        planned.setdefault(layer, []).append(_shown(what, [value for value in values if value is not _ANY]))
+        planned.setdefault(layer, []).append(_shown(what, [value for value in values if value is not ANY]))
     for log in logs:
         for (what, layer), lines in (log.runs[-1].layers if log.runs else {}).items():
             logged.setdefault(layer, {})[_shown(what, [line.value for line in lines])] = None

@@ -10,7 +10,8 @@ from ms_tune.render.columns import table, terminal_width
 from ms_tune.texts import render
 
 if TYPE_CHECKING:
-    from ms_tune.normalize.against import Compared, Difference, LayerState
+    from ms_tune.normalize.against import Compared, LayerState
+    from ms_tune.normalize.one_log import Difference
     from ms_tune.render.console import Console
     from ms_tune.texts import Language
 
