@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,9 @@ from ms_tune.frameworks.devices import (
     chips,
     communicator_bytes,
     default_chip,
+    fastest_peak,
     free_of_card,
+    peak_named,
     pool_of,
     workspace_bytes,
 )
@@ -62,3 +66,34 @@ def test_reserves_are_those_that_were_published() -> None:
     assert communicator_bytes() == 400 * MIB  # CANN: two buffers of HCCL_BUFFSIZE, 200 MB by default
     assert communicator_bytes(100) == 200 * MIB
     assert workspace_bytes() == 454 * MIB
+
+
+def test_a_sixteenth_and_ten_mebibytes_are_left_to_others() -> None:
+    for free, pool in ((32, 20), (34, 20), (12, 0), (11, 0), (64, 50), (1024, 950)):
+        assert pool_of(free * MIB) == pool * MIB, free
+
+
+def test_a_size_that_no_card_has_leaves_the_smallest_share_and_no_less_than_a_smaller_card() -> None:
+    assert free_of_card(48 * GIB) == int(48 * GIB * Fraction(91, 100))
+    assert free_of_card(32 * GIB) == free_of_card(32 * GIB + 1) == 29843 * MIB
+    assert free_of_card(64 * GIB) == 62055 * MIB
+    assert free_of_card(16 * GIB) == int(16 * GIB * Fraction(91, 100))
+    assert communicator_bytes(0) == communicator_bytes() == 400 * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "tflops"),
+    [
+        ("910B2", "910B2", 353.89),
+        ("Ascend910B2C", "910B2", 353.89),
+        ("910b1", "910B1", 378.88),
+        (" 910A", "910A", 256.0),
+        ("910", "910A", 256.0),
+        ("910c ", "A3", 376.0),
+        ("910B", None, 0),  # a family of several peaks
+    ],
+)
+def test_how_fast_a_device_is(text: str, name: str | None, tflops: float) -> None:
+    found = peak_named(text)
+    assert (found and (found.name, found.tflops)) == ((name, tflops) if name else None)
+    assert fastest_peak() == 378.88
