@@ -17,7 +17,7 @@ from ms_tune.dryrun.launched import Part, in_job, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.limits import outside_of
-from ms_tune.dryrun.processes import killed_forks, processes_of, unhooked_in
+from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
@@ -226,8 +226,39 @@ def _problems(
 ) -> list[tuple[Message, Message]]:
     """What is wrong with a command's processes, and where to read more; with any of it there is no verdict."""
     folder, ended = part.folder, part.ended
+    found = _unwatched(folder, processes)
     if part.launched and not ended.code and not ended.timed_out and not processes:
-        return []  # what its launchers started is looked at rank by rank
+        return found  # what its launchers started is looked at rank by rank
+    traced = {place for reading in readings for place in (reading.trace.parent, reading.trace.parent.parent)}
+    untraced = [one for one in processes if one.ended and one.allocated and one.folder not in traced and not unread]
+    unwritten = not readings or untraced or not all(one.ended for one in processes)
+    if not ended.code and unwritten and disk_is_full(folder):
+        found.append((msg("dryrun.run.disk-full", folder=folder), see_log(folder)))
+    elif not ended.code:
+        found += [
+            (msg("stages.command.killed", pid=one.pid, command=shlex.join(one.arguments)[:_LONGEST]), see_log(folder))
+            for one in processes
+            if not one.ended and one.endless is None
+        ]
+        found += [
+            (msg("stages.command.untraced", pid=one.pid, size=mib(one.allocated)), see_log(folder)) for one in untraced
+        ]
+    if ended.code or ended.timed_out:
+        try:
+            check_end(folder, ended, task.timeout)
+        except MsTuneError as error:
+            found.append((error.message, error.hint or see_log(folder)))
+    elif unread and not found:
+        found += unread
+    elif not readings and processes and not found:
+        found.append((msg("stages.command.no-device"), msg("stages.command.no-device.hint", log=folder / LOG)))
+    elif not readings and not processes and not found:
+        found.append((msg("stages.command.no-mindspore"), msg("stages.command.no-mindspore.hint", log=folder / LOG)))
+    return found
+
+
+def _unwatched(folder: Path, processes: Sequence[Process]) -> list[tuple[Message, Message]]:
+    """What was stopped, and what no trace has."""
     found = [
         (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))
         for process in processes
@@ -242,29 +273,13 @@ def _problems(
         (msg("stages.command.fork-killed", pid=pid, parent=one.pid), msg("stages.command.fork-killed.hint"))
         for one, pid in killed_forks(processes)
     ]
+    found += [
+        (msg("stages.command.outside", pid=pid, command=command[:_LONGEST]), msg("stages.command.outside.hint"))
+        for pid, command in outside_in(folder)
+    ]
     if processes:
         found += [
             (msg("stages.command.unhooked", pid=pid), msg("stages.command.unhooked.hint"))
             for pid in unhooked_in(folder, processes)
         ]
-    unwritten = not readings or not all(one.ended for one in processes)
-    if not ended.code and unwritten and disk_is_full(folder):
-        found.append((msg("dryrun.run.disk-full", folder=folder), see_log(folder)))
-    elif not ended.code:
-        found += [
-            (msg("stages.command.killed", pid=one.pid, command=shlex.join(one.arguments)[:_LONGEST]), see_log(folder))
-            for one in processes
-            if not one.ended and one.endless is None
-        ]
-    if ended.code or ended.timed_out:
-        try:
-            check_end(folder, ended, task.timeout)
-        except MsTuneError as error:
-            found.append((error.message, error.hint or see_log(folder)))
-    elif unread and not found:
-        found += unread
-    elif not readings and processes and not found:
-        found.append((msg("stages.command.no-device"), msg("stages.command.no-device.hint", log=folder / LOG)))
-    elif not readings and not processes and not found:
-        found.append((msg("stages.command.no-mindspore"), msg("stages.command.no-mindspore.hint", log=folder / LOG)))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _RECORD, _STUCK, _FORKED, _MARKS = "process.json", "stuck.txt", "forked.txt", "forks"
+_OUTSIDE = "outside.txt"
 _FIRST = "process_1"
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir", "execute_order", _RECORD, _STUCK, _FORKED, _MARKS)
 _LARGEST = MIB  # of a record
@@ -51,6 +53,7 @@ class Process:
         pid: Its number.
         arguments: Its program and arguments.
         log: The file that its errors went to; None for the command's own log.
+        allocated: Bytes that MindSpore says it allocated; 0 if it does not say.
         log_from: How long that file was when the process began; an earlier program may have had its number.
         ended: It came to its end, and its trace was written if it used the device.
         reads: Where it reads values from the device, which in simulation are all zero.
@@ -77,6 +80,7 @@ class Process:
     forked_bytes: int = 0
     failed: str = ""
     log_from: int = 0
+    allocated: int = 0
 
 
 def processes_of(folder: Path) -> tuple[Process, ...]:
@@ -132,6 +136,20 @@ def killed_forks(processes: Sequence[Process]) -> tuple[tuple[Process, int], ...
     return tuple(found)
 
 
+def outside_in(folder: Path) -> tuple[tuple[int, str], ...]:
+    """Numbers and commands of processes that used MindSpore without the run's environment, as the supervisor saw them.
+
+    Args:
+        folder: The folder of the command.
+    """
+    try:
+        with (folder / _OUTSIDE).open(encoding="utf-8", errors="replace") as file:
+            words = [line.rstrip("\n").partition(" ") for line in itertools.islice(file, _MOST)]
+    except OSError:
+        return ()
+    return tuple((int(number), command) for number, _, command in words if number.isdecimal())
+
+
 def _number(record: Path) -> int:
     digits = record.parent.name.rpartition("_")[2]
     return int(digits) if digits.isdecimal() else 0
@@ -159,6 +177,7 @@ def _process(record: Path) -> Process | None:
             model=MegatronModel.told(told["model"]) if "model" in told else None,
             failed=str(told.get("failed", ""))[:_LONGEST_ERROR],
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
+            allocated=max(0, int(told.get("allocated", 0))),
             log_from=max(0, int(told.get("log_from", 0))),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

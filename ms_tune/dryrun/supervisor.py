@@ -4,6 +4,7 @@ Started by its path, with the standard library alone: ``python -I -S supervisor.
 kernel hands the program's orphans to (``PR_SET_CHILD_SUBREAPER``, prctl(2)), also those in sessions of their own, and what
 the kernel tells when ms-tune is gone (``PR_SET_PDEATHSIG``). When the program has come to a good end, processes of
 it that use MindSpore are waited for, such as the workers of ``msrun --join=False``; all others are ended. Its exit status is the program's.
+What uses MindSpore without the environment of the run (``env -i``), and so is not simulated, is noted in the folder of the traces.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _TO_EXEC = 1.0  # seconds in which a shell that was forked becomes what it was f
 _TO_BEGIN = 30.0  # seconds in which an orphan may still import MindSpore
 _NOT_FOUND = 127  # as shells tell it
 _STAND_IN = os.fsencode(Path(__file__).resolve().parent / "launchers" / "stand_in.py")
+_TRACES = "MS_TUNE_TRACES"  # the variable that all processes of the program have, but for those with an environment of their own
+_OUTSIDE = "outside.txt"
+_LONGEST = 200  # characters of a command that are kept
 _PARENT = 1  # the field of /proc/PID/stat behind name and state
 
 
@@ -44,12 +48,14 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
     program = _started(command, prctl)
     status: int | None = None
     since = 0.0
+    outside: set[int] = set()
     while True:
         asked = signal.sigtimedwait({*_ASKED, signal.SIGCHLD}, _LOOK)
         for ended, how in _reaped():
             if ended == program:
                 status, since = how, time.monotonic()
         left = list(_descendants())
+        _note_outside(left, outside)
         unseen = not left and not _is_childless()  # the next look shows it
         over = status is not None and (status != 0 or not (unseen or _is_worth_waiting(left, since)))
         if over or (asked is not None and asked.si_signo in _ASKED):
@@ -124,6 +130,23 @@ def _uses_mindspore(process: int) -> bool:
     with contextlib.suppress(OSError):
         return "mindspore" in Path(f"/proc/{process}/maps").read_text("utf-8", "replace")
     return False
+
+
+def _note_outside(left: Sequence[int], known: set[int]) -> None:
+    """Write down who uses MindSpore without the run's environment; it may have lost that when it became another program."""
+    folder = os.environ.get(_TRACES)
+    if not folder:
+        return
+    mark = os.fsencode(f"{_TRACES}=")
+    for process in left:
+        with contextlib.suppress(OSError):
+            place = Path(f"/proc/{process}")
+            if process in known or mark in (place / "environ").read_bytes() or not _uses_mindspore(process):
+                continue
+            known.add(process)
+            words = (place / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+            with (Path(folder) / _OUTSIDE).open("a", encoding="utf-8") as file:
+                file.write(f"{process} {' '.join(words.decode('utf-8', 'replace').split())[:_LONGEST]}\n")
 
 
 def _is_launcher(process: int) -> bool:

@@ -317,6 +317,36 @@ os.execvp(sys.executable, [sys.executable, "train.py", "again"])
     assert len({rank["pid"] for rank in run.json["ranks"]}) == 1
 
 
+def test_variables_that_a_program_sets_for_itself_hide_nothing(simulated: Callable[..., RealRun]) -> None:
+    """Neither the tracker nor its statistics: before the import, as a shell's child, or after it."""
+    code = """
+if len(sys.argv) > 1:
+    kept = mint.zeros((64, 1024, 256))
+    sys.exit()
+os.environ["MS_ALLOC_CONF"] = "enable_vmm:False"
+os.environ["GLOG_v"] = "3"
+os.environ.pop("MS_MEMORY_STATISTIC")
+kept = mint.zeros((16, 1024, 256))
+more = {**os.environ, "GLOG_v": "3", "MS_MEMORY_STATISTIC": "0", "MS_SUBMODULE_LOG_v": "{PRE_ACT:3}"}
+subprocess.run([sys.executable, "train.py", "again"], check=True, env=more)
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    assert peaks(run) == pytest.approx([16, 64], abs=0.1)
+    assert run.json["verdict"] == "fits"
+
+
+def test_what_runs_without_the_environment_of_the_run_is_told(simulated: Callable[..., RealRun]) -> None:
+    code = """
+kept = mint.zeros((16, 1024, 256))
+subprocess.run([sys.executable, "-c", "import mindspore"], env={"PATH": os.environ["PATH"]}, check=True)
+"""
+    run = simulated(code)
+    assert run.code == 2
+    assert peaks(run) == pytest.approx([16], abs=0.1)
+    assert "used MindSpore without the environment of the run" in run.json["no_verdict_because"]
+
+
 @pytest.mark.parametrize(
     ("code", "exit_code", "reason"),
     [

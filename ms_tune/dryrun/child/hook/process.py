@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import forks
+from . import forks, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,6 @@ RECORD = "process.json"
 FORKED = "forked.txt"  # numbers of forked processes whose traces were dropped
 _MINDSPORE = "mindspore"
 _MOST = 10_000  # processes of one program
-_SETTING = "memory_tracker_path:"
 _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so never in a path there
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
 _NOTED = ("reads", "bounds", "places", "endless", "failed")  # what a process notes as it runs
@@ -145,13 +144,7 @@ def _begin_process() -> None:
     folder = _claim(Path(os.environ[FOLDER]))
     _State.process = process = Process(folder)
     process.write()
-    kept = [
-        setting
-        for setting in os.environ.get("MS_ALLOC_CONF", "").split(",")
-        if setting and not setting.startswith(("memory_tracker:", _SETTING))
-    ]
-    os.environ["MS_ALLOC_CONF"] = ",".join([*kept, "memory_tracker:True", _SETTING + tracker_path(folder)])
-    os.environ.setdefault("MS_MEMORY_STATISTIC", "1")
+    settings.hold(tracker_path(folder))
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
             faulthandler.enable()  # a crash in MindSpore is told with the program's line
@@ -220,8 +213,15 @@ def _log_size() -> int:
 
 def device_in_use() -> bool:
     """Whether this process has used the device: before that MindSpore has nothing to write."""
-    mindspore = sys.modules.get(_MINDSPORE)
-    return mindspore is not None and bool(mindspore.hal.is_initialized("Ascend"))
+    hal = getattr(sys.modules.get(_MINDSPORE), "hal", None)  # not there while MindSpore is being imported
+    return hal is not None and bool(hal.is_initialized("Ascend"))
+
+
+def _note_allocated(process: Process) -> None:
+    """How much MindSpore says that it allocated: a trace has to be there where that is anything."""
+    if device_in_use():
+        runtime = sys.modules[_MINDSPORE].runtime
+        process.facts["allocated"] = max(runtime.max_memory_allocated(), runtime.memory_allocated())
 
 
 def _before_fork() -> None:
@@ -244,6 +244,9 @@ def _after_fork() -> None:
 def _before_the_end() -> None:
     """Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's."""
     if not _State.forked:
+        with contextlib.suppress(Exception):
+            if _State.process is not None:
+                _note_allocated(_State.process)
         if _State.forks and _State.process is not None:
             _lock(_State.process.folder)
         return
@@ -288,10 +291,13 @@ def _end_at_once() -> None:
 def _write_at_once() -> None:
     write = _State.write_trace
     process = _State.process
+    if not _State.forked and not device_in_use():
+        _ended()  # there is no trace to write
     if _State.done or write is None or process is None or not device_in_use():
         return
     _State.done = True
     if not _State.forked:
+        _note_allocated(process)
         if _State.forks:
             _lock(process.folder)
         write()
@@ -306,6 +312,8 @@ def _own_record(parent: Process) -> Process:
     """A forked process's own record, with what it noted in its copy of its parent's."""
     own = Process(_claim(Path(os.environ[FOLDER])))
     own.facts |= {name: parent.facts[name] for name in _NOTED if name in parent.facts}
+    if not _State.forked_in_use:
+        _note_allocated(own)
     own.write()
     return own
 
