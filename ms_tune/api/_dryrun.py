@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.dryrun.both import BothFigures
     from ms_tune.dryrun.check import Check
     from ms_tune.dryrun.command_result import CommandResult, CommandSweep
     from ms_tune.dryrun.compare_log import LogComparison
@@ -48,6 +49,28 @@ def dryrun(
 
     request = request or DryrunRequest()
     return run.dryrun(request if config is None else replace(request, config=Path(config)), observer or Observer())
+
+
+def dryrun_both(*, request: DryrunRequest, observer: Observer | None = None) -> BothFigures:
+    """A dynamic-graph config by its own framework, which must be installed, and by the reference transformer.
+
+    Args:
+        request: What to simulate.
+        observer: Told what is going on.
+
+    Raises:
+        UnsupportedError: The config is of no dynamic graph, or its framework is not installed here.
+        ConfigError: The config cannot be read.
+
+    Example::
+
+        found = api.dryrun_both(request=DryrunRequest(config=Path("train.yaml"), fewest_layers=True))
+        print([one.judged_bytes for one in found.real.stages], found.config)
+    """
+    from ms_tune.dryrun import both  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
+
+    return both.both_figures(request, observer or Observer())
 
 
 def sweep(request: DryrunRequest, sweeps: Sequence[str], *, observer: Observer | None = None) -> SweepResult:

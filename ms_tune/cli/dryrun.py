@@ -11,7 +11,9 @@ from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.dryrun_html import check_page, write_page
 from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
+from ms_tune.config.write import write_atomically
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
 from ms_tune.errors import ExitCode
@@ -72,6 +74,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--jobs", "dryrun_help.jobs", type=parser.count, metavar="N")
     parser.option("--engine", "dryrun_help.engine", choices=ENGINES, default=ENGINES[0])
     parser.flag("--reference", "reference.help")
+    parser.file("--report", "dryrun.both.help")
     parser.option("--run-dir", "dryrun_help.run-dir", type=Path, metavar="DIR")
     parser.option("--timeout", "dryrun_help.timeout", type=parser.count, default=3600, metavar="SECONDS")
     parser.file("--html", "dryrun_help.html")
@@ -103,6 +106,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         refuse(arguments, _SIMULATION_ONLY, "stages.real.simulation-only")
     if arguments.compare_real:
         return _compare(arguments, console)
+    if arguments.report:
+        return _both(arguments, console)
     if arguments.sweep:
         return _sweep(arguments, console)
     return _simulate(arguments, console)
@@ -121,6 +126,24 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.html:
         write_page(result, arguments.html, console)
     return _code([result], arguments)
+
+
+def _both(arguments: Namespace, console: Console) -> ExitCode:
+    """The config's own framework and the reference beside each other, in a file that can be sent in."""
+    from ms_tune.render.dryrun import both as dryrun_both  # noqa: PLC0415 - imported late: start-up time
+
+    refuse(arguments, {"sweep": [], "real": False, "reference": False, "html": None, "level": 1}, "dryrun.both.alone")
+    new_file(arguments.report, force=arguments.force)
+    with DryrunProgress(console) as progress:
+        found = api.dryrun_both(request=_request(arguments), observer=progress)
+    text = dryrun_both.to_text(found, console)
+    write_atomically(arguments.report, text.encode(), parents=True)
+    if arguments.json:
+        console.write_json(dryrun_both.to_json(found))
+    else:
+        console.write_whole(text.rstrip("\n"))
+    console.note(console.text("dryrun.both.written", file=arguments.report))
+    return ExitCode.OK if found.real.stages and found.reference.stages else ExitCode.USAGE
 
 
 def _compare(arguments: Namespace, console: Console) -> ExitCode:
