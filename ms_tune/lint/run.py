@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -114,7 +115,22 @@ def default_processes(files: int) -> int:
 
 
 def check_file(target: Target, job: Job) -> Outcome:
-    """Check one file."""
+    """Check one file.
+
+    No rubbish is looked for until it is checked: nearly all that is made is in use until then, and a look through it takes
+    a seventh of the time of a large file. What a file leaves is found with the next.
+    """
+    looking = gc.isenabled()
+    gc.disable()
+    try:
+        return _checked(target, job)
+    finally:
+        if looking:
+            gc.enable()
+
+
+def _checked(target: Target, job: Job) -> Outcome:
+    """Check one file; what cannot be read is told or left out."""
     try:
         return _check(target, job)
     except MsTuneError as error:

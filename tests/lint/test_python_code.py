@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,14 @@ from ms_tune.errors import ConfigError
 from ms_tune.lint.checklist import Check, read_checklist
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python, uses_mindspore
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
-from ms_tune.lint.python_code.module import below, module_of, refusal
+from ms_tune.lint.python_code.module import module_of, refusal
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.config.corpus import SITE_PACKAGES
 from tests.lint.few import profile_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CHECKS = python_checks()
 FILE = Path("train.py")
@@ -281,10 +285,26 @@ class K(B, meta=M):
 """
 
 
+def _usual(root: ast.AST) -> Iterator[ast.AST]:
+    """What the standard library finds below a node, without what is shared by all that is alike."""
+    shared = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+    return (node for node in ast.walk(root) if not isinstance(node, shared))
+
+
 def test_the_nodes_of_a_tree_are_those_of_the_standard_library() -> None:
-    tree = ast.parse(EVERY_FORM)
-    usual = [node for node in ast.walk(tree) if not isinstance(node, ast.expr_context)]
-    assert list(below(tree)) == usual
+    module = module_of(parse_python(EVERY_FORM, FILE))
+    usual = list(_usual(module.tree))
+    assert module.nodes[0] is module.tree
+    assert set(module.nodes) == set(usual)
+    for root in module.ends:
+        assert set(module.below(root)) == {*_usual(root)} - {root}
+        scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+        inner = [one for one in module.below(root) if isinstance(one, scopes)]
+        hidden = {node for one in inner for node in module.below(one)}
+        assert set(module.own_nodes(root)) == set(module.below(root)) - hidden
+    for node, around in module.parents.items():
+        assert node in ast.iter_child_nodes(around)
+        assert module.nodes.index(around) < module.nodes.index(node)
     assert {"MatchMapping", "JoinedStr", "AugAssign"} - {type(node).__name__ for node in usual} == {"AugAssign"}
 
 

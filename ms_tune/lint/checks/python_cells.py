@@ -62,9 +62,7 @@ def never_called(context: Context) -> Iterator[Violation]:
     (``mindspore/common/_grad_function.py``, 2.9). What is not called leaves the derivative of ``construct`` itself.
     """
     module = module_of(context.source)
-    for node in module.nodes:
-        if not isinstance(node, ast.ClassDef):
-            continue
+    for node in module.of(ast.ClassDef):
         methods = {one.name: one for one in node.body if isinstance(one, FUNCTIONS)}
         backward = methods.get("backward")
         if is_function(module, node):
@@ -103,8 +101,8 @@ def unjitted_optimizer(context: Context) -> Iterator[Violation]:
     module = module_of(context.source)
     if is_graph_only(module):
         return
-    for node in module.nodes:
-        if not isinstance(node, ast.ClassDef) or not any(_is_optimizer(module, base) for base in node.bases):
+    for node in module.of(ast.ClassDef):
+        if not any(_is_optimizer(module, base) for base in node.bases):
             continue
         update = next((one for one in node.body if isinstance(one, FUNCTIONS) and one.name == "construct"), None)
         if update is not None and not any(
@@ -116,16 +114,16 @@ def unjitted_optimizer(context: Context) -> Iterator[Violation]:
 def unfused_swiglu(context: Context) -> Iterator[Violation]:
     """``silu(a) * b``: MindSpore has a fused operator."""
     module = module_of(context.source)
-    for node in module.nodes:
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+    for node in module.of(ast.BinOp):
+        if isinstance(node.op, ast.Mult):
             sides = [side for side in (node.left, node.right) if isinstance(side, ast.Call)]
             if any(module.name(side.func) in _SILU for side in sides):
                 yield Violation((), span=module.span(node))
 
 
 def _cells(module: Module) -> Iterator[tuple[ast.ClassDef, Function]]:
-    for node in module.nodes:
-        if isinstance(node, ast.ClassDef) and is_cell(module, node):
+    for node in module.of(ast.ClassDef):
+        if is_cell(module, node):
             for method in node.body:
                 if isinstance(method, FUNCTIONS) and method.name == "bprop":
                     yield node, method

@@ -201,8 +201,8 @@ def keywords(module: Module, call: ast.Call) -> Iterator[ast.keyword]:
 def allocator(context: Context) -> Iterator[Violation]:
     """``os.environ["MS_ALLOC_CONF"] = ...``: read once, at the first use of the memory pool."""
     module = module_of(context.source)
-    for node in module.nodes:
-        if isinstance(node, ast.Assign) and any(_is_variable(module, target) for target in node.targets):
+    for node in module.of(ast.Assign):
+        if any(_is_variable(module, target) for target in node.targets):
             value = node.value.value if isinstance(node.value, ast.Constant) else None
             if not isinstance(value, str):
                 continue

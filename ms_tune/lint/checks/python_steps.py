@@ -16,7 +16,6 @@ from ms_tune.lint.python_code.syntax import (
     is_fresh,
     is_guarded,
     is_step_result,
-    own_nodes,
     step_functions,
     step_loops,
 )
@@ -41,6 +40,7 @@ _LOGGING = ("debug", "info", "warning")
 _BAR = ("set_postfix", "set_postfix_str", "set_description")  # of tqdm, which writes what it is given
 _LONG = 1000  # steps of a loop that runs for hours
 _IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)  # these ask for no value of the tensor that is looked for
+_CONDITIONS = (ast.If, ast.While, ast.IfExp)
 _MODULES = ("numpy", "math", "time", "os", "json", "random", "dict")
 # Functions of NumPy that give one number and no array, which from_numpy refuses: these always, ...
 _NUMBERS = re.compile(r"allclose|array_equal|isscalar|count_nonzero|ndim|size|(?:u?int|float|bool)\d*_?")
@@ -57,21 +57,22 @@ def waiting(context: Context) -> Iterator[Violation]:
     """A value fetched from the device in every step."""
     module = module_of(context.source)
     for node, root in _in_steps(module):
-        if not isinstance(node, ast.Call) or is_guarded(module, node, root):
-            continue
-        function = node.func
-        if _SYNCHRONIZE.match(module.name(function)) or _is_stream(module, function):
-            yield Violation((), params={"what": f"{ast.unparse(function)[:40]}()"}, span=module.span(node))
-        elif isinstance(function, ast.Attribute):
-            bare = function.attr in _WAITING and not node.args and not node.keywords
-            if bare and _may_be_tensor(module, function.value):
-                yield Violation((), params={"what": f".{function.attr}()"}, span=module.span(node))
-        elif (
-            isinstance(function, ast.Name)
-            and function.id in _CASTS
-            and any(is_tensor(module, argument) or is_step_result(module, argument) for argument in node.args[:1])
-        ):
-            yield Violation((), params={"what": f"{function.id}()"}, span=module.span(node))
+        if isinstance(node, ast.Call) and (what := _waits(module, node)) and not is_guarded(module, node, root):
+            yield Violation((), params={"what": f"{what}()"}, span=module.span(node))
+
+
+def _waits(module: Module, call: ast.Call) -> str:
+    """What of a call waits for the device; nothing if it does not."""
+    function = call.func
+    if _SYNCHRONIZE.match(module.name(function)) or _is_stream(module, function):
+        return ast.unparse(function)[:40]
+    if isinstance(function, ast.Attribute):
+        bare = function.attr in _WAITING and not call.args and not call.keywords
+        return f".{function.attr}" if bare and _may_be_tensor(module, function.value) else ""
+    if not isinstance(function, ast.Name) or function.id not in _CASTS:
+        return ""
+    given = any(is_tensor(module, argument) or is_step_result(module, argument) for argument in call.args[:1])
+    return function.id if given else ""
 
 
 def _is_stream(module: Module, function: ast.expr) -> bool:
@@ -89,8 +90,8 @@ def growing(context: Context) -> Iterator[Violation]:
     """``losses.append(loss)`` in every step: the list keeps each step's tensor on the device."""
     module = module_of(context.source)
     for loop in step_loops(module):
-        emptied = {name for node in own_nodes(loop) for name in _emptied(node)}
-        for node in own_nodes(loop):
+        emptied = {name for node in module.own_nodes(loop) for name in _emptied(node)}
+        for node in module.own_nodes(loop):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
                 continue
             owner, value = node.func.value, node.args[0]
@@ -126,11 +127,13 @@ def printing(context: Context) -> Iterator[Violation]:
     """
     module = module_of(context.source)
     for node, root in _in_steps(module):
-        if not isinstance(node, ast.Call) or is_guarded(module, node, root):
+        if not isinstance(node, ast.Call):
             continue
         is_print = isinstance(node.func, ast.Name) and node.func.id == "print"
         is_log = isinstance(node.func, ast.Attribute) and node.func.attr in _LOGGING and "log" in ast.unparse(node.func)
         is_bar = isinstance(node.func, ast.Attribute) and node.func.attr in _BAR
+        if not (is_print or is_log or is_bar) or is_guarded(module, node, root):
+            continue
         shown = [*(node.args if is_print or is_bar else ()), *(one.value for one in node.keywords if is_bar)]
         if any(_shows_value(module, argument) for argument in shown):
             yield Violation((), "bar" if is_bar else "default", span=module.span(node))
@@ -146,7 +149,7 @@ def truth(context: Context) -> Iterator[Violation]:
     module = module_of(context.source)
     loops = ((loop, loop) for loop in step_loops(module) if isinstance(loop, ast.While))
     for node, root in (*_in_steps(module), *loops):
-        if isinstance(node, (ast.If, ast.While, ast.IfExp)) and not is_guarded(module, node, root):
+        if isinstance(node, _CONDITIONS) and not is_guarded(module, node, root):
             part = next((one for one in ast.walk(node.test) if _decides(module, one)), None)
             if part is None and is_tensor(module, _without_not(node.test)):
                 part = _without_not(node.test)
@@ -225,7 +228,7 @@ def constant_garbage_collection(context: Context) -> Iterator[Violation]:
     """``gc.collect()`` in every step."""
     module = module_of(context.source)
     for loop in step_loops(module):
-        for node in own_nodes(loop):
+        for node in module.own_nodes(loop):
             if (
                 isinstance(node, ast.Call)
                 and module.name(node.func) == "gc.collect"
@@ -272,17 +275,17 @@ def _is_written_out(module: Module, node: ast.AST) -> bool:
 
 
 @lru_cache(maxsize=2)
-def _in_steps(module: Module) -> tuple[tuple[ast.AST, ast.AST], ...]:
-    """Every node that is executed in each step, in the order of the text, with the loop or function around it."""
-    seen: dict[ast.AST, ast.AST] = {}
+def _in_steps(module: Module) -> tuple[tuple[ast.expr | ast.stmt, ast.AST], ...]:
+    """Every call and condition of each step, in the order of the text, with the loop or function around it."""
+    seen: dict[ast.expr | ast.stmt, ast.AST] = {}
     functions = () if is_graph_only(module) else step_functions(module)
     for root in (*step_loops(module), *functions):
         if is_compiled(module, root):
             continue  # a graph: what is a value there, the compiler says
-        for node in own_nodes(root):
-            if hasattr(node, "lineno"):
+        for node in module.own_nodes(root):
+            if isinstance(node, (ast.Call, *_CONDITIONS)):
                 seen.setdefault(node, root)
-    return tuple(sorted(seen.items(), key=lambda pair: (pair[0].lineno, pair[0].col_offset)))  # type: ignore[attr-defined]
+    return tuple(sorted(seen.items(), key=lambda pair: (pair[0].lineno, pair[0].col_offset)))
 
 
 def _may_be_tensor(module: Module, node: ast.expr) -> bool:

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.python_code.module import FUNCTIONS, below
+from ms_tune.lint.python_code.module import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,8 +34,8 @@ _ROUNDS = 5  # functions that call functions
 def stepping(module: Module) -> frozenset[Function]:
     """The functions and methods of a file that compute gradients or update weights, themselves or through others."""
     makers = gradient_makers(module)
-    functions = [node for node in module.nodes if isinstance(node, FUNCTIONS) and not _is_method_of_framework(node)]
-    inside = {one: [node for node in below(one) if isinstance(node, ast.Call)] for one in functions}
+    functions = [node for node in module.functions if not _is_method_of_framework(node)]
+    inside = {one: [node for node in module.below(one) if isinstance(node, ast.Call)] for one in functions}
     calls = {one: {_last_two(node.func) for node in nodes} for one, nodes in inside.items()}
     found = {one for one in functions if calls[one] & makers or any(map(_goes_back, inside[one]))}
     for _ in range(_ROUNDS):

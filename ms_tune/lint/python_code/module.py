@@ -6,17 +6,17 @@ import ast
 import re
 import sys
 import warnings
-from collections import deque
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from functools import cache, cached_property, lru_cache
+from heapq import merge
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from ms_tune.config.yaml_nodes import Document
 from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ms_tune.config.source import SourceFile, Span
@@ -26,6 +26,10 @@ Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)  # what has statements of its own
+_ROOTS = (*_SCOPES, *LOOPS)  # what is asked for all that is below it
+_LEAVES = (ast.Name, ast.Constant, ast.Pass, ast.alias)
+_Node = TypeVar("_Node", bound=ast.AST)
 
 _PACKAGES = ("mindspore", "msadapter", "mindformers", "mindspeed_ms")
 # What `from mindspore import ...` modules are really called, where code resolves them under another name.
@@ -68,11 +72,52 @@ class Module:
     parents: dict[ast.AST, ast.AST] = field(repr=False)
     names: dict[str, str]
     lines: _Lines = field(repr=False)
+    ends: dict[ast.AST, tuple[int, int]] = field(repr=False)
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
-        """Every node, in the order of :func:`ast.walk`, which takes ten times as long."""
+        """Every node, outer ones before what is in them, and else in the order of the text."""
         return (self.tree, *self.parents)
+
+    @cached_property
+    def _by_kind(self) -> dict[type[ast.AST], list[int]]:
+        """Where in :attr:`nodes` those of each class stand."""
+        found: dict[type[ast.AST], list[int]] = {}
+        for place, node in enumerate(self.nodes):
+            if type(node) in found:
+                found[type(node)].append(place)
+            else:
+                found[type(node)] = [place]
+        return found
+
+    def of(self, *kinds: type[_Node]) -> Iterator[_Node]:
+        """The nodes of some classes, in the order of :attr:`nodes`: the others, nearly all of them, are not gone through."""
+        places = [self._by_kind.get(kind, []) for kind in kinds]
+        return cast("Iterator[_Node]", (self.nodes[place] for place in (merge(*places) if places[1:] else places[0])))
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """Every function and method."""
+        return tuple(cast("Iterator[Function]", self.of(*FUNCTIONS)))
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """Every loop."""
+        return tuple(cast("Iterator[Loop]", self.of(*LOOPS)))
+
+    def below(self, root: ast.AST) -> Sequence[ast.AST]:
+        """All that is below a file, function, class or loop, outer nodes first."""
+        start, end = self.ends[root]
+        return self.nodes[start + 1 : end]
+
+    def own_nodes(self, root: ast.AST) -> Iterator[ast.AST]:
+        """The nodes below a file, function, class or loop, without those of functions and classes that are defined there."""
+        start, end = self.ends[root]
+        nodes, at = self.nodes, start + 1
+        while at < end:
+            node = nodes[at]
+            yield node
+            at = self.ends[node][1] if isinstance(node, _SCOPES) else at + 1
 
     @property
     def uses_mindspore(self) -> bool:
@@ -111,14 +156,14 @@ class Module:
     @cached_property
     def stars(self) -> tuple[str, ...]:
         """The modules that all names are imported from."""
-        found = [node for node in self.nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        found = [node for node in self.of(ast.ImportFrom) if node.module and not node.level]
         return tuple(str(node.module) for node in found if any(alias.name == "*" for alias in node.names))
 
     @cached_property
     def attributes(self) -> dict[str, list[ast.expr]]:
         """What attributes of ``self`` are given, anywhere in the file."""
         found: dict[str, list[ast.expr]] = {}
-        for node in (one for one in self.nodes if isinstance(one, ast.Assign)):
+        for node in self.of(ast.Assign):
             for target in node.targets:
                 if (
                     isinstance(target, ast.Attribute)
@@ -131,7 +176,7 @@ class Module:
     @cached_property
     def calls(self) -> tuple[tuple[ast.Call, str], ...]:
         """Every call, in the order of the text, with the full name of what is called."""
-        found = [node for node in self.nodes if isinstance(node, ast.Call)]
+        found = list(self.of(ast.Call))
         found.sort(key=lambda call: (call.lineno, call.col_offset))
         return tuple((node, self.name(node.func)) for node in found)
 
@@ -145,9 +190,7 @@ class Module:
     def bound(self) -> dict[str, set[str]]:
         """What each name is bound by, anywhere in the file: the full names it is imported as, or an empty text."""
         found: dict[str, set[str]] = {}
-        for node in self.nodes:
-            if not isinstance(node, _BINDING):
-                continue
+        for node in self.of(*_BINDING):
             for name, full in _bindings(node):
                 found.setdefault(name, set()).add(full)
         return found
@@ -160,27 +203,31 @@ class Module:
     @cached_property
     def read(self) -> frozenset[str]:
         """Every name that the code reads or binds by assignment."""
-        return frozenset(node.id for node in self.nodes if isinstance(node, ast.Name))
+        return frozenset(node.id for node in self.of(ast.Name))
 
     def at(self, span: Span | None, *kinds: type[ast.AST]) -> ast.AST | None:
         """The expression or keyword argument of one of the kinds that fills a span."""
         if span is None:
             return None
-        for node in self._by_line.get(span.line, ()):
-            if isinstance(node, kinds):
+        for kind in kinds:
+            for node in self._by_line(kind).get(span.line, ()):
                 own = self.span(node)
                 if (own.start, own.end) == (span.start, span.end):
                     return node
         return None
 
     @cached_property
-    def _by_line(self) -> dict[int, list[ast.AST]]:
-        """Expressions and keyword arguments by the line they start in: spans are made of those alone that are asked about."""
-        found: dict[int, list[ast.AST]] = {}
-        for node in self.nodes:
-            if isinstance(node, (ast.expr, ast.keyword)):
-                found.setdefault(node.lineno, []).append(node)
-        return found
+    def _lines_of(self) -> dict[type[ast.AST], dict[int, list[ast.AST]]]:
+        return {}
+
+    def _by_line(self, kind: type[ast.AST]) -> dict[int, list[ast.AST]]:
+        """The nodes of a class by the line they start in: spans are made of those alone that are asked about."""
+        if kind not in self._lines_of:
+            found: dict[int, list[ast.AST]] = {}
+            for node in self.of(kind):
+                found.setdefault(getattr(node, "lineno", 0), []).append(node)
+            self._lines_of[kind] = found
+        return self._lines_of[kind]
 
     def function(self, node: ast.AST) -> Function | None:
         """The function that a node stands in."""
@@ -231,10 +278,12 @@ def _module(text: str, path: Path) -> Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are for other linters
             tree = ast.parse(text)
-        parents = _parents(tree)
+        parents, ends = _parents(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise refusal(error, path) from error
-    return Module(tree, parents, _names(parents), lines)
+    module = Module(tree, parents, {}, lines, ends)
+    module.names.update(_names(module.of(ast.Import, ast.ImportFrom)))
+    return module
 
 
 def refusal(error: Exception, path: Path, running: tuple[int, int] = sys.version_info[:2]) -> ConfigError:
@@ -262,28 +311,34 @@ def _dotted(release: tuple[int, int]) -> str:
     return ".".join(map(str, release))
 
 
-def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
-    """The node around each node; outer ones come first, as :func:`ast.walk` has them."""
-    found: dict[ast.AST, ast.AST] = {}
-    waiting: deque[ast.AST] = deque([tree])
-    while waiting:
-        node = waiting.popleft()
-        for child in children(node):
-            found[child] = node
-            if child._fields:  # `Add()` and the like have nothing below
-                waiting.append(child)
-    return found
+def _parents(tree: ast.Module) -> tuple[dict[ast.AST, ast.AST], dict[ast.AST, tuple[int, int]]]:
+    """The node around each node, outer ones first and else as in the text; and where a file, function, class or loop stands.
 
-
-def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes right below a node, without ``Load()`` and ``Store()``, which there are as many of as names.
-
-    ``ast.iter_child_nodes`` gives them one at a time and takes twice as long.
+    Returns:
+        The nodes with those around them; of each root, its place among :attr:`Module.nodes` and that behind all below it.
     """
-    found: list[ast.AST] = []
-    for name in node._fields:
-        if name == "ctx":
+    found: dict[ast.AST, ast.AST] = {}
+    ends: dict[ast.AST, tuple[int, int]] = {tree: (0, 0)}
+    waiting: list[tuple[ast.AST, ast.AST | None]] = [(tree, None)]
+    waiting += [(child, tree) for child in reversed(_children(tree))]
+    while waiting:
+        node, parent = waiting.pop()
+        if parent is None:  # all below a root has been gone through
+            ends[node] = (ends[node][0], len(found) + 1)
             continue
+        found[node] = parent
+        if isinstance(node, _ROOTS):
+            ends[node] = (len(found), 0)
+            waiting.append((node, None))
+        if type(node) not in _LEAVES:
+            waiting += [(child, node) for child in reversed(_children(node))]
+    return found, ends
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """The nodes right below a node, without ``Load()``, ``Add()`` and the like, of which there are as many as of names."""
+    found: list[ast.AST] = []
+    for name in _fields(type(node)):  # type: ignore[arg-type] # a class does have a hash
         value = getattr(node, name, None)
         if isinstance(value, ast.AST):
             found.append(value)
@@ -292,13 +347,10 @@ def children(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def below(root: ast.AST) -> Iterator[ast.AST]:
-    """A node and all that is below it, outer nodes first: what :func:`ast.walk` gives but for ``Load()`` and ``Store()``."""
-    waiting = deque([root])
-    while waiting:
-        node = waiting.popleft()
-        yield node
-        waiting.extend(children(node))
+@cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a class in which nodes of interest may stand."""
+    return tuple(name for name in kind._fields if name not in ("ctx", "op", "ops", "attr", "kind", "type_comment"))
 
 
 # The nodes that may bind a name.

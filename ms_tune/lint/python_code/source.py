@@ -55,8 +55,8 @@ class PythonSource(CodeSource):
         module = module_of(self)
         spans = (
             module.span(node)
-            for node in module.nodes
-            if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+            for node in module.of(ast.JoinedStr, ast.Constant)
+            if isinstance(getattr(node, "value", ""), str)
         )
         return [(span.start, span.end) for span in spans]
 

@@ -51,7 +51,7 @@ class _Swapper:
 
     def __init__(self, swaps: Iterable[Swap]) -> None:
         self._words = {(one.node, one.place): one.words for one in swaps}
-        self._kinds = frozenset(kind for kind, _ in self._words)
+        self._kinds = frozenset(getattr(ast, kind) for kind, _ in self._words)
         self._used: set[tuple[str, tuple[int, ...]]] = set()
 
     def makes(self, before: ast.AST, after: ast.AST) -> bool:
@@ -65,7 +65,11 @@ class _Swapper:
                 ours, theirs = getattr(one, name, None), getattr(other, name, None)
                 if ours is theirs:  # `Load()`, None, names: the parser makes one of what is alike
                     continue
-                if isinstance(ours, (ast.AST, list)):
+                if isinstance(ours, ast.AST) and (swapped or type(ours) not in self._kinds):  # as in nearly all fields
+                    if not isinstance(theirs, ast.AST):
+                        return False
+                    waiting.append((ours, theirs, swapped))
+                elif isinstance(ours, (ast.AST, list)):
                     parts = self._parts(ours if isinstance(ours, list) else [ours], swapped=swapped)
                     against = theirs if isinstance(theirs, list) else [theirs]
                     if not _pair(parts, against, waiting):
@@ -76,15 +80,14 @@ class _Swapper:
 
     def _parts(self, nodes: list[object], *, swapped: bool) -> list[tuple[object, bool]]:
         """What stands in a field after the swaps, and whether what is below is not to be swapped any more."""
-        if swapped or self._kinds.isdisjoint([type(node).__name__ for node in nodes]):  # as in nearly all fields
+        if swapped or self._kinds.isdisjoint([type(node) for node in nodes]):
             return [(node, swapped) for node in nodes]
         return list(self._swapped(nodes))
 
     def _swapped(self, nodes: Iterable[object]) -> Iterator[tuple[object, bool]]:
         """The nodes that stand in the place of some, and whether what is below them is not to be swapped any more."""
         for node in nodes:
-            kind = type(node).__name__
-            key = (kind, _place(node)) if kind in self._kinds else None
+            key = (type(node).__name__, _place(node)) if type(node) in self._kinds else None
             words = self._words.get(key) if key is not None else None
             if key is None or words is None:
                 yield node, False

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.python_code.flow import calls_step, stepping
-from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, below, children
+from ms_tune.lint.python_code.module import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,13 +56,13 @@ _FRESH = (
 def step_loops(module: Module) -> tuple[Loop, ...]:
     """Loops whose body, without the functions defined in it, takes a training step; the innermost ones only."""
     made = frozenset(_made_steps(module))
-    loops = [node for node in module.nodes if isinstance(node, LOOPS) and _takes_step(module, node, made)]
+    loops = [node for node in module.loops if _takes_step(module, node, made)]
     outer = {one for loop in loops for one in module.around(loop)}
     return tuple(loop for loop in loops if loop not in outer)
 
 
 def _takes_step(module: Module, loop: Loop, made: frozenset[str]) -> bool:
-    calls = [node for node in own_nodes(loop) if isinstance(node, ast.Call)]
+    calls = [node for node in module.own_nodes(loop) if isinstance(node, ast.Call)]
     if any(name in made or _STEP.search(name) for name in map(_dotted, (call.func for call in calls))):
         return True
     return any(calls_step(module, call) for call in calls)
@@ -87,20 +87,10 @@ def is_step_result(module: Module, node: ast.expr) -> bool:
     )
 
 
-def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below a statement, without those of functions and classes that are defined there."""
-    waiting = children(root)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            waiting.extend(children(node))
-
-
 @lru_cache(maxsize=2)
 def step_functions(module: Module) -> tuple[Function, ...]:
     """Functions that run in every step: methods of cells and of callbacks, and those named like one."""
-    return tuple(node for node in module.nodes if isinstance(node, FUNCTIONS) and _runs_in_a_step(module, node))
+    return tuple(node for node in module.functions if _runs_in_a_step(module, node))
 
 
 def _runs_in_a_step(module: Module, function: Function) -> bool:
@@ -119,7 +109,10 @@ def _runs_in_a_step(module: Module, function: Function) -> bool:
 def _called_in_loops(module: Module) -> frozenset[Function]:
     """The functions that the loops over steps call, themselves or through others of them."""
     names = {
-        _dotted(call.func) for loop in step_loops(module) for call in own_nodes(loop) if isinstance(call, ast.Call)
+        _dotted(call.func)
+        for loop in step_loops(module)
+        for call in module.own_nodes(loop)
+        if isinstance(call, ast.Call)
     }
     found: set[Function] = set()
     functions = stepping(module)
@@ -129,7 +122,7 @@ def _called_in_loops(module: Module) -> frozenset[Function]:
         if not further:
             break
         found |= further
-        names |= {_dotted(call.func) for one in further for call in below(one) if isinstance(call, ast.Call)}
+        names |= {_dotted(call.func) for one in further for call in module.below(one) if isinstance(call, ast.Call)}
         names |= {computed for name, computed in given if name in names}
     return frozenset(found)
 
@@ -217,15 +210,15 @@ def assigned(module: Module, name: ast.Name) -> Iterator[ast.expr | None]:
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         if any(one is not None and one.arg == name.id for one in every):
             yield None
-    yield from _given_in(scope).get(name.id, ())
+    yield from _given_in(module, scope).get(name.id, ())
 
 
 # Many names of one function are asked about; its nodes are gone through once.
 @lru_cache(maxsize=64)
-def _given_in(scope: ast.AST) -> dict[str, list[ast.expr | None]]:
+def _given_in(module: Module, scope: ast.AST) -> dict[str, list[ast.expr | None]]:
     """The values that each name is given in a function, or in a file outside of its functions."""
     found: dict[str, list[ast.expr | None]] = {}
-    for node in own_nodes(scope):
+    for node in module.own_nodes(scope):
         for target, value in _given(node):
             for name in {one.id for one in ast.walk(target) if isinstance(one, ast.Name)}:
                 found.setdefault(name, []).append(value)

@@ -53,7 +53,7 @@ def variables_in(source: SourceFile) -> CodeVariables | None:
 
 
 def _assignments(module: Module) -> Iterator[Assignment]:
-    for node in module.nodes:
+    for node in module.of(ast.Assign, ast.Call):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Subscript) and module.name(target.value) == "os.environ":
