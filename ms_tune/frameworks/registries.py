@@ -7,9 +7,9 @@ them the dynamic graph's trainer compares names itself (``mindformers/pynative/t
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from ms_tune.frameworks.data import all_at, load
+from ms_tune.frameworks.data import ABSENT, all_at, at, load
 from ms_tune.frameworks.dialect import Dialect
 
 
@@ -56,3 +56,28 @@ def mindspore_values(name: str) -> tuple[Any, ...]:
             keys that ``mindspore.set_context`` takes beside those of ``ascend_config``, and ``context_KEY``, the values of one.
     """
     return tuple(load("mindspore_context")["values"][name])
+
+
+class Arguments(NamedTuple):
+    """The keyword arguments of a class.
+
+    Args:
+        names: Those that it knows.
+        free: Whether it lets others through.
+    """
+
+    names: frozenset[str]
+    free: bool
+
+
+@cache
+def arguments_of(kind: str, name: str, release: str) -> Arguments | None:
+    """What a registered class of MindFormers' static graph takes; None of a class that is not MindFormers' own.
+
+    Args:
+        kind: ``callback``, ``lr_schedule``, ``optimizer`` or ``runner_wrapper``.
+        name: The class.
+        release: A served release.
+    """
+    found = at(load("taken").get(kind, {}).get(name, {}), release)
+    return None if found is ABSENT else Arguments(frozenset(found["takes"]), found["free"])

@@ -31,7 +31,7 @@ def found(
         ("Zzz", "1.9", [("default", "Zzz", "")]),
         ("Muon", "1.8", []),
         ("Muon", "1.7", [("later", "Muon", "")]),
-        ("3", "1.7", []),
+        ("3", "1.7", [("default", "3", "")]),
     ],
 )
 def test_a_name_of_a_release(name: str, version: str, expected: list[tuple[object, ...]]) -> None:

@@ -19,9 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.frameworks.data import all_at
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import served
-from tests.oracle import make_arguments, make_keys, make_trees, wheels
+from tests.oracle import make_arguments, make_keys, make_taken, make_trees, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -157,6 +158,22 @@ def models() -> dict[str, Any]:
     }
 
 
+def taken() -> dict[str, Any]:
+    """The keyword arguments of the registered classes."""
+    registered = json.loads((DATA / "registries.json").read_bytes())["static"]
+    found = {
+        release: make_taken.arguments(
+            _wheel(release), {kind: frozenset(all_at(registered[kind], release)) for kind in make_taken.KINDS}
+        )
+        for release in wheels.RELEASES
+    }
+    classes = {kind: histories({release: one[kind] for release, one in found.items()}) for kind in make_taken.KINDS}
+    words = {
+        release: {"": {"takes": make_taken.dataset_words(_wheel(release)), "free": True}} for release in wheels.RELEASES
+    }
+    return classes | {"dataset": histories(words)}
+
+
 def keys(dialect: Dialect) -> dict[str, Any]:
     """A key table, with ``since`` and ``until`` of those keys that the wheels tell about."""
     name = f"keys_{dialect.value}"
@@ -191,6 +208,7 @@ MAKERS: dict[str, Callable[[], dict[str, Any]]] = {
     "models": models,
     "registries": registries,
     "arguments": arguments,
+    "taken": taken,
     "trees": trees,
     "keys_mindformers": partial(keys, Dialect.MINDFORMERS),
     "keys_mindformers-pynative": partial(keys, Dialect.MINDFORMERS_PYNATIVE),

@@ -1,0 +1,137 @@
+"""Checks of what sections hand to classes: all but ``type`` become keyword arguments of the class.
+
+``MindFormerRegister.get_instance_from_cfg`` (``mindformers/tools/register/register.py``, 1.6 to 2.1) calls the class with them.
+A class that MindSpore has is not looked at: what it takes depends on the release of MindSpore.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import closest
+from ms_tune.frameworks.keys import known_in, tables
+from ms_tune.frameworks.registries import arguments_of
+from ms_tune.frameworks.releases import release_or_default
+from ms_tune.lint.checks import startup
+from ms_tune.lint.conditions import find
+from ms_tune.lint.context import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ms_tune.config.source import KeyPath
+    from ms_tune.lint.context import Context
+
+_SECTIONS = {"optimizer": "optimizer", "lr_schedule": "lr_schedule", "runner_wrapper": "runner_wrapper"}
+# Not of the class: what the register itself takes, and what `BaseTrainer.create_lr_scheduler` reads (1.6 to 2.1).
+_OTHERS = frozenset(
+    ("type", "auto_register", "warmup_epochs", "warmup_ratio", "warmup_lr_init", "total_steps", "warmup_steps")
+)
+_ALIKE, _MUCH_ALIKE = 0.8, 0.85
+_MODEL = ("model", "model_config")
+_EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
+
+
+def refused(context: Context) -> Iterator[Violation]:
+    """An argument that the class does not have: calling it is a TypeError."""
+    for path, name, section in _classes(context):
+        takes = arguments_of(*name, startup.release(context))
+        if takes is None or takes.free:
+            continue
+        for key in map(str, section):
+            if key not in takes.names and key not in _OTHERS:
+                similar = closest(key, takes.names - _there(section), _ALIKE)
+                yield Violation(
+                    (*path, key),
+                    "similar" if similar else "default",
+                    {"owner": name[1], "similar": similar},
+                    at_key=True,
+                )
+
+
+def unread(context: Context) -> Iterator[Violation]:
+    """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
+    for path, name, section in _classes(context):
+        takes = arguments_of(*name, startup.release(context))
+        if takes is None or not takes.free:
+            continue
+        for key in map(str, section):
+            similar = closest(key, (takes.names | _OTHERS) - _there(section), _ALIKE)
+            if key not in takes.names and key not in _OTHERS and similar:
+                yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
+
+
+def unread_of_data(context: Context) -> Iterator[Violation]:
+    """A key of a data set much like a word by which MindFormers' data sets read their section, and none of these words itself.
+
+    The option ``sections`` says where; there every key is asked for by name, and what nobody asks for is left at that.
+    """
+    sections = context.options["sections"]
+    takes = arguments_of("dataset", "", release_or_default(context.version, context.dialect))
+    for dotted in sections if isinstance(sections, list) and takes else ():
+        for path, section in find(context.source.data, tuple(str(dotted).split("."))):
+            if takes is None or not isinstance(section, dict) or "auto_register" in section:
+                continue
+            for key in map(str, section):
+                similar = "" if key in takes.names else closest(key, takes.names - _there(section), _MUCH_ALIKE)
+                if similar:
+                    yield Violation((*path, key), params={"similar": similar}, at_key=True)
+
+
+def _there(section: Mapping[object, object]) -> frozenset[str]:
+    return frozenset(map(str, section))
+
+
+def _classes(context: Context) -> Iterator[tuple[KeyPath, tuple[str, str], Mapping[object, object]]]:
+    """The sections that are handed to a class, with its kind and name; one that the config itself brings is not known."""
+    places = [*((kind, (name,)) for name, kind in _SECTIONS.items()), ("callback", ("callbacks", "*"))]
+    for kind, pattern in places:
+        for path, section in find(context.source.data, pattern):
+            name = section.get("type") if isinstance(section, dict) else None
+            if isinstance(section, dict) and isinstance(name, str) and "auto_register" not in section:
+                yield path, (kind, name), section
+
+
+def not_a_switch(context: Context) -> Iterator[Violation]:
+    """A text or another number than 0 and 1 in the place of a switch: either counts as yes, ``'False'`` and ``Flase``, too.
+
+    The option ``except`` names keys that other checks tell.
+    """
+    for key in tables(context.dialect):
+        if (
+            ".".join(key.path) not in context.names("except")
+            and key.types == ("bool",)
+            and not key.strict
+            and known_in(key, startup.release(context))
+        ):
+            yield from (Violation(path) for path, value in find(context.source.data, key.path) if _is_no_switch(value))
+    for name, value in context.mapping(".".join(_MODEL)).items():
+        if isinstance(_default(context, str(name)), bool) and _is_no_switch(value):
+            yield Violation((*_MODEL, str(name)))
+
+
+def _is_no_switch(value: object) -> bool:
+    return bool(value) and (isinstance(value, str) or (isinstance(value, (int, float)) and value != 1))
+
+
+def not_a_number(context: Context) -> Iterator[Violation]:
+    """A text in the place of a number of the model, one that looks like a number (``"64"``) among them.
+
+    What only YAML takes for a text (``1e-5``) is another check's.
+    """
+    for name, value in context.mapping(".".join(_MODEL)).items():
+        default = _default(context, str(name))
+        number = isinstance(default, (int, float)) and not isinstance(default, bool)
+        if number and isinstance(value, str) and not _EXPONENT.fullmatch(value):
+            yield Violation((*_MODEL, str(name)))
+
+
+def _default(context: Context, key: str) -> object:
+    """What a key of the model is where it is not written; None of one that the model does not have, or whose value is turned."""
+    model = context.model
+    field, *turned = model.facts.aliases.get(key) or [key]
+    if turned or not model.known:
+        return None
+    own = model.facts.defaults.get(key)
+    return model.facts.fields.get(field) if own is None else own
