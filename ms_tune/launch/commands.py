@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.launch.builtins import (
@@ -18,6 +20,7 @@ from ms_tune.launch.builtins import (
     store,
 )
 from ms_tune.launch.expand import Expander
+from ms_tune.launch.given_text import TextInside, evaluated, given_text
 from ms_tune.launch.outcome import DONE, UNCLEAR, Flow, Outcome, Started
 from ms_tune.launch.parse import DECLARING, parse
 from ms_tune.launch.state import Array, State, merged, unknown_piece
@@ -25,7 +28,7 @@ from ms_tune.launch.syntax import Assign, substitutes
 from ms_tune.launch.values import Place, Reason, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ms_tune.launch.syntax import Command, Simple
     from ms_tune.launch.values import Argument, File
@@ -109,7 +112,41 @@ class CommandFollower(ABC):
             if change(name, arguments, state, place) or name in QUIET:
                 return UNCLEAR
         self._start(arguments, state, place)
+        self._started_with(arguments, state, place)
         return UNCLEAR
+
+    def _started_with(self, arguments: list[Argument], state: State, place: Place) -> None:
+        """Follow the script that a shell, of this machine or of another, is given as a text."""
+        given = given_text(arguments, state)
+        if given is None or self._calls >= MAX_CALLS:
+            return
+        script, exits = parse(given.text), self._exits
+        if not script.problems:
+            with self._standing_at(place):
+                self._called(script.body, given.state, TextInside(place, given.text), place)
+        self._exits = exits
+
+    def _eval(self, arguments: list[Argument], state: State, place: Place) -> Outcome:
+        text = evaluated(arguments, state)
+        script = parse(text) if text is not None else None
+        if script is None or script.problems or self._calls >= MAX_CALLS:
+            unknown = Unknown(Reason.COMMAND, "eval", place)
+            self.unknown.append(unknown)
+            state.forget(unknown)
+            return UNCLEAR
+        self._calls += 1
+        with self._standing_at(place):
+            outcome = self.run(script.body, state, TextInside(place, text or ""))
+        self._calls -= 1
+        return outcome
+
+    @contextmanager
+    def _standing_at(self, place: Place) -> Iterator[None]:
+        """What comes of a text that was put together stands where that was done."""
+        started, unknown = len(self.started), len(self.unknown)
+        yield
+        self.started[started:] = [replace(one, place=place) for one in self.started[started:]]
+        self.unknown[unknown:] = [replace(one, place=place) for one in self.unknown[unknown:]]
 
     def _declare(self, words: list[Argument | Assign], state: State, file: File) -> None:
         own = self._locals[-1] if self._locals else None
@@ -140,12 +177,10 @@ class CommandFollower(ABC):
             if not behind:
                 return UNCLEAR  # only where its output goes
             self._start(behind, state, place)
+            self._started_with(behind, state, place)
             return Outcome(Flow.EXIT)
         if name == "eval":
-            unknown = Unknown(Reason.COMMAND, "eval", place)
-            self.unknown.append(unknown)
-            state.forget(unknown)
-            return UNCLEAR
+            return self._eval(arguments[1:], state, place)
         return self._sourced(arguments, state, file, place)
 
     def _sourced(self, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:

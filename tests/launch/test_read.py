@@ -146,7 +146,8 @@ def test_a_program_that_is_given_as_code_has_no_file() -> None:
         ("for A in 1 2; do :; done; python p.py $A", Reason.LOOP),
         ("if [ -d x ]; then A=1; else A=2; fi; python p.py $A", Reason.CONDITION),
         ("A=1; source missing.sh; python p.py $A", Reason.FILE),
-        ("A=1; eval 'A=2'; python p.py $A", Reason.COMMAND),
+        ("A=1; eval $(date); python p.py $A", Reason.COMMAND),
+        ("A=1; eval 'A=2;;'; python p.py $A", Reason.COMMAND),
         ("f() { f; }; A=1; f; python p.py $A", Reason.BOUND),
     ],
 )
@@ -251,3 +252,50 @@ def test_any_text_is_read(text: str) -> None:
 def test_an_unknown_command_is_no_launcher() -> None:
     assert launcher_named("/opt/x/python3.12") is launcher_named("python")
     assert launcher_named("pythonic") is None
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("A=1; eval 'A=2'; python p.py $A", ["2"]),
+        ('A=1; N=A; eval "B=\\$$N"; python p.py $B', ["1"]),
+        ('C="python p.py --x 1"; eval $C', ["--x", "1"]),
+        ("bash -c 'python p.py --x 1'", ["--x", "1"]),
+        ("A=1; /bin/sh -xc 'python p.py --x $A'", ["--x", None]),  # another shell: what is not exported is not there
+        ('export A=2; B=3; nohup bash -e -c "python p.py \\$A $B" &', ["2", "3"]),
+        ("bash -c 'python p.py $0 $1' a b", [None, "b"]),
+        ('f() { exec bash -c "python p.py $1"; }; f 5', ["5"]),
+        ("ssh -p 22 -o X=y host 'cd /x && python p.py --x 1'", ["--x", "1"]),
+        ('A=1; ssh host python p.py --x "$A" "$B"', ["--x", "1", None]),
+        ('for h in a b; do ssh $h "python p.py --node $h" & done', ["--node", None]),
+    ],
+)
+def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) -> None:
+    text = script + "\n"
+    found = [launch for launch in launches(text).launches if launch.launcher.name == "python"]
+    assert [word.text for word in found[0].arguments] == words
+    assert len(found) == 1
+    assert text[found[0].place.start : found[0].place.end]
+    assert {word.place.span.line for word in found[0].arguments} == {1}
+    assert found[0].conditional is (script.startswith("for ") or "&&" in script)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'bash -c "$(cat x)"',
+        "bash x.sh python p.py",
+        "bash -c 'python p.py \"'",
+        "ssh host",
+        "bash -c",
+        "bash",
+        "A='ab'; bash -c \"python p.py '$1' \"",
+    ],
+)
+def test_what_is_no_known_script_is_not_followed(script: str) -> None:
+    assert [launch for launch in launches(script).launches if launch.launcher.name == "python"] == []
+
+
+def test_scripts_in_words_in_each_other_end() -> None:
+    assert launches("A='eval $A'; eval $A\n").unknown
+    assert not launches('export A=\'bash -c "$A"\'; bash -c "$A"\n').launches

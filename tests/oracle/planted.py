@@ -277,6 +277,46 @@ SCRIPTS = (
     ),
     Form("an argument twice", ("MST154",), words(r"(--lr-decay-style) (\w+)", r"\1 inverse-square-root \1 \2")),
     Form("groups of queries", ("MST157", "MST178"), words(r"(--num-query-groups) \d+", r"\1 7")),
+    Form("a size of zero", ("MST185",), words(r"(?m)^(TP|PP|MBS)=\d+", r"\1=0")),
+    Form("a share that is none", ("MST185",), words(r"(--adam-beta1) \S+", r"\1 1.9")),
+    Form("iterations and samples", ("MST186",), words(r"(--train-iters \S+)", r"\1 --train-samples 1000")),
+    Form("two lengths of a warm-up", ("MST186",), words(r"(--lr-warmup-fraction \S+)", r"\1 --lr-warmup-iters 100")),
+    Form(
+        "groups of queries without their switch",
+        ("MST187",),
+        where(r"--num-query-groups \d", words(r"--group-query-attention ?\\?\n?", "")),
+    ),
+    Form(
+        "an option of the launcher",
+        ("MST188",),
+        words(r"--(worker_num|nproc_per_node)\b", r"--\1s", r"--n\1"),
+    ),
+    Form(
+        "a machine that there is not",
+        ("MST189",),
+        where(r"(?m)^NNODES=1\b(?![\s\S]*\bmsrun\b)", words(r"(?m)^NODE_RANK=0", "NODE_RANK=3")),
+    ),
+    Form("a port", ("MST190",), words(r"(?m)^MASTER_PORT=\d+", "MASTER_PORT=70000")),
+    Form(
+        "a command that ends too soon",
+        ("MST191",),
+        words(r"(?m)^([ \t]*\$\w+_ARGS) \\\n(?=[ \t]*--)", r"\1\n", r"\1 \\ \n"),
+    ),
+    Form(
+        "an export with a blank",
+        ("MST192",),
+        words(r"export CUDA_DEVICE_MAX_CONNECTIONS=1", "export CUDA_DEVICE_MAX_CONNECTIONS = 1"),
+    ),
+    Form(
+        "a share of parameters that nothing gathers",
+        ("MST193",),
+        where(
+            r"\A(?![\s\S]*--(?:use-distributed-optimizer|overlap-param-gather))",
+            words(r"--bf16(?=\s)", "--bf16 --overlap-param-gather"),
+        ),
+    ),
+    Form("two numbers for one", ("MST151",), words(r"(?m)^TP=(\d+)", r'TP="\1 4"')),
+    Form("one dash", ("MST150",), words(r"(?m)--data-path", "-data-path")),
 )
 _LOOP = "for step in range(10000):\n    loss = train_step(step)\n    "
 _STEP = "import mindspore\nfrom mindspore import nn, ops, value_and_grad\n{0}\ngrad_fn = value_and_grad(forward)\n\ndef train_step(x):\n    loss, grads = grad_fn(x)\n    return loss\n\n"

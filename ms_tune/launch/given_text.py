@@ -1,0 +1,121 @@
+"""Scripts that stand in a word: ``bash -c "..."``, ``eval "..."``, ``ssh host "..."``.
+
+What is unknown in such a word is a variable of the inner script that nobody knows. Options: bash's manual ("Invoking Bash"), OpenSSH's
+``ssh(1)``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.frameworks.data import load
+from ms_tune.frameworks.launchers import is_wrapper
+from ms_tune.launch.state import State
+from ms_tune.launch.values import File
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.config.source import Span
+    from ms_tune.launch.state import Value
+    from ms_tune.launch.values import Argument, Piece, Pieces, Place
+
+_FACTS = load("bash")["given_text"]
+_SHELLS = frozenset(_FACTS["shells"])
+_WITH_VALUE = frozenset(_FACTS["ssh_with_value"])
+_HIDDEN = "ms_tune_unknown_"  # and a number: no script has such a variable
+
+
+class Given(NamedTuple):
+    """A script in a word.
+
+    Args:
+        text: Its text; what is unknown in it is a variable.
+        state: What it starts with.
+    """
+
+    text: str
+    state: State
+
+
+class TextInside(File):
+    """A script that was put together in another: all of it stands where that was done."""
+
+    def __init__(self, around: Place, text: str) -> None:
+        super().__init__(around.file.path, text)
+        self._around = around
+
+    def span(self, _start: int, _end: int) -> Span:
+        """The span of the words that it was put together from."""
+        return self._around.span
+
+
+def given_text(arguments: Sequence[Argument], state: State) -> Given | None:
+    """The script that a command is given as a text; None if it is given none, or one that only a run could tell."""
+    first = arguments[0].text if arguments else None
+    behind = 0
+    if first is not None and is_wrapper(first):
+        behind = next((number for number, word in enumerate(arguments) if _name(word) in (*_SHELLS, "ssh")), 0)
+    name, words = _name(arguments[behind]) if arguments else "", list(arguments[behind + 1 :])
+    if name in _SHELLS:
+        return _of_shell(words, state)
+    return _of_ssh(words) if name == "ssh" else None
+
+
+def evaluated(arguments: Sequence[Argument], state: State) -> str | None:
+    """What ``eval`` runs, in the shell itself; None if only a run could tell. What is unknown becomes a variable of the state."""
+    return _text(arguments, state)
+
+
+def _name(word: Argument) -> str:
+    return (word.text or "").rpartition("/")[2]
+
+
+def _of_shell(words: list[Argument], state: State) -> Given | None:
+    """``bash -x -c TEXT NAME ARGUMENTS``: it sees what is exported, and its own arguments."""
+    at = 0
+    while at < len(words) and (words[at].text or "").startswith("-"):
+        option = words[at].text or ""
+        at += 1 + (option in _FACTS["shell_with_value"])
+        if not option.startswith("--") and "c" in option:
+            break
+    else:
+        return None
+    inner = State(variables={name: value for name, value in state.variables.items() if name in state.exported})
+    inner.exported, inner.positional, inner.all_unknown = state.exported, tuple(words[at + 2 :]), state.all_unknown
+    text = _text(words[at : at + 1], inner)
+    return Given(text, inner) if text else None
+
+
+def _of_ssh(words: list[Argument]) -> Given | None:
+    """``ssh -p 22 HOST WORDS``: the words are one text there, and nothing of this shell's is known."""
+    at = 0
+    while at < len(words) and (words[at].text or "").startswith("-"):
+        at += 2 if (words[at].text or "") in _WITH_VALUE else 1
+    inner = State()
+    text = _text(words[at + 1 :], inner)
+    return Given(text, inner) if text else None
+
+
+def _text(words: Sequence[Argument], state: State) -> str | None:
+    """The words with a blank between; None where an unknown one may be any number of words, or stands in quotes that hide a variable."""
+    found: list[str] = []
+    hidden: dict[str, Value] = {}
+    for word in words:
+        if word.open and not any(piece.text for piece in word.pieces):
+            return None
+        found.append("".join(_letters(piece, hidden) for piece in word.pieces))
+    text = " ".join(found)
+    if hidden and ("'" in text or "\\" in text):
+        return None
+    state.variables.update(hidden)
+    return text
+
+
+def _letters(piece: Piece, hidden: dict[str, Value]) -> str:
+    if piece.unknown is None:
+        return piece.text
+    name = f"{_HIDDEN}{len(hidden)}"
+    value: Pieces = (piece,)
+    hidden[name] = value
+    return f"${{{name}}}"
