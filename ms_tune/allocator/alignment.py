@@ -53,7 +53,6 @@ def _in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -
     for number, key in enumerate(small):
         options = places.get(key, nowhere)
         after = options[np.minimum(np.searchsorted(options, reached, side="right"), len(options) - 1)]
-        after[reached >= end] = end
         left_out = np.concatenate((nowhere, reached[:-1]))
         taken[number] = (after <= left_out) & (after < end)
         reached = np.where(taken[number], after, left_out)
