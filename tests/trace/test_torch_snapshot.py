@@ -245,3 +245,42 @@ def test_divisions_of_powers_of_two(told: object, roundup: tuple[int, ...], tmp_
 def test_the_largest_block_that_is_split(told: object, kept: int | None, tmp_path: Path) -> None:
     content = {"segments": [segment()], "allocator_settings": {"max_split_size": told}}
     assert read_torch_snapshot(written(content, tmp_path)).max_split == kept
+
+
+@pytest.mark.parametrize(("address", "fits"), [(5119, False), (5120, True), (5121, True)])
+def test_blocks_lie_behind_each_other(address: int, fits: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a column
+    blocks = [{"address": at, "size": 1024, "state": "inactive"} for at in (4096, address)]
+    path = written({"segments": [segment(blocks=blocks)]}, tmp_path)
+    if fits:
+        (held,) = read_torch_snapshot(path).devices[0].segments
+        assert [block.address for block in held.blocks] == [4096, address]
+    else:
+        with pytest.raises(TraceError, match="blocks: address"):
+            read_torch_snapshot(path)
+
+
+@pytest.mark.parametrize(
+    ("address", "size", "fits"), [(4095, 512, False), (4096, 2 * MIB, True), (4097, 2 * MIB, False)]
+)
+def test_blocks_lie_in_their_segment(address: int, size: int, fits: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    blocks = [{"address": address, "size": size, "state": "inactive"}]
+    path = written({"segments": [segment(blocks=blocks)]}, tmp_path)
+    if fits:
+        assert read_torch_snapshot(path).devices[0].segments[0].blocks[0].size == size
+    else:
+        with pytest.raises(TraceError, match="blocks: address"):
+            read_torch_snapshot(path)
+
+
+def test_blocks_of_older_releases_have_a_history_the_last_first(tmp_path: Path) -> None:
+    history = [{"real_size": 700, "frames": FRAMES}, {"real_size": 100, "frames": []}]
+    blocks = [
+        {"size": 1024, "state": "active_pending_free", "history": history},
+        {"size": 1024, "state": "inactive", "history": []},
+        {"size": 512, "state": "active_allocated", "requested_size": 9000},
+    ]
+    found = read_torch_snapshot(written({"segments": [segment(blocks=blocks)]}, tmp_path))
+    (held,) = found.devices[0].segments
+    assert [(block.address, block.requested) for block in held.blocks] == [(4096, 700), (5120, 1024), (6144, 512)]
+    assert [(block.active, block.allocated) for block in held.blocks] == [(True, False), (False, False), (True, True)]
+    assert [len(found.stacks[block.stack]) for block in held.blocks] == [2, 0, 0]
