@@ -183,3 +183,19 @@ def test_every_layer_has_one_place(stages: int, chunks: int, base: int, extra: l
     assert [(layer.chunk, layer.stage) for layer in plan.layers] == [
         (chunk, stage) for chunk, row in enumerate(table) for stage, count in enumerate(row) for _ in range(count)
     ]
+
+
+def test_what_is_logged_of_a_part_that_begins_at_another_stage() -> None:
+    """Columns of the tables, counted from the first stage of the part (``Pipeline id list with start_stage``)."""
+    inputs = RecomputeInputs(
+        layers=4, stages=4, stage_num=2, start_stage=1, offset=[1, -1], interleave=False, version="1.9"
+    )
+    plan = normalize(inputs)
+    assert counts(plan) == [[3, 1]]
+    assert list(plan.log[:4]) == [
+        "num_layers per stage: [[3, 1]]",
+        "Accumulated num_layers per stage: [[3, 4]]",
+        "Pipeline id list with start_stage: [1, 1, 1, 2]",
+        "Interleave id list: [0, 0, 0, 0]",
+    ]
+    assert [layer.stage for layer in plan.layers] == [1, 1, 1, 2]

@@ -9,8 +9,9 @@ import pytest
 
 from ms_tune.layers.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.layers.mindformers.plan import normalize
+from ms_tune.layers.mindformers.swap import check_prefetch
 from ms_tune.layers.mindformers.trees import layer_lines
-from ms_tune.layers.result import Effect, SwapPlan, Warned
+from ms_tune.layers.result import Effect, FrameworkStop, SwapPlan, Warned
 from ms_tune.layers.tree import layer_model
 
 if TYPE_CHECKING:
@@ -212,3 +213,103 @@ def test_an_empty_name_of_an_operator_swaps_nothing() -> None:
     plan = normalize(RecomputeInputs(layers=2, swap=swap))
     assert plan.failure is None
     assert [layer.swap for layer in plan.layers] == [(), ()]
+
+
+ENTRY = {"backward_prefetch": 1, "layers": [1]}
+
+
+@pytest.mark.parametrize(
+    ("swap", "recompute", "text"),
+    [
+        ({"layer_swap": "x"}, {}, "ValueError: layer_swap must be a list or dict"),
+        ({"op_swap": 3}, {}, "ValueError: op_swap must be a list or dict"),
+        ({"layer_swap": [3]}, {}, "AttributeError: 'int' object has no attribute 'get'"),
+        (
+            {"layer_swap": [{**ENTRY, "layers": 3}]},
+            {},
+            "ValueError: Invalid layer_swap configuration: 3. Expected 'layers' to be a list, tuple, or bool.",
+        ),
+        (
+            {"layer_swap": [ENTRY, {**ENTRY, "backward_prefetch": 2, "layers": True}]},
+            {},
+            "Invalid layer_swap configuration at index 1: {'backward_prefetch': 2, 'layers': True}. Inconsistent 'backward_prefetch' values.",
+        ),
+        ({"default_prefetch": "x"}, {}, "Type of default_prefetch must be int and value of it must be positive, but get <class 'str'> and x."),
+        ({"op_swap": [{**ENTRY, "op_name": "a", "backward_prefetch": 0}]}, {}, "Type of op_swap(a).backward_prefetch must be int and the value of op_swap(a).backward_prefetch must be positive, but get 0."),
+        ({"op_swap": [{**ENTRY, "op_name": "a", "layers": [True, "x"]}]}, {}, "Expected 'layers' to be a list of ints or list of lists of ints."),
+        ({}, {"select_recompute": {1: [1]}}, "ValueError: Op_name of select_recompute must be str when enabling swap, but get <class 'int'>."),
+    ],
+)  # fmt: skip
+def test_the_frameworks_words_about_swap(swap: dict[str, Any], recompute: dict[str, Any], text: str) -> None:
+    assert failure(swapped(recompute=recompute, **swap)).endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "told"),
+    [
+        ("Auto", None),
+        (0, None),
+        (7, None),
+        ("auto", "ValueError: For 'Cell', the 'backward_prefetch' must be str and must be in '['Auto']', but got 'auto'."),
+        (-1, "ValueError: The input value must be int and must >= 0, but got '-1' with type 'int'."),
+        (True, "TypeError: The input value must be int and must >= 0, but got 'True' with type 'bool'."),
+        (False, "TypeError: The input value must be int and must >= 0, but got 'False' with type 'bool'."),
+        (1.5, "TypeError: The input value must be int, but got 'float'"),
+        (None, "TypeError: The input value must be int, but got 'NoneType'"),
+    ],
+)  # fmt: skip
+def test_what_offload_says_to_a_prefetch(prefetch: object, told: str | None) -> None:
+    if told is None:
+        check_prefetch(prefetch)
+        return
+    with pytest.raises(FrameworkStop) as caught:
+        check_prefetch(prefetch)
+    assert str(caught.value) == told
+
+
+def test_entries_of_one_operator_that_agree_are_one() -> None:
+    both = [{**ENTRY, "op_name": ["a", "b"], "layers": True}, {**ENTRY, "op_name": "a"}]
+    formative = swapped(op_swap=both).formative
+    assert formative is not None
+    assert formative.as_lists()["op_swap"] == {
+        "a": [{"backward_prefetch": 1, "layers": True}],
+        "b": [{"backward_prefetch": 1, "layers": True}],
+    }
+
+
+def traps(*entries: dict[str, Any], recompute: dict[str, Any] | None = None, **swap: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401
+    plan = swapped(RecomputeInputs(layers=12), recompute=recompute, **({"layer_swap": [*entries]} | swap))
+    assert plan.failure is None
+    return {problem.id: dict(problem.message.params) for problem in plan.problems}
+
+
+def test_traps_tell_their_layers() -> None:
+    numbers = [11, 12, 13, -1, 3, 3]
+    assert traps({**ENTRY, "layers": numbers}) == {
+        "swap-outside": {"name": "layer_swap", "layers": "12, 13, -1", "last": 11},
+        "swap-repeated": {"name": "layer_swap", "layers": "3"},
+    }
+    assert traps({**ENTRY, "layers": [0, 11]}) == {}
+    assert traps({**ENTRY, "layers": [*range(12, 20)]})["swap-outside"]["layers"] == "12, 13, 14, 15, 16, 17, 18, 19"
+    assert traps({**ENTRY, "layers": [*range(12, 21)]})["swap-outside"]["layers"].endswith("19, …")
+    assert traps(ENTRY, {**ENTRY, "layers": [1, 2]}) == {}  # the same once more
+    shadowed = traps(ENTRY, {**ENTRY, "backward_prefetch": 2, "layers": [5, 1]})
+    assert shadowed == {"swap-shadowed": {"name": "layer_swap", "layers": "1"}}
+    assert traps(ENTRY, recompute={"recompute": [1, 2]}) == {"swap-recomputed": {"layers": "1"}}
+    assert traps(ENTRY, recompute={"recompute": [2]}) == {}
+    both = traps(recompute={"select_recompute": {"a": [1, 2]}}, op_swap=[{**ENTRY, "op_name": "a"}])
+    assert both == {"swap-select": {"pattern": "a", "layers": "1"}}
+    repeated = traps(ENTRY, recompute={"select_recompute": [4, 4]})
+    assert repeated == {"swap-repeated": {"name": "select_recompute", "layers": "4"}}
+    repeated = traps(ENTRY, recompute={"select_recompute": {"a": [1], "b": [2, 2]}})
+    assert repeated == {"swap-repeated": {"name": "select_recompute['b']", "layers": "2"}}
+
+
+def test_swap_over_stages_and_beside_excludes() -> None:
+    """Before 1.8 no layer gets a stage while swap is on; excludes never count beside it."""
+    for version, stages, told in (("1.7", 1, False), ("1.7", 2, True), ("1.8", 2, False)):
+        plan = swapped(RecomputeInputs(layers=4, stages=stages, version=version))
+        assert ("swap-no-stage" in ids(plan)) is told
+    plan = swapped(recompute={"select_recompute_exclude": True, "select_comm_recompute_exclude": [1]})
+    (problem,) = (problem for problem in plan.problems if problem.id == "swap-no-exclude")
+    assert problem.message.params == {"keys": "select_recompute_exclude, select_comm_recompute_exclude"}
