@@ -118,6 +118,21 @@ class TorchPool:
         """Size and liveness of all mapped blocks by address."""
         return {block.address: (block.size, block.live) for block in self._space.blocks.values() if block.mapped}
 
+    @property
+    def ages(self) -> bool:
+        """Whether it matters how long blocks have been free."""
+        return self._settings.collect_above is not None
+
+    def picture(self) -> object:
+        """All that decides where blocks will lie, but for the ages of free ones: two pools with the same serve alike."""
+        return self._top, {
+            block.address: (
+                *(block.size, block.live, block.mapped),
+                *(block.segment.base, block.segment.expandable, block.segment.pool.small, block.segment.pool.stream),
+            )
+            for block in self._space.blocks.values()
+        }
+
     def live(self) -> dict[int, PoolBlock]:
         """The live blocks by address."""
         return {address: block for address, block in self._space.blocks.items() if block.live}

@@ -16,6 +16,7 @@ import numpy as np
 
 from ms_tune.allocator.pool import ALIGNMENT
 from ms_tune.allocator.torch_pool import TorchPool
+from ms_tune.allocator.torch_repeats import carry_out_all
 from ms_tune.allocator.torch_settings import (
     NPU_BASE_ALIGNMENT,
     NPU_PADDING,
@@ -38,6 +39,7 @@ _SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
 _CHUNK = 1 << 16  # events between two words about how far it is
 _TAKES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+_CHANGING = (Action.ALLOC, Action.FREE_COMPLETED, *_TAKES, *_GIVES)
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE_COMPLETED)
 
 
@@ -188,18 +190,16 @@ class _Bases:
 def _replay(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
-    run = _Run(device, TorchReplay(settings, start_of(device, settings.rounded)))
+    run = _Run(device, TorchReplay(settings, start_of(device, settings.rounded)), on_progress, stop=stop)
     begun = run.pool.state.used, run.pool.state.reserved
-    changing = device.events.are(Action.ALLOC, Action.FREE_COMPLETED, *_TAKES, *_GIVES)
-    places = np.flatnonzero(changing)
-    for begin in range(0, len(places), _CHUNK):
-        on_progress(begin / len(places))
-        run.carry_out(places[begin : begin + _CHUNK], stop=stop)
-        if stop and run.found.first is not None:
-            return run.found
+    carry_out_all(device.events, run)
     found = run.found
-    found.growths = tuple(run.pool.state.growths)
-    change = np.cumsum(changing)  # how many events have changed anything: what others see is what those left
+    if stop and found.first is not None:
+        return found
+    found.growths = tuple(run.growths)
+    change = np.cumsum(
+        device.events.are(*_CHANGING)
+    )  # how many events have changed anything: others see what they left
     found.used, found.reserved = (
         np.concatenate([np.array([first], np.int64), np.frombuffer(curve, np.int64)])[change]
         for first, curve in zip(begun, (run.used, run.reserved), strict=True)
@@ -220,11 +220,17 @@ class _Run:
     Args:
         device: The device.
         found: What is found, with settings and start.
+        on_progress: Told the share that is done.
+        stop: Whether nobody needs more than the first difference.
     """
 
-    def __init__(self, device: DeviceTrace, found: TorchReplay) -> None:
+    def __init__(
+        self, device: DeviceTrace, found: TorchReplay, on_progress: Callable[[float], None], *, stop: bool
+    ) -> None:
         self._events = device.events
-        self.found = found
+        self._places = np.flatnonzero(device.events.are(*_CHANGING))
+        self._done = 0  # how many of the places
+        self.found, self._on_progress, self._stop = found, on_progress, stop
         self._bases = _Bases()
         self.pool = TorchPool(found.settings, self._bases)
         try:
@@ -235,10 +241,46 @@ class _Run:
         self._where = self.pool.live()
         self._taken: list[tuple[int, int]] = []  # what was taken from the device for the block that comes next
         self.used, self.reserved, self.sizes = array("q"), array("q"), array("q")
+        self._told_again: list[Growth] = []
 
-    def carry_out(self, places: NDArray[np.int64], *, stop: bool) -> None:
-        """Carry out some events and compare; up to the first difference if nobody needs more."""
-        state, where, give = self.pool.state, self._where, self.pool.give
+    @property
+    def growths(self) -> list[Growth]:
+        """When and why memory was taken, in order."""
+        return sorted([*self.pool.state.growths, *self._told_again], key=lambda growth: growth.request or 0)
+
+    def carry_out(self, end: int) -> bool:
+        """Carry out the events up to a place and compare; whether to go on."""
+        last = int(np.searchsorted(self._places, end))
+        while self._done < last:
+            self._on_progress(self._done / len(self._places))
+            part = self._places[self._done : min(last, self._done + _CHUNK)]
+            self._done += len(part)
+            self._carry_out(part)
+            if self._stop and self.found.first is not None:
+                return False
+        return True
+
+    def picture(self) -> object:
+        """The allocator's state and which of its blocks each recorded one is; None once there is a difference."""
+        if self.found.first is not None or self._taken:
+            return None
+        return self.pool.picture(), {address: block.address for address, block in self._where.items()}
+
+    def tell_again(self, begin: int, end: int, times: int) -> None:
+        """Take over what some events told for those that are like them."""
+        changing = int(np.searchsorted(self._places, end)) - int(np.searchsorted(self._places, begin))
+        allocations = int((self._events.action[begin:end] == _ALLOC).sum())
+        self._done += changing * times
+        self.found.allocations += allocations * times
+        for column, count in ((self.used, changing), (self.reserved, changing), (self.sizes, allocations)):
+            column.extend(column[len(column) - count :] * times)
+        grown = [growth for growth in self.pool.state.growths if begin <= (growth.request or 0) < end]
+        for turn in range(1, times + 1) if grown else ():
+            later = turn * (end - begin)
+            self._told_again += [replace(growth, request=(growth.request or 0) + later) for growth in grown]
+
+    def _carry_out(self, places: NDArray[np.int64]) -> None:
+        state, where, give, stop = self.pool.state, self._where, self.pool.give, self._stop
         used, reserved = self.used.append, self.reserved.append
         for place, action, address, size, stream in self._events.rows(places):
             if action == _ALLOC:

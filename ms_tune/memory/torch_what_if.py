@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.allocator.torch_pool import TorchPool
+from ms_tune.allocator.torch_repeats import carry_out_all
 from ms_tune.allocator.torch_settings import NPU_BASE_ALIGNMENT
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.memory.torch_report import analyse_snapshot
@@ -186,35 +187,74 @@ def _asked(request: TorchWhatIfRequest, recorded: TorchSettings, *, steps: bool)
 
 def outcome_of(report: TorchReport, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
     """What a setting makes of a recording that is replayed exactly."""
-    start, events = report.replay.start, report.device.events
-    pool = TorchPool(settings)
-    where = {address: pool.take(start.requested[address], start.streams[address]) for address in sorted(start.live)}
-    state, begun = pool.state, pool.state.reserved
-    curve = [(-1, begun)]
-    gave = -2
-    emptied = frozenset(report.step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset()
-    telling = events.are(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
-    telling[list(emptied)] = True
-    for place, action, address, size, stream in events.rows(np.flatnonzero(telling)):
-        if action == _ALLOC:
-            where[address] = pool.take(size, stream)
-        elif action == _FREE:
-            pool.give(where.pop(address))
-        elif action in _GIVES:
-            if gave != place - 1 and cache is not Cache.KEPT:
-                pool.release()
-            gave = place
-        if place in emptied:
-            pool.release()
-        if state.reserved != curve[-1][1]:
-            curve.append((place, state.reserved))
+    run = _Run(report, settings, cache)
+    begun = run.pool.state.reserved
+    carry_out_all(report.device.events, run)
     return TorchOutcome(
         settings=settings,
         cache=cache,
         recorded=recorded,
         start_bytes=begun,
-        peak_bytes=max(held for _, held in curve),
-        end_bytes=pool.state.reserved,
-        over=pool.state.over,
-        curve=tuple(curve),
+        peak_bytes=max(held for _, held in run.curve),
+        end_bytes=run.pool.state.reserved,
+        over=run.pool.state.over,
+        curve=tuple(run.curve),
     )
+
+
+class _Run:
+    """A recording under other settings as it goes on.
+
+    Attributes:
+        pool: The allocator.
+        curve: What is held after an event, wherever that changes.
+    """
+
+    def __init__(self, report: TorchReport, settings: TorchSettings, cache: Cache) -> None:
+        start, self._events, self._cache = report.replay.start, report.device.events, cache
+        self.pool = TorchPool(settings)
+        take = self.pool.take
+        self._where = {
+            address: take(start.requested[address], start.streams[address]) for address in sorted(start.live)
+        }
+        self.curve = [(-1, self.pool.state.reserved)]
+        self._gave = -2
+        self._emptied = frozenset(report.step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset[int]()
+        telling = self._events.are(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
+        telling[list(self._emptied)] = True
+        self._places = np.flatnonzero(telling)
+        self._done = 0  # how many of the places
+
+    def carry_out(self, end: int) -> bool:
+        """Carry out the events up to a place; there is no reason not to go on."""
+        last = int(np.searchsorted(self._places, end))
+        pool, state, where, curve = self.pool, self.pool.state, self._where, self.curve
+        for place, action, address, size, stream in self._events.rows(self._places[self._done : last]):
+            if action == _ALLOC:
+                where[address] = pool.take(size, stream)
+            elif action == _FREE:
+                pool.give(where.pop(address))
+            elif action in _GIVES:
+                if self._gave != place - 1 and self._cache is not Cache.KEPT:
+                    pool.release()
+                self._gave = place
+            if place in self._emptied:
+                pool.release()
+            if state.reserved != curve[-1][1]:
+                curve.append((place, state.reserved))
+        self._done = last
+        return True
+
+    def picture(self) -> object:
+        """The allocator's state and where each recorded block lies; None where more than that decides."""
+        if self._emptied or self.pool.ages:
+            return None
+        return self.pool.picture(), {address: block.address for address, block in self._where.items()}
+
+    def tell_again(self, begin: int, end: int, times: int) -> None:
+        """Take over what some events told for those that are like them."""
+        first, last = np.searchsorted(self._places, [begin, end]).tolist()
+        self._done += (last - first) * times
+        told = [(place, held) for place, held in self.curve if begin <= place < end]
+        for turn in range(1, times + 1) if told else ():
+            self.curve += [(place + turn * (end - begin), held) for place, held in told]

@@ -46,14 +46,14 @@ class Program:
         self.events.append(found)
 
     def allocate(self, size: int, frames: list[Recording] | None = None) -> int:
-        before = {unit.base: unit.size for unit in self.pool.state.units}
+        before = len(self.pool.state.units)
         ranges = self.ranges()
         address = self.pool.allocate(Request(size, len(self.events), None, STREAM))
         if self.settings.expandable:
             for start, end in _new(ranges, self.ranges()):
                 self.event("segment_map", start, end - start, frames)
         else:
-            for unit in self.pool.state.units[len(before) :]:
+            for unit in self.pool.state.units[before:]:
                 self.event("segment_alloc", unit.base, unit.size, frames)
         self.event("alloc", address, size, frames)
         self.live[address] = (size, frames or [])
@@ -66,7 +66,7 @@ class Program:
         self.pool.free(address)
 
     def empty_cache(self) -> None:
-        held = {unit.base: unit.size for unit in self.pool.state.units if unit.released is None}
+        held = [unit for unit in self.pool.state.units if unit.released is None]
         ranges = self.ranges()
         self.pool.state.request = len(self.events)
         self.pool.release()
@@ -74,8 +74,8 @@ class Program:
             for start, end in _new(self.ranges(), ranges):
                 self.event("segment_unmap", start, end - start)
         else:
-            for unit in self.pool.state.units:
-                if unit.base in held and unit.released is not None:
+            for unit in held:
+                if unit.released is not None:
                     self.event("segment_free", unit.base, unit.size)
 
     def ranges(self) -> list[tuple[int, int]]:
