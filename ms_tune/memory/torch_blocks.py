@@ -66,7 +66,8 @@ def blocks_of(device: DeviceTrace, replayed: TorchReplay) -> TorchBlocks:
         end=_joined([first.get(address, NEVER_FREED) for address in old], events.ends()[new]),
         size=_joined([before[address] for address in old], sizes[new]),
         address=_joined(old, events.address[new]),
-        stack=_joined([final.get(address, 0) for address in old], events.stack[new]),
+        # What is there at the end at an address is another block where the first one was released.
+        stack=_joined([0 if address in first else final.get(address, 0) for address in old], events.stack[new]),
         category=_joined([0] * len(old), events.category[new]),
     )
 

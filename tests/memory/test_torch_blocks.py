@@ -14,12 +14,14 @@ from ms_tune.allocator.torch_replay import replay_recording
 from ms_tune.allocator.torch_settings import TorchSettings
 from ms_tune.allocator.torch_start import RecordingError, start_of
 from ms_tune.memory.torch_blocks import before_recording, blocks_of, held_curve, requested_curve
+from ms_tune.memory.torch_report import where_of
 from ms_tune.memory.torch_steps import grown_by_step, step_ends
 from ms_tune.trace.memory_block import NEVER_FREED
 from ms_tune.trace.torch_events import Action
 from ms_tune.trace.torch_snapshot import read_torch_snapshot
+from ms_tune.units import MIB
 from tests.allocator.test_torch_replay import NPU, NPU_EXPANDABLE
-from tests.allocator.torch_recordings import Program
+from tests.allocator.torch_recordings import LEAK, TRAIN, Program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,6 +98,22 @@ def test_what_was_asked_for(seed: int, tmp_path: Path) -> None:
     else:
         assert found == rows
     assert sum(before_recording(device).values()) == curve[0]
+
+
+def test_a_block_of_before_has_not_the_stack_of_the_one_that_has_its_address_now(tmp_path: Path) -> None:
+    program = Program(NPU, seed=3)
+    kept, old = program.allocate(5 * MIB, LEAK), program.allocate(5 * MIB, LEAK)
+    first = len(program.events)
+    program.free(old)
+    assert program.allocate(5 * MIB, TRAIN) == old
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps(program.snapshot(first=first)))
+    for at, lines in ((-1, {"/workspace/train.py:12", ""}), (2, {"/workspace/train.py:12", "/workspace/train.py:18"})):
+        snapshot = read_torch_snapshot(path)
+        blocks = blocks_of(snapshot.devices[0], replay_recording(snapshot.devices[0], TorchSettings()))
+        live = blocks.live(at)
+        assert {where_of(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
+        assert {kept, old} == set(blocks.address[live].tolist())
 
 
 @pytest.mark.parametrize("seed", range(20))
