@@ -17,6 +17,7 @@ from ms_tune.layers.megatron.inputs import ARGUMENTS
 from ms_tune.layers.result import Severity
 from ms_tune.migrate.draft import why
 from ms_tune.migrate.keys import apply_row
+from ms_tune.migrate.split import FULLY_SHARDED_SINCE_TP
 from ms_tune.normalize.convert import convert_source, target_of
 from ms_tune.normalize.convert_script import convert_script
 from ms_tune.texts import msg
@@ -37,6 +38,24 @@ _SECTIONS = {
     "lora_config": "lora_config",
 }
 _LISTS = ("num_layer_list", "recompute_config", "recompute", "select_recompute", "select_comm_recompute")
+# Keys of tensor and of sequence parallelism.
+_TENSOR: dict[Dialect, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    Dialect.MINDSPEED_MS: (("parallel_config", "tensor_model_parallel_size"), ("parallel_config", "sequence_parallel")),
+    Dialect.MEGATRON: (("--tensor-model-parallel-size",), ("--sequence-parallel",)),
+}
+# What neither side has a default for that is the same: the question stands where the answer belongs.
+_NOT_SAID: dict[Dialect, tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...]] = {
+    Dialect.MINDSPEED_MS: (
+        (("training_config", "training_iters"), ("training", "steps"), "steps-given"),
+        (("dataset_config", "micro_batch_num"), ("training", "global_batch_size"), "batch-given"),
+        (("optimizer_config", "optimizer_type"), ("optimizer", "type"), "optimizer"),
+    ),
+    Dialect.MEGATRON: (
+        (("--train-iters",), ("training", "steps"), "steps-given"),
+        (("--global-batch-size",), ("training", "global_batch_size"), "batch-given"),
+        (("--lr-decay-style",), ("lr_scheduler", "type"), "schedule-kind"),
+    ),
+}
 _BETAS = ("--adam-beta1", "--adam-beta2")
 _USUAL_BETAS = (0.9, 0.999)
 
@@ -76,6 +95,10 @@ def decide_mindspeed(draft: Draft) -> None:
     for path, _ in draft.open():
         if path[0] == "parallel_config" and path[1] in _LISTS:
             _lead(draft, path, converted)
+    shards = ("training_config", "use_distributed_optimizer")
+    if draft.get("training_config.wrap_with_ddp") is not True and draft.has(shards):
+        # `core/config.py` 1893 to 1943: forced off, with a warning.
+        draft.translate(shards, ("parallelism", "data_parallel_shard"), 1, why("needs-ddp"))
     _rest(draft, Dialect.MINDSPEED_MS)
 
 
@@ -132,6 +155,7 @@ def _betas(draft: Draft) -> None:
 
 def _rest(draft: Draft, dialect: Dialect) -> None:
     """All other keys by the table; what has no row hangs on the network."""
+    _sequence(draft, dialect)
     for path, value in draft.open():
         row = row_for(path, value, draft.target, dialect)
         near = (_SECTIONS.get(str(path[0]), "model"),)
@@ -142,4 +166,26 @@ def _rest(draft: Draft, dialect: Dialect) -> None:
     for row in unset_rows(draft.target, dialect):
         if row.to not in draft.values and not draft.has(row.path):
             draft.add(row.to, row.unset, why("unset", key=".".join(row.path)))
+    if not _saves(draft, dialect):
+        draft.add(("checkpoint", "enable_save"), value=False, reason=why("saves-not"))
+    for path, to, reason in _NOT_SAID[dialect]:
+        if to not in draft.values and not draft.has(path):
+            draft.note(to, why(reason))
     draft.note(("model",), why("which-network"))
+
+
+def _sequence(draft: Draft, dialect: Dialect) -> None:
+    """Tensor parallelism of 2.1 is refused without sequence parallelism."""
+    split_by, path = _TENSOR[dialect]
+    split, target = draft.source.get(split_by), ("parallelism", "sequence_parallel")
+    refused = draft.target >= FULLY_SHARDED_SINCE_TP and type(split) is int and split > 1
+    if refused and draft.source.get(path) is not True:
+        draft.translate(path, target, value=True, reason=why("sequence"))
+        draft.add(target, value=True, reason=why("sequence"))
+
+
+def _saves(draft: Draft, dialect: Dialect) -> bool:
+    """Whether weights are saved: ``save_interval`` says how often, and a script says where, too."""
+    if dialect is Dialect.MINDSPEED_MS:
+        return draft.get("training_config.save_interval") is not None
+    return all(draft.has((name,)) for name in ("--save", "--save-interval"))

@@ -13,9 +13,10 @@ from ms_tune.config.source import parse_source, source_of, yaml_text
 from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink.mindformers_data import OF_THE_YAML
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import installed_version
+from ms_tune.layers.conversion.megatron import without_idle
 from ms_tune.layers.result import Effect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
@@ -23,6 +24,7 @@ from ms_tune.lint.finding import Severity
 from ms_tune.migrate.model import differing
 from ms_tune.migrate.result import Fate, Verdict
 from ms_tune.migrate.split import global_batch
+from ms_tune.normalize.script import normalize_script
 from ms_tune.normalize.source import normalize_source
 from ms_tune.texts import msg
 
@@ -47,13 +49,14 @@ _MASTER = 12  # and with the float32 weight
 def prove(draft: Draft, text: str, dialect: Dialect) -> tuple[Verdict, ...]:
     """Every part of the proof, in the order in which it is told; of other frameworks' models what is the same for all."""
     source = parse_source(text, _NEW)
+    layers = _layers(draft, source, dialect)
     if dialect is not Dialect.MINDFORMERS:
         weights = Verdict("weights", holds=None, detail=_said("other-network"))
-        return _loads(text, draft.target), _lints(source, draft.target), weights
+        return _loads(text, draft.target), _lints(source, draft.target), layers, weights
     return (
         _loads(text, draft.target),
         _lints(source, draft.target),
-        _layers(draft, source),
+        layers,
         _batch(draft, source),
         _fields(draft),
         _weights(draft, source),
@@ -96,10 +99,24 @@ def _lints(source: SourceFile, release: str) -> Verdict:
     )
 
 
-def _layers(draft: Draft, source: SourceFile) -> Verdict:
+def _plan_of(draft: Draft, dialect: Dialect) -> NormalizedPlan:
+    """What the layers of the source do.
+
+    Raises:
+        UnsupportedError: Only a run of the script could tell.
+    """
+    if dialect is not Dialect.MEGATRON:
+        return normalize_source(draft.source, draft.release, hints=False)
+    (program, *_) = normalize_script(draft.source.path, None, draft.release)
+    if program.plan is None:
+        raise UnsupportedError(msg("migrate.why.not-evaluable"))
+    return without_idle(program.plan)
+
+
+def _layers(draft: Draft, source: SourceFile, dialect: Dialect) -> Verdict:
     """Placement and recompute layer by layer; operators and swap were proved as they were translated."""
     try:
-        old = normalize_source(draft.source, draft.release, hints=False)
+        old = _plan_of(draft, dialect)
         new = normalize_source(source, draft.target, hints=False)
     except MsTuneError as error:
         return Verdict("layers", holds=False, detail=_said("layers-unread", text=error.message))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 48
 _WAYS = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
-_FULLY_SHARDED_SINCE_TP = (
+FULLY_SHARDED_SINCE_TP = (
     "2.1"  # ParallelismConfig.__post_init__: tensor parallelism without sequence parallelism is refused
 )
 
@@ -186,7 +186,7 @@ def _sequence(draft: Draft) -> None:
         draft.get("parallel_config.use_seq_parallel", default=False),
         (ways(draft) or {}).get("model_parallel", 1),
     )
-    if wanted is not True and tensor > 1 and draft.target >= _FULLY_SHARDED_SINCE_TP:
+    if wanted is not True and tensor > 1 and draft.target >= FULLY_SHARDED_SINCE_TP:
         draft.translate(path, target, value=True, reason=why("sequence"))
         draft.add(target, value=True, reason=why("sequence"))
         if draft.has(path):

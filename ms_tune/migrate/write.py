@@ -73,12 +73,14 @@ class _Writer:
         for one in entries:
             if one.fate is Fate.ASK:
                 self._asked.setdefault(one.to, []).append(one)
+        # Where questions and remarks stand: of keys that have no value, too.
+        self._places = tuple(dict.fromkeys((*self._asked, *draft.notes)))
 
     def lines(self) -> Iterator[str]:
         draft = self._draft
         yield from self._told(msg("migrate.file.head", file=draft.source.path.name, release=draft.target), 0)
         tree = nested(draft.values)
-        for name in dict.fromkeys((*tree, *(path[0] for path in self._asked if path))):
+        for name in dict.fromkeys((*tree, *(path[0] for path in self._places if path))):
             yield ""
             yield from self._entry((name,), tree.get(name, {}), 0)
         if () in self._asked:
@@ -94,7 +96,7 @@ class _Writer:
         for note in self._draft.notes.get(path, ()):
             yield from self._told(note, depth)
         inner = isinstance(value, dict) and bool(value)
-        deeper = inner or any(one[: len(path)] == path and len(one) > len(path) for one in self._asked)
+        deeper = inner or any(one[: len(path)] == path and len(one) > len(path) for one in self._places)
         if not inner:
             yield from self._questions(path, depth)
         if isinstance(value, dict) and (inner or len(path) == 1):
@@ -104,7 +106,7 @@ class _Writer:
                 yield f"{pad}# {path[-1]}:"
             if inner:
                 yield from self._questions(path, depth + 1)
-            names = (one[len(path)] for one in self._asked if one[: len(path)] == path and len(one) > len(path))
+            names = (one[len(path)] for one in self._places if one[: len(path)] == path and len(one) > len(path))
             for name in dict.fromkeys((*value, *names)):
                 below = (*path, name)
                 if name in value:

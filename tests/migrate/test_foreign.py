@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ms_tune.config.source import load_source
+from ms_tune.config.source import load_source, source_of
 from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import key_at
+from ms_tune.frameworks.megatron import definitions
+from ms_tune.frameworks.migration import unset_rows
+from ms_tune.frameworks.releases import served
 from ms_tune.migrate.draft import leaves
 from ms_tune.migrate.result import Fate
 from ms_tune.migrate.run import migrate_script, migrate_source
@@ -57,6 +62,81 @@ def test_a_script_of_mindspeed_llm(tmp_path: Path) -> None:
     assert rows["--num-layers"].line == 3
     assert {one.fate for one in found.entries} == {Fate.TRANSLATED, Fate.ASK}
     assert found.exit_code == 1
+
+
+def test_what_nobody_wrote_is_what_it_was() -> None:
+    """Defaults of the two sides differ; the old ones are written, and what neither can say is asked where it belongs."""
+    source = load_source(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml")
+    data = {**source.data, "optimizer_config": {"optimizer_type": "mint.AdamW", "betas": [0.9, 0.95]}}
+    data["training_config"] = {"use_distributed_optimizer": True, "wrap_with_ddp": False}
+    found = migrate_source(source_of(data, source.path), check=False)
+    assert at(found, "training.max_norm") == 0.0
+    assert at(found, "optimizer.weight_decay") == 0.0
+    assert at(found, "lr_scheduler") == {"learning_rate": 0.001, "type": "ConstantWarmUpLR", "warmup_steps": 0}
+    assert at(found, "parallelism.data_parallel_shard") == 1  # forced off without `wrap_with_ddp`
+    assert at(found, "checkpoint.enable_save") is False
+    assert "steps" not in yaml.safe_load(found.text)["training"]
+    assert "how many steps" in found.text
+
+
+def test_a_script_without_its_optional_arguments(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    short = SCRIPT
+    for words in (
+        " --sequence-parallel",
+        " --use-distributed-optimizer",
+        " --bf16",
+        " --train-iters 100",
+        " --global-batch-size 16",
+    ):
+        short = short.replace(words, "")
+    script.write_text(short, encoding="utf-8")
+    found = migrate_script(script)
+    assert at(found, "parallelism.sequence_parallel") is True  # 2.1 refuses it otherwise
+    assert at(found, "parallelism.data_parallel_shard") == 1
+    assert at(found, "model.compute_dtype") == "float32"
+    assert at(found, "model.hidden_dropout") == 0.1
+    assert "how many steps" in found.text
+    assert "how many samples" in found.text
+    assert at(migrate_script(script, "2.0", check=False), "parallelism").get("sequence_parallel") is None
+
+
+@pytest.mark.parametrize("target", ["2.0", "2.1"])
+@pytest.mark.parametrize("dialect", [Dialect.MINDSPEED_MS, Dialect.MEGATRON])
+def test_defaults_that_are_written_are_those_of_the_framework(target: str, dialect: Dialect) -> None:
+    for row in unset_rows(target, dialect):
+        if dialect is Dialect.MINDSPEED_MS:
+            usual = {key_at(dialect, *row.path).default}
+        else:
+            usual = {one.default for release in served(dialect) for one in definitions(row.path[0], release)}
+        words = {
+            **dict(row.values),
+            False: {"data_parallel_shard": 1, "compute_dtype": "float32"}.get(row.to[-1], False),
+        }
+        assert {words.get(one, one) if isinstance(one, (str, bool)) else one for one in usual} == {row.unset}, row.path
+
+
+CHANGES = (
+    "--recompute-method block --recompute-num-layers 2",
+    "--recompute-method uniform --recompute-num-layers 1",
+    "--recompute-method block --recompute-num-layers 1 --num-layers-per-virtual-pipeline-stage 2",
+    "--recompute-method block --recompute-num-layers 3 --noop-layers 7",
+    "--recompute-method block --recompute-num-layers 1 --num-layer-list 3,5",
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_layer_of_a_script_does_what_it_did(change: str, tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    script.write_text(SCRIPT.replace(CHANGES[0], change), encoding="utf-8")
+    found = migrate_script(script)
+    assert {one.name: one.holds for one in found.proof}["layers"] is True, found.proof
+
+
+@pytest.mark.parametrize("name", ["llama2_7b", "llama2_13b_vpp"])
+def test_every_layer_of_a_config_does_what_it_did(name: str) -> None:
+    found = migrate_source(load_source(data_folder("yaml_templates") / "mindspeed_ms" / f"{name}.yaml"))
+    assert {one.name: one.holds for one in found.proof}["layers"] is True, found.proof
 
 
 def test_what_only_a_run_could_tell_is_asked(tmp_path: Path) -> None:
