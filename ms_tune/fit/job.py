@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ms_tune.layers.result import LayerPlan
     from ms_tune.planning.table import Table
 
-_MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # of MindFormers' static graph
+_USE_PARALLEL = ("use_parallel",)  # of MindFormers' static graph
+_MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # likewise
 
 Cells = tuple[tuple[int, ...], ...]  # chunks x stages
 
@@ -121,7 +122,24 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
         raise ConfigError(msg("fitting.refused", error=now.failure.text), hint, path=loaded.source.path)
     if now.placement is None or not now.layers:
         raise UnsupportedError(msg("fitting.no-layers"), msg("fitting.no-layers.hint"))
+    _check_split(loaded, now)
     return PlannedJob(request, loaded, now, prepare(replace(request, stage=0, layers=None), loaded))
+
+
+def _check_split(loaded: LoadedConfig, now: NormalizedPlan) -> None:
+    """Refuse stages that are written and do not count: ``MindFormers`` runs such a static graph whole on one device.
+
+    Lists of layers are still read with as many stages as are written, so what a run would say of them is about another job.
+
+    Raises:
+        ConfigError: It is told to use no parallelism, and there is more than one stage.
+    """
+    stages = len(now.placement[0]) if now.placement else 1
+    if loaded.dialect is not Dialect.MINDFORMERS or stages == 1:
+        return
+    if not loaded.source.get(_USE_PARALLEL, default=False):
+        detail, hint = msg("fitting.not-parallel", stages=stages), msg("fitting.not-parallel.hint")
+        raise ConfigError(detail, hint, path=loaded.source.path)
 
 
 def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:

@@ -157,19 +157,40 @@ def some_recomputed(job: PlannedJob) -> list[Probe]:
     The others keep more than what comes on top while a layer is computed once more, if there are three. Of a static graph none
     either: there runs in which all layers are recomputed tell the same, and each layer takes long to compile.
     """
-    least = 0 if job.compiled else min(map(min, job.placement))
-    size = min(_SOME, least)
-    if size <= _LEAST:
-        return []
+    size = _some(job)
     found = []
-    for some in (1, 2):
-        # A small run has one of each kind that a stage has, and of the others their share (ms_tune.layers.stage.resized).
-        counts: Rows = [
-            [1 if some == 1 else (some * count + size // 2) // size for count in row] for row in job.placement
-        ]
-        loaded = job.small(full_first(counts))
+    for some in (1, 2) if size else ():
+        loaded = job.small(full_first([[_of(size, some, count) for count in row] for row in job.placement]))
         found += [Probe(f"some {some}", loaded, stage, size * job.chunks) for stage in _ends(job.stages)]
     return found
+
+
+def some_of_first_chunk(job: PlannedJob) -> list[Probe]:
+    """The same with two recomputed layers in the first chunk alone; none where there is one chunk.
+
+    A recomputed layer may hold more in one chunk than in another beside what is in flight. Seen with MindSpeed-Core-MS: what enters a
+    layer of the first chunk is there twice for some of its micro-batches, and once in the last chunk.
+    """
+    size = _some(job)
+    if not size or job.chunks == 1:
+        return []
+    counts: Rows = [[0 if chunk else _of(size, 2, n) for n in row] for chunk, row in enumerate(job.placement)]
+    loaded = job.small(full_first(counts))
+    return [Probe("some 2 of chunk 0", loaded, stage, size * job.chunks) for stage in _ends(job.stages)]
+
+
+def _some(job: PlannedJob) -> int:
+    """Layers of each cell in runs of which some are recomputed; 0 where there are no such runs."""
+    least = 0 if job.compiled else min(map(min, job.placement))
+    return min(_SOME, least) if least > _LEAST else 0
+
+
+def _of(size: int, some: int, count: int) -> int:
+    """How many of a cell's layers are recomputed, so that a small run with so many of them has as many as are wanted.
+
+    A small run has one of each kind that a stage has, and of the others their share (ms_tune.layers.stage.resized).
+    """
+    return 1 if some == 1 else (some * count + size // 2) // size
 
 
 def first_chunk_recomputed(job: PlannedJob, model: Model) -> list[Probe]:

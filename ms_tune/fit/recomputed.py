@@ -35,12 +35,14 @@ class Freed:
         each: Bytes that one more recomputed layer frees.
         others: The same of a layer of another make than most, which the stage has before them.
         first: Bytes that the stage holds on top as soon as one layer is recomputed.
+        in_first_chunk: As ``each``, of a layer of the first chunk; None where nothing tells the chunks apart.
     """
 
     line: Line
     each: Fraction
     others: Fraction
     first: Fraction
+    in_first_chunk: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,22 @@ def freed_on(plain: Line, mixed: Sequence[Figures], main: str, others: Fraction)
     return Freed(replace(plain, slope=plain.slope - each), each, others, first)
 
 
+def told_apart(freed: Freed, plain: Line, figures: Figures, main: str) -> Freed:
+    """The same with what a layer of the first chunk frees, by a run that recomputes there alone.
+
+    Args:
+        freed: What it frees in all chunks alike.
+        plain: The line of layers that recompute nothing.
+        figures: A run in which layers of the first chunk are recomputed, and no others.
+        main: What most layers are made of.
+    """
+    count, others = recomputed_in(figures, main)
+    if plain.phase not in figures.peaks or not count:
+        return freed
+    alone = plain.at(figures.layers) - figures.peaks[plain.phase] + freed.first - freed.others * others
+    return replace(freed, in_first_chunk=alone / count)
+
+
 def on_top_of(freed: Freed, whole: Sequence[tuple[Figures, Fraction]], main: str, kept: Fraction) -> OnTop:
     """What comes on top where all layers of a stage are recomputed.
 
@@ -132,5 +150,6 @@ def on_top_alone(freed: Freed, plain: Line, figures: Figures, main: str) -> OnTo
     held = figures.in_flight or (1,)
     share = held[0] * len(held) / Fraction(sum(held))
     count, others = recomputed_in(figures, main)
-    least = plain.at(figures.layers) - (freed.each * count + freed.others * others) * share + freed.first
+    each = freed.each * share if freed.in_first_chunk is None else freed.in_first_chunk
+    least = plain.at(figures.layers) - each * count - freed.others * others * share + freed.first
     return OnTop(max(figures.peak - least, Fraction(0)))

@@ -11,11 +11,12 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
 from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import costs_of
+from ms_tune.fit.ends import emptied_probes, with_ends
 from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import present_plan, read_job
 from ms_tune.fit.kept import keep_table
 from ms_tune.fit.measure import measure
-from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_recomputed
+from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_of_first_chunk, some_recomputed
 from ms_tune.fit.remedies import with_remedies
 from ms_tune.fit.result import ConfigFit, Round
 from ms_tune.fit.table import DENSE_UNITS, Measured, Seen, table_of
@@ -105,8 +106,8 @@ def fit_config(
     timed(table_without_sizes(job, costs), request.clock.times, source)  # before minutes of dryruns
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
-    measured, check_run, notes = _measured(job, request.kinds, observer)
-    table = raw = table_of(job, measured, costs, limit.bytes - reserve)
+    measured, emptied, check_run, notes = _measured(job, request.kinds, observer)
+    table = raw = with_ends(table_of(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
     table = timed(table, request.clock.times, source)
     if swaps(table) and request.swap_bandwidth is not None:
@@ -151,11 +152,11 @@ def fit_config(
 
 def _measured(
     job: PlannedJob, kinds: Sequence[Recompute], observer: Observer
-) -> tuple[Measured, Figures | None, list[Message]]:
+) -> tuple[Measured, list[Figures], Figures | None, list[Message]]:
     """What small dryruns of the job hold; a kind of recompute that cannot be run is left out, and told.
 
     Returns:
-        What they hold; what the table's check run holds, None where there is none; what to tell.
+        What they hold; what those with an empty end hold; what the table's check run holds, None where there is none; what to tell.
 
     Raises:
         MsTuneError: A run of layers that recompute nothing or everything failed, or this machine cannot simulate.
@@ -163,15 +164,20 @@ def _measured(
     model = model_in(job)
     probes, notes = asked(job, model, kinds)
     full = any(one.kind is Recompute.FULL for one in probes)
-    some = some_recomputed(job) if full else []
-    alone = first_chunk_recomputed(job, model) if full and job.compiled else []
-    check_run = [check_probe(job)] if full else []
-    observer.say(msg("fitting.table", count=len(probes) + len(some) + len(alone)))
-    for run in check_run:
+    beside = {
+        "some": some_recomputed(job) if full else [],
+        "first": some_of_first_chunk(job) if full else [],
+        "alone": first_chunk_recomputed(job, model) if full and job.compiled else [],
+        "ends": emptied_probes(job, model),
+        "check": [check_probe(job)] if full else [],
+    }
+    observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
+    for run in beside["check"]:
         observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
-    groups = [[one.probe for one in probes], some, alone, check_run]
+    groups = [[one.probe for one in probes], *beside.values()]
     every = iter(measure(job.request, [probe for group in groups for probe in group], observer))
-    found, mixed, first, checked = ([next(every) for _ in group] for group in groups)
+    found = [next(every) for _ in probes]
+    runs = {name: [next(every) for _ in group] for name, group in beside.items()}
     failed: dict[Recompute, MsTuneError] = {}
     for one, figures in zip(probes, found, strict=True):
         if isinstance(figures, MsTuneError):
@@ -184,15 +190,19 @@ def _measured(
         for one, figures in zip(probes, found, strict=True)
         if not isinstance(figures, MsTuneError) and one.kind not in failed
     ]
-    lost = [one for one in (*mixed, *first, *checked) if isinstance(one, MsTuneError)]
+    lost = [one for group in runs.values() for one in group if isinstance(one, MsTuneError)]
     if lost and Recompute.FULL not in failed:
         notes.append(msg("fitting.runs-fail", count=len(lost), reason=lost[0].message))
+    there = {name: [one for one in group if not isinstance(one, MsTuneError)] for name, group in runs.items()}
     measured = Measured(seen, model)
-    measured.with_some([one for one in mixed if not isinstance(one, MsTuneError)])
-    if measured.hidden and not alone:
-        first = list(measure(job.request, first_chunk_recomputed(job, model), observer))
-    measured.with_alone([one for one in first if not isinstance(one, MsTuneError)])
-    return measured, next((one for one in checked if not isinstance(one, MsTuneError)), None), notes
+    measured.with_some(there["some"])
+    measured.with_first(there["first"])
+    alone = there["alone"]
+    if measured.hidden and not beside["alone"]:
+        more = measure(job.request, first_chunk_recomputed(job, model), observer)
+        alone = [one for one in more if not isinstance(one, MsTuneError)]
+    measured.with_alone(alone)
+    return measured, there["ends"], next(iter(there["check"]), None), notes
 
 
 def _checked(job: PlannedJob, table: Table, run: Figures | None) -> Checked | None:

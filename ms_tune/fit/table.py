@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from ms_tune.fit.costs import EXTRA
 from ms_tune.fit.lines import LayerBytes, between, layer_bytes, lines_beside, lines_of, parted, phases_alike
-from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds
+from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds, told_apart
 from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import Again, End, Kept, LayerKind, Recompute, Table, Update
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.job import PlannedJob
@@ -59,6 +59,7 @@ class Measured:
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
         self._some: dict[int, list[Figures]] = {}
+        self._first: dict[int, Figures] = {}
         self._alone: dict[int, Figures] = {}
         self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
@@ -167,6 +168,10 @@ class Measured:
         for figures in runs:
             self._some.setdefault(figures.stage, []).append(figures)
 
+    def with_first(self, runs: Sequence[Figures]) -> None:
+        """The same with recomputed layers in the first chunk alone."""
+        self._first = {figures.stage: figures for figures in runs}
+
     def with_alone(self, runs: Sequence[Figures]) -> None:
         """Runs in which the first chunk's layers are recomputed in full, and no others."""
         self._alone = {figures.stage: figures for figures in runs}
@@ -179,9 +184,9 @@ class Measured:
         for stage in self.stages(main) if Recompute.FULL in self.kinds() else ():
             plain = self.highest(main, Recompute.NONE, stage)
             one = freed_on(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
-            if one is None:
+            if one is None or plain is None:
                 return {}
-            found[stage] = one
+            found[stage] = told_apart(one, plain, self._first[stage], main) if stage in self._first else one
         return found
 
     def _others(self, stage: int) -> Fraction:
@@ -372,21 +377,33 @@ def _again(
         transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
         firsts = [_of_first_chunk(job, measured, layers, stage) for stage in range(job.stages)]
         alone = [one if one is not None else every for one, every in zip(firsts, transients, strict=True)]
-        return Again(nothing, nothing, (*alone, *(transients * (job.chunks - 1)))), 0
-    full = layers[main][Recompute.FULL]
+        return Again(nothing, nothing * job.chunks, (*alone, *(transients * (job.chunks - 1)))), 0
     on_top = {stage: measured.on_top(stage) for stage in measured.freed}
-    rows = []
+    rows, beside = [], list[int]()
     for stage in range(job.stages):
         known = stage if stage in measured.freed else _middle(last)
         freed, transient = measured.freed[known], on_top[known].transient
         if stage == last:
             there = transient > 0 or on_top[known].left > 0
             transient = transient + late if there else min(on_top[_middle(last)].transient, late)
-        beside = freed.line.slope - full.in_flight(in_flight_of(job, known))
-        rows.append((round(freed.first), round(beside), max(0, round(transient))))
+        rows.append((round(freed.first), max(0, round(transient))))
+        beside += _beside(job, freed, layers[main], known)
     left = max(round(one.left) for one in on_top.values())
-    first, beside_layers, transient_rows = (tuple(column) for column in zip(*rows, strict=True))
-    return Again(first, beside_layers, transient_rows * job.chunks), left
+    first, transients = (tuple(column) for column in zip(*rows, strict=True))
+    by_cell = tuple(beside[stage * job.chunks + chunk] for chunk in range(job.chunks) for stage in range(job.stages))
+    return Again(first, by_cell, transients * job.chunks), left
+
+
+def _beside(job: PlannedJob, freed: Freed, layers: Mapping[Recompute, LayerBytes], stage: int) -> Iterator[int]:
+    """What a layer that is recomputed in full holds beside its row, in each chunk of a stage: the first, and of the others the mean."""
+    full, none = layers[Recompute.FULL], layers[Recompute.NONE]
+    mean = first = freed.line.slope - full.in_flight(in_flight_of(job, stage))
+    if freed.in_first_chunk is not None:
+        held = in_flight_of(job, stage, 0)
+        first = none.in_flight(held) - freed.in_first_chunk - full.in_flight(held)
+    yield round(first)
+    for _ in range(1, job.chunks):
+        yield round((mean * job.chunks - first) / (job.chunks - 1))
 
 
 def _phase(measured: Measured, stage: int, last: int) -> str:

@@ -73,7 +73,7 @@ def fits(score: int) -> bool:
 
 def allowed(costs: Costs, states: Whole) -> NDArray[np.bool_]:
     """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.plan`."""
-    found: NDArray[np.bool_] = (states.sum(axis=2)[:, 1:-1] > 0).all(axis=1)
+    found: NDArray[np.bool_] = (states.sum(axis=2)[:, costs.table.filled_cells] > 0).all(axis=1)
     kinds = costs.table.kinds
     if Recompute.SELECT in kinds and Recompute.COMM in kinds:
         both = (states[:, :, kinds.index(Recompute.SELECT)] > 0) & (states[:, :, kinds.index(Recompute.COMM)] > 0)

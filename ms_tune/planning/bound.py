@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.table import Table
 
     Floats = NDArray[np.float64]
 
@@ -82,7 +83,7 @@ class Relaxation:
     def inequalities(self) -> tuple[sparse.csr_matrix, Floats]:
         """Rows and their upper limits: sizes, cells that must not be empty, paths."""
         cells, runs, kinds = self.shape
-        inner = sparse.identity(cells, format="csr")[1:-1]
+        inner = sparse.identity(cells, format="csr")[self.costs.table.filled_cells]
         filled = -sparse.kron(inner, np.ones((1, runs * kinds)), format="csr")
         ends = self.costs.ends.astype(float)
         paths = [
@@ -177,13 +178,15 @@ def relaxation_of(costs: Costs) -> Relaxation:
     rows, room = [], []
     size = (table.chunks, table.stages, len(firsts), len(table.kinds))
     for stage in range(table.stages):
+        empty = _empty(table, stage)
         for held, late in _moments(costs, stage).items():
             row = np.zeros(size)
             row[:, stage] = weights[:, None] + once + np.array(held)[:, None, None] * kept
             if table.again is not None and Recompute.FULL in table.kinds:
-                row[:, stage, :, table.kinds.index(Recompute.FULL)] += table.again.layer_bytes[stage]
+                more = np.array(table.again.layer_bytes).reshape(table.chunks, table.stages)[:, stage, None]
+                row[:, stage, :, table.kinds.index(Recompute.FULL)] += more
             rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
-            room.append((table.limit_bytes - int(costs.fixed[stage]) - late) / table.limit_bytes)
+            room.append((table.limit_bytes - int(costs.fixed[stage]) - late + empty) / table.limit_bytes)
         if table.update is not None:
             row = np.zeros(size)
             row[:, stage] = table.update.layer_bytes[stage]
@@ -191,6 +194,12 @@ def relaxation_of(costs: Costs) -> Relaxation:
             room.append((table.limit_bytes - table.update.stage_bytes[stage]) / table.limit_bytes)
     memory = sparse.vstack(rows, format="csr")
     return Relaxation(costs, forward, backward, each, memory, np.array(room), _followers(costs))
+
+
+def _empty(table: Table, stage: int) -> int:
+    """What a stage may hold less because a cell at an end of the pipeline has no layers; that cell may be any plan's."""
+    first = table.head.empty_bytes if stage == 0 else 0
+    return first + (table.tail.empty_bytes if stage == table.stages - 1 else 0)
 
 
 def _moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
@@ -339,7 +348,8 @@ def least_limit(relaxation: Relaxation, nodes: int) -> tuple[int, Whole | None]:
     table, size = relaxation.costs.table, relaxation.size
     fixed = 1.0 - relaxation.room  # parts of the limit
     rows = sparse.hstack([relaxation.memory, -np.ones((relaxation.memory.shape[0], 1))], format="csr")
-    inner = sparse.kron(sparse.identity(cells, format="csr")[1:-1], np.ones((1, runs * kinds)), format="csr")
+    inner = sparse.identity(cells, format="csr")[table.filled_cells]
+    inner = sparse.kron(inner, np.ones((1, runs * kinds)), format="csr")
     filled = sparse.hstack([inner, sparse.csr_matrix((inner.shape[0], 1))], format="csr")
     target = np.zeros(size + 1)
     target[-1] = 1.0

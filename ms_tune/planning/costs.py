@@ -104,8 +104,13 @@ class Costs:
             weights = weights + row[stop[:, :, kind]] - row[start[:, :, kind]]
         found: Whole = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
         if table.again is not None and Recompute.FULL in table.kinds:
-            full = states[:, :, table.kinds.index(Recompute.FULL)].reshape(shape).sum(axis=1)
-            found += np.where(full > 0, np.array(table.again.first_bytes), 0) + full * np.array(table.again.layer_bytes)
+            full = states[:, :, table.kinds.index(Recompute.FULL)]
+            layers = (full * np.array(table.again.layer_bytes, np.int64)).reshape(shape).sum(axis=1)
+            full = full.reshape(shape).sum(axis=1)
+            found += np.where(full > 0, np.array(table.again.first_bytes), 0) + layers
+        for end, cell in ((table.head, 0), (table.tail, -1)):
+            if end.empty_bytes:
+                found[:, cell % table.stages] -= np.where(states[:, cell].any(axis=1), 0, end.empty_bytes)
         if table.update is not None:
             layers = states.sum(axis=2).reshape(shape).sum(axis=1)
             np.maximum(

@@ -120,7 +120,7 @@ def _changed(table: Table) -> Iterator[tuple[str, Table]]:
     if table.chunks > 1 and table.order in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_FULL_WARM_UP):
         yield "less-memory", replace(table, order=Schedule.INTERLEAVED_LESS_MEMORY)
     if table.chunks > 1:
-        yield "one-chunk", replace(table, chunks=1, order=Schedule.ONE_FORWARD_ONE_BACKWARD)
+        yield "one-chunk", replace(table, chunks=1, order=Schedule.ONE_FORWARD_ONE_BACKWARD, again=None)
     halved = replace(table, micro_batches=2 * table.micro_batches, layers=_scaled(table, activations=2), again=None)
     if 2 * halved.cells * halved.micro_batches <= MOST_ALL_PASSES:
         yield "micro-batch", halved

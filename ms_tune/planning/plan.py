@@ -63,7 +63,7 @@ def cells_of(table: Table, plan: Plan, source: str) -> list[dict[Recompute, int]
         _cell(base + offset, full, select, comm, swap)
         for (offset, full, select, comm), swap in zip(rows, swaps, strict=True)
     ]
-    if sum(sum(cell.values()) for cell in found) != table.layer_count or _bad(found):
+    if sum(sum(cell.values()) for cell in found) != table.layer_count or _bad(table, found):
         raise ConfigError(msg("planning.plan.layers", layers=table.layer_count), path=source)
     known = set(table.layers[0].recompute)
     for kind in Recompute:
@@ -86,8 +86,8 @@ def _cell(layers: int, full: int, select: int, comm: int, swap: int) -> dict[Rec
     }
 
 
-def _bad(cells: Sequence[Mapping[Recompute, int]]) -> bool:
-    """Whether a cell has less than nothing of a kind, or a cell between the first and the last one has no layer."""
+def _bad(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> bool:
+    """Whether a cell has less than nothing of a kind, or one that must not be empty has no layer."""
     return any(count < 0 for cell in cells for count in cell.values()) or not all(
-        any(cell.values()) for cell in cells[1:-1]
+        any(cell.values()) for cell in cells[table.filled_cells]
     )

@@ -197,8 +197,8 @@ def even_state(costs: Costs) -> Whole:
     counts[table.cells - rest :] += 1  # later stages hold fewer micro-batches
     if base == 0:  # fewer layers than cells: the first or the last cell, or both, have none
         counts[:] = 1
-        counts[0] -= table.cells - table.layer_count > 0
-        counts[-1] -= table.cells - table.layer_count > 1
+        lacking, ends = table.cells - table.layer_count, [0] * (not table.head.filled) + [-1] * (not table.tail.filled)
+        counts[ends[:lacking]] -= 1
     state = np.zeros((table.cells, len(table.kinds)), np.int64)
     state[:, 0] = counts
     return state

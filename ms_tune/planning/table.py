@@ -91,11 +91,15 @@ class End:
         bytes: What it holds for the whole run.
         transient_bytes: What its stage holds on top when the last forward pass ends and no layer is computed once more yet:
             the logits and their loss.
+        empty_bytes: What its stage holds less where no layer stands beside it in its cell: what layers of a chunk share, such as a mask.
+        filled: Whether a layer has to stand beside it in its cell, because the framework refuses a cell without layers.
     """
 
     forward: float = 0.0
     bytes: int = 0
     transient_bytes: int = 0
+    empty_bytes: int = 0
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ class Again:
 
     Args:
         first_bytes: By each stage, as soon as one of its layers is: copies of what enters it.
-        layer_bytes: By each such layer of each stage, whatever is in flight; may be below zero.
+        layer_bytes: By each such layer of each cell, whatever is in flight; may be below zero.
         transient_bytes: By each cell, while one of its layers is computed once more.
     """
 
@@ -195,6 +199,11 @@ class Table:
         return self.stages * self.chunks
 
     @property
+    def filled_cells(self) -> slice:
+        """The cells that have at least one layer in every plan: all, or all but an end or both."""
+        return slice(0 if self.head.filled else 1, self.cells if self.tail.filled else self.cells - 1)
+
+    @property
     def layer_count(self) -> int:
         """Layers of the model."""
         return sum(layer.count for layer in self.layers)
@@ -226,7 +235,7 @@ def check(table: Table, source: str) -> Table:
         raise ConfigError(msg("planning.table.passes", passes=passes, limit=MOST_ALL_PASSES), path=source)
     if table.layer_count > MOST_LAYERS:
         raise ConfigError(msg("planning.table.layers", layers=table.layer_count, limit=MOST_LAYERS), path=source)
-    if table.layer_count < table.cells - 2:
+    if table.layer_count < len(range(table.cells)[table.filled_cells]):
         detail = msg("planning.table.few-layers", layers=table.layer_count, cells=table.cells)
         raise ConfigError(detail, msg("planning.table.few-layers.hint"), path=source)
     if len({layer.name for layer in table.layers}) < len(table.layers):
@@ -239,6 +248,9 @@ def check(table: Table, source: str) -> Table:
     return table
 
 
+_BY_CELL = ("again.layer_bytes", "again.transient_bytes")
+
+
 def _check_stages(table: Table, source: str) -> None:
     """A list of sizes has one for each stage, or for each cell."""
     lists = {"stage_bytes": table.stage_bytes} if table.stage_bytes else {}
@@ -248,9 +260,9 @@ def _check_stages(table: Table, source: str) -> None:
         lists |= {f"again.{key}": sizes for key, sizes in asdict(table.again).items()}
     for key, sizes in lists.items():
         found = len(sizes)
-        if key == "again.transient_bytes" and found != table.cells:
+        if key in _BY_CELL and found != table.cells:
             raise ConfigError(msg("planning.table.cell-bytes", key=key, found=found, cells=table.cells), path=source)
-        if key != "again.transient_bytes" and found != table.stages:
+        if key not in _BY_CELL and found != table.stages:
             raise ConfigError(msg("planning.table.stage-bytes", key=key, found=found, stages=table.stages), path=source)
 
 

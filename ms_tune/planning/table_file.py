@@ -82,6 +82,12 @@ class Reader:
             self.fail(where, msg("planning.file.number", value=_shown(value), low=f"{low:g}", high=f"{high:g}"))
         return float(value)  # type: ignore[arg-type] # a number, as looked at
 
+    def switch(self, value: object, where: str) -> bool:
+        """True or false."""
+        if not isinstance(value, bool):
+            self.fail(where, msg("planning.file.no-switch", value=_shown(value)))
+        return value
+
     def list(self, value: object, where: str, most: int) -> list[Any]:
         """A list that is neither empty nor too long."""
         if not isinstance(value, list) or not 0 < len(value) <= most:
@@ -159,10 +165,8 @@ def read_table(text: str, source: str, *, linked: bool = False) -> Table:
         update=_update(reader, top["update"], where + "update") if "update" in top else None,
         again=_again(reader, top["again"], where + "again") if "again" in top else None,
     )
-    if table.again is not None and len(table.again.transient_bytes) == stages:
-        # Of each stage, whichever of its chunks is computed once more.
-        again = replace(table.again, transient_bytes=table.again.transient_bytes * table.chunks)
-        table = replace(table, again=again)
+    if table.again is not None:
+        table = replace(table, again=_by_cell(table.again, stages, table.chunks))
     check(table, source)
     if table.present is not None:
         cells_of(table, table.present, source)
@@ -232,17 +236,27 @@ def _again(reader: Reader, value: object, where: str) -> Again:
     return Again(*(_sizes(reader, row[name], f"{where}.{name}", low) for name, low in least.items()))
 
 
+def _by_cell(again: Again, stages: int, chunks: int) -> Again:
+    """Sizes of each stage, whichever of its chunks is computed once more, are those of each of its cells."""
+    layers, transients = (
+        sizes * chunks if len(sizes) == stages else sizes for sizes in (again.layer_bytes, again.transient_bytes)
+    )
+    return Again(again.first_bytes, layers, transients)
+
+
 def _sizes(reader: Reader, value: object, where: str, least: int) -> tuple[int, ...]:
     items = reader.list(value, where, MOST_STAGES)
     return tuple(reader.whole(item, f"{where}[{index}]", least, MOST_BYTES) for index, item in enumerate(items))
 
 
 def _end(reader: Reader, value: object, where: str) -> End:
-    row = reader.mapping(value, where, (), ("forward", "bytes", "transient_bytes"))
+    row = reader.mapping(value, where, (), ("forward", "bytes", "transient_bytes", "empty_bytes", "filled"))
     return End(
         forward=reader.number(row.get("forward", 0), f"{where}.forward", _MOST_TIME),
         bytes=reader.whole(row.get("bytes", 0), f"{where}.bytes", 0, MOST_BYTES),
         transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
+        empty_bytes=reader.whole(row.get("empty_bytes", 0), f"{where}.empty_bytes", 0, MOST_BYTES),
+        filled=reader.switch(row.get("filled", False), f"{where}.filled"),
     )
 
 

@@ -13,6 +13,7 @@ from ms_tune.cli.main import main
 from ms_tune.config.source import load_source
 from ms_tune.errors import ExitCode
 from ms_tune.normalize.source import normalize_source
+from ms_tune.resources import data_folder
 from tests.dryrun import configs
 
 if TYPE_CHECKING:
@@ -146,3 +147,21 @@ def test_a_config_that_its_framework_refuses(config: Path, capsys: pytest.Captur
     assert main(["fit", str(config)]) == ExitCode.USAGE
     assert str(config.name) in capsys.readouterr().err
     assert config.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("written", ["use_parallel: False", ""])
+@pytest.mark.parametrize("lists", ["recompute: True", "recompute: [8, 8, 8, 8]"])
+@pytest.mark.parametrize("option", [[], ["--explain"]])
+def test_stages_that_do_not_count_are_told(
+    tmp_path: Path, written: str, lists: str, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml").read_text(encoding="utf-8")
+    text = text.replace("use_parallel: True", written).replace("recompute: [[8, 6, 4, 2], [8, 6, 4, 2]]", lists)
+    text = text.replace("pp_interleave_num: 2", "pp_interleave_num: 1")
+    file = tmp_path / "static.yaml"
+    file.write_text(text.replace("pipeline_interleave: True", "pipeline_interleave: False"), encoding="utf-8")
+    assert main(["fit", str(file), *option]) == ExitCode.USAGE
+    told = capsys.readouterr().err
+    assert "use_parallel is off" in told
+    assert "pp(1)" not in told
+    assert main(["fit", str(file), "--explain", "--set", "use_parallel=True"]) == ExitCode.OK

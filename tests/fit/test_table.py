@@ -14,8 +14,17 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import Costs, costs_of
+from ms_tune.fit.ends import emptied_probes, with_ends
 from ms_tune.fit.job import present_plan, read_job, uniform
-from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, sizes, some_recomputed, stages_to_probe
+from ms_tune.fit.probes import (
+    asked,
+    first_chunk_recomputed,
+    model_in,
+    sizes,
+    some_of_first_chunk,
+    some_recomputed,
+    stages_to_probe,
+)
 from ms_tune.fit.table import Measured, Seen, table_of
 from ms_tune.layers.stage import cell_of
 from ms_tune.planning.costs import costs_of as in_arrays
@@ -51,12 +60,15 @@ def measured_in(world: World, job: PlannedJob, kinds: tuple[Recompute, ...] = KI
     assert notes == []
     measured = Measured([Seen(one, world.figures(job, one)) for one in probes], model)
     measured.with_some([world.some(job, probe) for probe in some_recomputed(job)])
+    measured.with_first([world.some(job, probe) for probe in some_of_first_chunk(job)])
     return measured
 
 
 def made(world: World, job: PlannedJob, limit: int = 60 << 30) -> Table:
-    table = table_of(job, measured_in(world, job), Costs(), limit)
-    return check(table, "made up")
+    measured = measured_in(world, job)
+    table = table_of(job, measured, Costs(), limit)
+    ends = [world.some(job, probe) for probe in emptied_probes(job, measured.model)]
+    return check(with_ends(table, job, measured, ends), "made up")
 
 
 class TestTable:
@@ -73,7 +85,10 @@ class TestTable:
                 world.once.get(kind, 0) * MIB,
             )
         assert table.again is not None
-        assert table.again.first_bytes == table.again.layer_bytes == (0,) * stages
+        assert table.again.first_bytes == (0,) * stages
+        assert table.again.layer_bytes == (0,) * table.cells
+        assert (table.head.empty_bytes, table.tail.empty_bytes) == (0, 0)
+        assert (table.head.filled, table.tail.filled) == (stages > 1, stages > 1)  # as MindSpeed-Core-MS wants it
         assert set(table.again.transient_bytes[:-1]) == {world.transient * MIB}
         assert layer.recompute[Recompute.FULL].again_bytes == 0
         assert table.held_by(0) == world.anyhow[0] * MIB
@@ -134,6 +149,22 @@ class TestTable:
             for stage in range(table.stages):
                 true = max(world.peaks(job, stage, cells[stage :: table.stages]).values())
                 assert -2 * MIB <= foretold[stage] - true <= world.fetched * MIB
+
+    def test_chunks_whose_recomputed_layers_hold_more_are_told_apart(self, tmp_path: Path) -> None:
+        # Seen with MindSpeed-Core-MS: what enters a recomputed layer of the first chunk is there twice for some micro-batches.
+        world = World(twice=80)
+        job = job_of(tmp_path, 4, 2, 40, 8)
+        table = made(world, job)
+        assert table.again is not None
+        first, other = table.again.layer_bytes[:4], table.again.layer_bytes[4:]
+        assert [one - two for one, two in zip(first, other, strict=True)] == [80 * MIB] * 4
+        costs = in_arrays(table)
+        for full in ([5, 0], [3, 1], [5, 5]):
+            cells = [{Recompute.FULL: count, Recompute.NONE: 5 - count} for count in full for _ in range(4)]
+            foretold = costs.peaks(costs.state(cells)[None])[0]
+            for stage in range(2):
+                true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
+                assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
 
     def test_a_job_without_a_pipeline(self, tmp_path: Path) -> None:
         world = World()
@@ -241,6 +272,23 @@ class TestStaticGraph:
         first = prepare(replace(job.request, stage=0, layers=2), runs[0].loaded)
         assert first.in_flight == job.first.in_flight == (7, 4)
         assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 8
+
+    def test_an_end_without_layers_holds_less(self, job: PlannedJob) -> None:
+        # Seen with MindFormers' static graph: layers of a chunk share a mask, and a last chunk without layers has none.
+        world = World(shared=84)
+        measured = measured_in(world, job)
+        ends = [world.some(job, probe) for probe in emptied_probes(job, measured.model)]
+        table = with_ends(table_of(job, measured, Costs(), 60 << 30), job, measured, ends)
+        assert (table.head.empty_bytes, table.tail.empty_bytes) == (84 * MIB, 84 * MIB)
+        assert not table.head.filled
+        assert not table.tail.filled
+        costs = in_arrays(table)
+        # Chunks alike, or one of them without layers: the made-up stage has one vector of micro-batches in flight.
+        for counts, stage in (([8] * 8, 0), ([8] * 8, 3), ([0, 16, *[8] * 6], 0), ([12, 12, 12, 2, 9, 9, 8, 0], 3)):
+            cells = [{Recompute.NONE: count} for count in counts]
+            foretold = costs.peaks(costs.state(cells)[None])[0, stage]
+            true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
+            assert foretold == pytest.approx(true, abs=2 * MIB)
 
     @pytest.mark.parametrize("alone", [60, 390])
     def test_what_comes_on_top_of_a_first_chunk_is_told_apart(self, job: PlannedJob, alone: int) -> None:

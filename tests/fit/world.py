@@ -40,6 +40,8 @@ class World:
         fetched: On every stage while a layer that swaps is at its backward pass, MiB.
         swapped: Of a layer and a micro-batch that goes to the host, MiB.
         alone: As ``transient``, of the first chunk's layers, MiB; None for as much.
+        twice: What a recomputed layer of the first chunk holds beside, whatever is in flight, MiB.
+        shared: What the layers of each cell that has some share, MiB.
     """
 
     lasting: int = 1000
@@ -66,6 +68,8 @@ class World:
     fetched: int = 280
     swapped: int = 230
     alone: int | None = None
+    twice: int = 0
+    shared: int = 0
 
     def figures(self, job: PlannedJob, asked: Asked) -> Figures:
         """What a probe finds."""
@@ -76,7 +80,13 @@ class World:
         """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""
         _, _, number = probe.name.partition("some ")
         counts = _spread(probe.layers, job.chunks)
+        if probe.name == "emptied":
+            filled = _spread(probe.layers, job.chunks - 1)
+            counts = [0, *filled] if probe.stage == 0 else [*filled, 0]
+            return self._found(job, probe, [{Recompute.NONE: count} for count in counts])
+        number, _, chunk = number.partition(" of chunk ")
         full = [int(number)] * job.chunks if number else [counts[0], *[0] * (job.chunks - 1)]
+        full = [count * (not chunk or int(chunk) == index) for index, count in enumerate(full)]
         if probe.name == "check":
             full = [count - count // 2 for count in counts]
         cells = [{Recompute.FULL: some, Recompute.NONE: count - some} for some, count in zip(full, counts, strict=True)]
@@ -126,6 +136,8 @@ class World:
         swaps = [cell.get(Recompute.NONE, 0) for cell in cells if cell.get(Recompute.SWAP, 0)]
         again = max(again, self.fetched - min(swaps) * self.activations[Recompute.NONE]) if swaps else again
         kept += self.first if full and stage == 0 else 0
+        kept += self.twice * cells[0].get(Recompute.FULL, 0)
+        kept += self.shared * sum(any(cell.values()) for cell in cells)
         base += self.bend if layers > 5 * job.chunks else 0
         backward = base + layers * self.lasting + kept + again
         last = stage == job.stages - 1

@@ -98,10 +98,15 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
         held = table.held_by(stage) + sum(
             table.layers[run].bytes + table.layers[run].recompute[kind].once_bytes for cell in own for run, kind in cell
         )
-        full = sum(kind is Recompute.FULL for cell in own for _, kind in cell)
+        if not layers[0] and stage == 0:
+            held -= table.head.empty_bytes
+        if not layers[-1] and stage == table.stages - 1:
+            held -= table.tail.empty_bytes
+        full = [sum(kind is Recompute.FULL for _, kind in cell) for cell in own]
         first, on_top = 0, [0] * table.chunks
-        if table.again is not None and full:
-            first = table.again.first_bytes[stage] + full * table.again.layer_bytes[stage]
+        if table.again is not None and any(full):
+            each = table.again.layer_bytes[stage :: table.stages]
+            first = table.again.first_bytes[stage] + sum(count * size for count, size in zip(full, each, strict=True))
             on_top = list(table.again.transient_bytes[stage :: table.stages])
         held += first
         most = held
@@ -129,7 +134,7 @@ def every_plan(table: Table) -> Iterator[list[dict[Recompute, int]]]:
     """Every plan that MindFormers can express: for tables of a handful of layers."""
     kinds = [kind for kind in ORDER if kind in table.layers[0].recompute]
     for counts in _splits(table.layer_count, table.cells):
-        if all(counts[1:-1]):
+        if all(counts[0 if table.head.filled else 1 : None if table.tail.filled else -1]):
             yield from _cells(counts, kinds)
 
 

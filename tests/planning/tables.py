@@ -80,8 +80,19 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
         limit_bytes=int(room / stages * draw.uniform(0.5, 2.5)) + 600,
         order=order,
         layers=layers,
-        head=End(draw.choice([0.0, 0.5, 2.0]), draw.randint(0, 200)),
-        tail=End(draw.choice([0.0, 1.25, 3.0]), draw.randint(0, 200), draw.choice([0, 0, 90, 400])),
+        head=End(
+            draw.choice([0.0, 0.5, 2.0]),
+            draw.randint(0, 200),
+            empty_bytes=draw.choice([0, 0, 40]),
+            filled=count >= cells and draw.random() < 0.2,
+        ),
+        tail=End(
+            draw.choice([0.0, 1.25, 3.0]),
+            draw.randint(0, 200),
+            draw.choice([0, 0, 90, 400]),
+            empty_bytes=draw.choice([0, 60]),
+            filled=count >= cells and draw.random() < 0.2,
+        ),
         constant_bytes=draw.randint(0, 50),
         stage_bytes=tuple(draw.randint(0, 60) for _ in range(stages)) if draw.random() < 0.3 else (),
         update=_update(draw, stages) if draw.random() < 0.3 else None,
@@ -90,7 +101,7 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
 
 
 def _again(draw: random.Random, stages: int, chunks: int) -> Again:
-    spans = ((0, 40, stages), (-15, 30, stages), (0, 200, stages * chunks))
+    spans = ((0, 40, stages), (-15, 30, stages * chunks), (0, 200, stages * chunks))
     return Again(*(tuple(draw.randint(low, high) for _ in range(count)) for low, high, count in spans))
 
 
