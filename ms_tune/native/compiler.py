@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ _FLAGS = (
 )
 _TIMEOUT_SECONDS = 300
 _SHOWN_ERROR_LINES = 3
+_TOO_LARGE = b"File size limit exceeded"  # strsignal(SIGXFSZ), as a compiler tells the end of its linker
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ def compile_library(
 
     Raises:
         StandInBuildError: There is no compiler, or none of them could.
+        OSError: The disk is full, or no file may be as large (``ulimit -f``).
     """
     compilers = find_compilers()
     if not compilers:
@@ -63,6 +68,7 @@ def compile_library(
     # The zig wheel keeps caches of its own; a home that cannot be written must not stop it.
     scratch = str(source.parent)
     environment = {**environment, "ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch, "TMPDIR": scratch}
+    environment["LC_ALL"] = "C"  # complaints are looked at, below
     complaints = []
     for compiler in compilers:
         command = [*compiler.command, *flags, "-o", str(output), str(source)]
@@ -73,8 +79,21 @@ def compile_library(
             continue
         if done.returncode == 0 and output.is_file():
             return compiler
+        full = _full(done)
+        if full:
+            raise OSError(full, os.strerror(full), str(output.parent))
         lines = " / ".join(done.stderr.decode(errors="replace").strip().splitlines()[:_SHOWN_ERROR_LINES])
         complaints.append(f"{compiler.name}: {lines or f'exit code {done.returncode}'}")
     raise StandInBuildError(
         msg("dryrun.build.failed", detail="; ".join(complaints)), msg("dryrun.build.no-compiler.hint")
     )
+
+
+def _full(done: subprocess.CompletedProcess[bytes]) -> int:
+    """What a compiler lacked room by, as an error's number: no other one would find any; 0 for other complaints."""
+    if done.returncode == -signal.SIGXFSZ or _TOO_LARGE in done.stderr:
+        return errno.EFBIG
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if os.strerror(number).encode() in done.stderr:
+            return number
+    return 0

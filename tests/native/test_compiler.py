@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib.util
 import os
 import subprocess
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +16,6 @@ from ms_tune.errors import ExitCode, StandInBuildError
 from ms_tune.native.compiler import compile_library, find_compilers
 from ms_tune.texts import Language, render
 from tests.dryrun.machine import C_COMPILER, needs_c_compiler, needs_zig
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOURCE = '__attribute__((visibility("default"))) int answer(void) { return 42; }'
 
@@ -134,6 +133,45 @@ def test_when_all_fail_the_complaints_of_all_are_told(source: Path, tools: Path)
     assert "cc: cc is broken" in str(caught.value)
     assert "gcc: exit code 77" in str(caught.value)
     assert caught.value.hint is not None
+
+
+@pytest.mark.usefixtures("no_zig")
+@pytest.mark.parametrize(
+    ("script", "number"),
+    [
+        (b"echo 'standin.c:7: fatal error: error writing to cc.s: No space left on device' >&2; exit 1", errno.ENOSPC),
+        (b"echo 'ld: final link failed: File too large' >&2; exit 1", errno.EFBIG),
+        (b"kill -s XFSZ $$", errno.EFBIG),
+        (
+            b"echo 'collect2: fatal error: ld terminated with signal 25 [File size limit exceeded]' >&2; exit 1",
+            errno.EFBIG,
+        ),
+    ],
+)
+def test_a_full_disk_is_not_the_compilers_fault(source: Path, tools: Path, script: bytes, number: int) -> None:
+    program(tools, "cc", script)
+    program(tools, "gcc", b"echo gcc is never asked >&2; exit 1")
+    with pytest.raises(OSError, match=r"No space|File too large") as caught:
+        compile_library(source, source.with_name("out.so"), dict(os.environ))
+    assert caught.value.errno == number
+
+
+@needs_c_compiler
+def test_a_limit_on_the_size_of_files_is_told_by_the_real_compiler(source: Path) -> None:
+    code = (
+        "import os, resource, sys; from pathlib import Path; from ms_tune.native.compiler import compile_library\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\n"
+        "try: compile_library(Path(sys.argv[1]), Path(sys.argv[1]).with_name('out.so'), dict(os.environ))\n"
+        "except OSError as error: print(error.errno)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(source)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout == f"{errno.EFBIG}\n"
 
 
 @needs_zig
