@@ -192,7 +192,7 @@ def _change(script: Launches, release: str, number: int, dest: str, value: objec
     if command is None or not places:
         return None
     if value is _EARLIER:
-        return ArgumentChange(places[0], command.given[places[0]].name, None) if len(places) > 1 else None
+        return ArgumentChange(places[0], command.given[places[0]].name, None)
     given = command.given[places[-1]]
     if value is None or value is False:
         return ArgumentChange(places[-1], given.name, None)
