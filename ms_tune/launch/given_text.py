@@ -54,11 +54,12 @@ def given_text(arguments: Sequence[Argument], state: State) -> Given | None:
     """The script that a command is given as a text; None if it is given none, or one that only a run could tell."""
     first = arguments[0].text if arguments else None
     behind = 0
-    if first is not None and is_wrapper(first):
+    carrier = _name(arguments[0]) if arguments else ""
+    if first is not None and (is_wrapper(first) or carrier in (*_FACTS["carriers"], *_FACTS["elsewhere"])):
         behind = next((number for number, word in enumerate(arguments) if _name(word) in (*_SHELLS, "ssh")), 0)
     name, words = _name(arguments[behind]) if arguments else "", list(arguments[behind + 1 :])
     if name in _SHELLS:
-        return _of_shell(words, state)
+        return _of_shell(words, State() if carrier in _FACTS["elsewhere"] else state)
     return _of_ssh(words) if name == "ssh" else None
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.memory.megatron import lasting
+from ms_tune.memory.megatron import lasting, received
 from ms_tune.memory.phases import EAGER, Phase, Phases, is_useful, number
 from ms_tune.trace.memory_block import NEVER_FREED, users_of
 from ms_tune.trace.table import NONE
@@ -153,6 +153,8 @@ class Contents:
             [_UNKNOWN if found is None else code(Content(found.value)) for found in lasting(table.stack.values)] or [0],
             np.int8,
         )[table.stack.codes]
+        # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
+        self._buffered = bool((endless & (by_megatron == code(Content.GRADIENTS))).any())
         for content in (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS):
             settle(endless & (by_megatron == code(content)), content)
         for kind, content in _EMULATED.items():
@@ -183,8 +185,11 @@ class Contents:
         outputs = table.kind.where(_OUTPUTS)
         forward = outputs & (phase == number(Phase.FORWARD)) & ~self._after_backward(updates)
         settle(forward & self._meets_backward(), Content.ACTIVATIONS)
+        stacks = np.array([received(stack) for stack in table.stack.values] or [False], np.bool_)
+        settle(outputs & self._eager & stacks[table.stack.codes], Content.ACTIVATIONS)
         passing = (phase == number(Phase.BACKWARD)) | (phase == number(Phase.STEP))
-        settle(outputs & passing & self._lives_to(updates), Content.GRADIENTS)
+        if not self._buffered:
+            settle(outputs & passing & self._lives_to(updates), Content.GRADIENTS)
         collective = np.array([is_collective(name) for name in table.node.values] or [False])[table.node.codes]
         settle(table.kind.where(_TEMPORARY) & collective, Content.COMMUNICATION)
         settle(table.kind.where(_CONSTANTS), Content.CONSTANTS)

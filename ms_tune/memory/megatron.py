@@ -1,6 +1,7 @@
 """What blocks hold that outlive a step of a Megatron program, by the functions of Megatron's that made them.
 
 Sources: Megatron-LM core_v0.12.1, ``megatron/training/training.py`` (``get_model``), ``megatron/core/distributed/param_and_grad_buffer.py``,
+``megatron/core/pipeline_parallel/p2p_communication.py``,
 ``megatron/core/optimizer``; MindSpeed v2.2.0_core_r0.12.1 has optimizers of its own in files of the same folders.
 """
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 _TRAINING = re.compile(r"(?:^|/)megatron/training/training\.py$")
 _BUFFER = re.compile(r"(?:^|/)core/distributed/param_and_grad_buffer\.py$")
 _OPTIMIZER = re.compile(r"(?:^|/)core/optimizer/\w+\.py$")
+_EXCHANGE = re.compile(r"(?:^|/)pipeline_parallel/p2p_communication\.py$")
 _MODEL = "get_model"
+_RECEIVER = "create_tensor_recv_prev"
 # Behind the first: MindSpeed v2.3.0 with --param-and-grad-buffer-pad, MindSpeed-LLM v26.1.0.
 _BUFFER_MAKERS = frozenset({"__init__", "param_and_grad_buffer_init_pad", "param_and_grad_buffer_init"})
 _OPTIMIZER_MAKERS = frozenset({"get_megatron_optimizer", "step", "step_with_ready_grads"})
@@ -45,6 +48,15 @@ def lasting(stacks: Sequence[Sequence[Frame]]) -> list[Lasting | None]:
         _lasting(stack) if line is None else Lasting.WEIGHTS if line == parameters else Lasting.GRADIENTS
         for stack, line in zip(stacks, lines, strict=True)
     ]
+
+
+def received(stack: Iterable[Frame]) -> bool:
+    """Whether a block is what a stage gets from the one before: its input, which it keeps for its backward pass.
+
+    The last stage asks for that of the next micro-batch in its backward pass (``send_backward_recv_forward``), where what lives
+    on to the update is a gradient otherwise.
+    """
+    return any(frame.function == _RECEIVER and _EXCHANGE.search(frame.file.replace("\\", "/")) for frame in stack)
 
 
 def _lasting(stack: Iterable[Frame]) -> Lasting | None:
