@@ -45,8 +45,6 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> int:
     """Migrate one file, tell the fates of its keys, and write the new file where that is asked for."""
     new_file(arguments.write, force=arguments.force)
-    if arguments.dryrun and arguments.model_config is not None:
-        raise UsageError(msg("migrate.usage.folder"), msg("migrate.usage.folder.hint"))
     found = api.migrate(
         arguments.file,
         arguments.to,

@@ -96,8 +96,12 @@ def both_sides(found: Migration, request: DryrunRequest, observer: Observer) -> 
     """
     if found.refused:
         raise UsageError(msg("migrate.memory.refused"))
-    old = dryrun(replace(request, config=found.path), observer)
     with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
+        before = found.path
+        if found.merged:  # its model's file is not where the config says, so its sizes are in the text
+            before = Path(folder) / found.path.name
+            before.write_text(found.merged, encoding="utf-8")
+        old = dryrun(replace(request, config=before), observer)
         file = Path(folder) / f"{found.path.stem}.migrated.yaml"
         file.write_text(found.text, encoding="utf-8")
         devices = request.devices or (old.runs[0].world_size if old.runs else None)

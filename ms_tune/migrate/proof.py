@@ -240,10 +240,10 @@ def _alone(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> SourceF
     for (section, name), value in values.items():
         if isinstance(data.get(section), dict) or section == "parallelism":
             data[section] = {**data.get(section, {}), name: value}
-    return source_of(_with_folder(data, source.beside) if source.beside else data, source.path)
+    return source_of(with_folder(data, source.beside) if source.beside else data, source.path)
 
 
-def _with_folder(data: dict[Any, Any], beside: Mapping[str, Any]) -> dict[Any, Any]:
+def with_folder(data: dict[Any, Any], beside: Mapping[str, Any]) -> dict[Any, Any]:
     """A config with what its model's ``config.json`` says in it, wherever that file is."""
     there = {key: value for key, value in data.items() if key != "pretrained_model_dir"}
     model = {key: value for key, value in (data.get("model") or {}).items() if key != "pretrained_model_dir"}

@@ -91,6 +91,7 @@ class Migration:
         proof: What was proved of it; empty if that was not asked for, or there is no file.
         original: The text of the source.
         missing: What the source does not say, and no file can be written without.
+        merged: The source with the sizes of a ``config.json`` that its user named; empty where none was.
     """
 
     path: Path
@@ -103,6 +104,7 @@ class Migration:
     proof: tuple[Verdict, ...] = ()
     original: str = field(default="", repr=False)
     missing: tuple[Message, ...] = ()
+    merged: str = field(default="", repr=False)
 
     @property
     def blocking(self) -> tuple[Entry, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.config.follow import followed, with_bases, with_model_config
-from ms_tune.config.source import source_of
+from ms_tune.config.source import source_of, yaml_text
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
@@ -16,7 +16,7 @@ from ms_tune.migrate.draft import Draft
 from ms_tune.migrate.foreign import arguments_of, command_in, decide_megatron, decide_mindspeed
 from ms_tune.migrate.keys import apply_table
 from ms_tune.migrate.model import apply_defaults, apply_model, is_served, refuse_model
-from ms_tune.migrate.proof import prove
+from ms_tune.migrate.proof import prove, with_folder
 from ms_tune.migrate.result import Migration
 from ms_tune.migrate.split import apply_split
 from ms_tune.migrate.write import written
@@ -64,7 +64,10 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
         decide_mindspeed(draft)
     else:
         decide(draft)
-    return _finished(draft, dialect, check=check, language=language or Language.EN)
+    found = _finished(draft, dialect, check=check, language=language or Language.EN)
+    if model_config is None:
+        return found
+    return replace(found, merged=yaml_text(with_folder(source.data, source.beside or {})))
 
 
 def migrate_script(

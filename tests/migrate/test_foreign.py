@@ -18,7 +18,7 @@ from ms_tune.migrate.draft import leaves
 from ms_tune.migrate.result import Fate
 from ms_tune.migrate.run import migrate_script, migrate_source
 from ms_tune.resources import data_folder
-from tests.migrate.test_migrate import at, fates
+from tests.migrate.test_migrate import at, fates, untold
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,12 +131,14 @@ def test_every_layer_of_a_script_does_what_it_did(change: str, tmp_path: Path) -
     script.write_text(SCRIPT.replace(CHANGES[0], change), encoding="utf-8")
     found = migrate_script(script)
     assert {one.name: one.holds for one in found.proof}["layers"] is True, found.proof
+    assert untold(found) == []
 
 
 @pytest.mark.parametrize("name", ["llama2_7b", "llama2_13b_vpp"])
 def test_every_layer_of_a_config_does_what_it_did(name: str) -> None:
     found = migrate_source(load_source(data_folder("yaml_templates") / "mindspeed_ms" / f"{name}.yaml"))
     assert {one.name: one.holds for one in found.proof}["layers"] is True, found.proof
+    assert untold(found) == []
 
 
 def test_what_only_a_run_could_tell_is_asked(tmp_path: Path) -> None:

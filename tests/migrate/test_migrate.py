@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given, settings, strategies
 
-from ms_tune.config.source import parse_source
+from ms_tune.config.source import load_source, parse_source
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
+from ms_tune.migrate import memory
 from ms_tune.migrate.draft import leaves
 from ms_tune.migrate.result import Fate, Migration
 from ms_tune.migrate.run import goal_of, migrate_source
@@ -115,6 +119,31 @@ def at(found: Migration, dotted: str) -> Any:  # noqa: ANN401 - as above
     for name in dotted.split("."):
         value = value[name]
     return value
+
+
+def untold(found: Migration) -> list[str]:
+    """Keys that are told to be translated, but whose value is not where it is told to be in the new file."""
+    missing = object()
+    lost = []
+    for one in found.entries:
+        value = data(found)
+        for name in one.to:
+            value = value.get(name, missing) if isinstance(value, dict) else missing
+        if one.fate is Fate.TRANSLATED and value != one.new:
+            lost.append(one.name)
+    return lost
+
+
+@pytest.mark.parametrize("target", ["2.0", "2.1"])
+def test_what_is_told_to_be_translated_is_in_the_file(target: str) -> None:
+    swap = "cpu_offloading: True\n    op_swap: [{op_name: mlp, backward_prefetch: 1, layers: [0]}]"
+    for text in (
+        SOURCE,
+        SOURCE.replace("use_seq_parallel: True", "use_seq_parallel: False"),
+        SOURCE.replace("vocab_size: 1024", f"vocab_size: 1024\n    {swap}"),
+        SOURCE.replace("pipeline_stage: 2", "pipeline_stage: 1").replace("[1, -1]", "0").replace("[2, 1]", "[3]"),
+    ):
+        assert untold(migrated(text, target)) == []
 
 
 @pytest.mark.slow
@@ -378,6 +407,33 @@ def test_the_models_config_is_named_by_its_user(tmp_path: Path, named: str) -> N
     holds = {one.name: one.holds for one in found.proof}
     assert holds["layers"]
     assert holds["weights"]
+
+
+def test_both_sides_are_simulated_with_the_models_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = yaml.safe_load(SOURCE)["model"]["model_config"]
+    (tmp_path / "config.json").write_text(json.dumps(model | {"offset": 7}), encoding="utf-8")
+    config = yaml.safe_load(SOURCE) | {
+        "pretrained_model_dir": "/not/here",
+        "model": {"model_config": {"offset": [1, -1]}},
+    }
+    path = tmp_path / "train.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    found = migrate_source(load_source(path), version="1.9", model_config=tmp_path, check=False)
+    seen = []
+
+    def simulated(request: DryrunRequest, _observer: object) -> SimpleNamespace:
+        assert request.config is not None
+        seen.append((request.config.name, yaml.safe_load(request.config.read_text(encoding="utf-8"))))
+        return SimpleNamespace(runs=(), stages=(), not_included=(), warnings=())
+
+    monkeypatch.setattr(memory, "dryrun", simulated)
+    memory.both_sides(found, DryrunRequest(), Observer())
+    (old, before), (new, after) = seen
+    assert (old, new) == ("train.yaml", "train.migrated.yaml")
+    assert "pretrained_model_dir" not in before
+    assert before["model"]["model_config"]["hidden_size"] == after["model"]["hidden_size"] == 256
+    assert before["model"]["model_config"]["offset"] == [1, -1]  # what the config itself says comes first
+    assert path.read_text(encoding="utf-8") == yaml.safe_dump(config)
 
 
 def test_a_config_that_reads_no_models_config_is_told(tmp_path: Path) -> None:
