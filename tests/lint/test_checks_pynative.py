@@ -129,7 +129,7 @@ def test_stages_hold_every_layer_once() -> None:
 
 def test_prediction_layers_are_the_last_ids() -> None:
     model = MODEL.replace("glm4", "deepseek_v3").replace("Glm4", "DeepseekV3")
-    text = f"{PARALLEL}{model[:-2]}, num_nextn_predict_layers: 1}}\nrecompute: {{mode: full, full_recompute_layer: [LAYER]}}\n"
+    text = f"{PARALLEL}{model[:-2]}, num_nextn_predict_layers: 1, mtp_loss_scaling_factor: 0.3}}\nrecompute: {{mode: full, full_recompute_layer: [LAYER]}}\n"
     assert found(text.replace("LAYER", "'0-8'")) == []
     assert found(text.replace("LAYER", "'0-9'")) == ["MST711"]
 

@@ -64,6 +64,17 @@ def refused(context: Context) -> Iterator[Violation]:
         yield Violation(_place(model, names), params=_params(fields, names))
 
 
+def unweighted(context: Context) -> Iterator[Violation]:
+    """Layers that predict further tokens, in a model that divides the weight of their loss, and no such weight: it has no default.
+
+    The option ``models`` names the models of which the release's training network has such layers.
+    """
+    model = context.model
+    if model.kind in context.names("models") and (model.number("mtp_num_layers") or 0) > 0:
+        if model.value("mtp_loss_scaling_factor") is None:
+            yield Violation(model.field("mtp_num_layers").path or _MODEL, params={"layers": model.number("mtp_num_layers")})
+
+
 def unconverted(context: Context) -> Iterator[Violation]:
     """A key that no field takes: up to 1.8 such a key stops the run, later it is only told (``convert_to_transformer_config``)."""
     facts = context.model.facts
