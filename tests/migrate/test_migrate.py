@@ -76,6 +76,7 @@ model:
     offset: [1, -1]
     num_hidden_layers: 6
     num_nextn_predict_layers: 1
+    mtp_loss_factor: 0.3
     seq_length: 512
     hidden_size: 256
     intermediate_size: 512

@@ -35,7 +35,10 @@ SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 CHECKS = built_in(Dialect.MINDFORMERS)
 # Without its class no model is built, and nothing is compared.
 NEEDED = ("model.model_config.type", "model.model_config.model_type")
-TRAPS = {"MST442", "MST553"}  # it trains another model than the config's; stops in the first step, which is not run here
+TRAPS = {
+    "MST442",
+    "MST553",
+}  # it trains another model than the config's; stops in the first step, which is not run here
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

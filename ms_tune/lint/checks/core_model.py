@@ -70,9 +70,9 @@ def unweighted(context: Context) -> Iterator[Violation]:
     The option ``models`` names the models of which the release's training network has such layers.
     """
     model = context.model
-    if model.kind in context.names("models") and (model.number("mtp_num_layers") or 0) > 0:
-        if model.value("mtp_loss_scaling_factor") is None:
-            yield Violation(model.field("mtp_num_layers").path or _MODEL, params={"layers": model.number("mtp_num_layers")})
+    layers, weight = model.number("mtp_num_layers") or 0, model.value("mtp_loss_scaling_factor")
+    if model.kind in context.names("models") and layers > 0 and weight is None:
+        yield Violation(model.field("mtp_num_layers").path or _MODEL, params={"layers": layers})
 
 
 def unconverted(context: Context) -> Iterator[Violation]:
