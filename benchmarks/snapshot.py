@@ -1,7 +1,7 @@
 """A generated snapshot of PyTorch's allocator: what reading, replaying and drawing it costs beside ``pickle.load``.
 
-``python benchmarks/snapshot.py MEGABYTES [FOLDER]``: one training step of 600 blocks is repeated until the file is that
-large. Each figure is of a process of its own.
+``python benchmarks/snapshot.py MEGABYTES [FOLDER] [--unlike]``: one training step of 600 blocks is repeated until the file is that
+large; with ``--unlike`` each step is drawn anew, so that none is like another. Each figure is of a process of its own.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("megabytes", type=int)
     parser.add_argument("folder", type=Path, nargs="?", default=Path(tempfile.gettempdir()))
+    parser.add_argument("--unlike", action="store_true")
     arguments = parser.parse_args()
-    path = arguments.folder / f"snapshot-{arguments.megabytes}.pickle"
+    path = arguments.folder / f"snapshot-{arguments.megabytes}{'-unlike' * arguments.unlike}.pickle"
     if not path.exists():
-        write(path, arguments.megabytes * 2**20)
+        write(path, arguments.megabytes * 2**20, unlike=arguments.unlike)
     commands = {
         "pickle.load": ["-c", f"import pickle; pickle.load(open({str(path)!r}, 'rb'))"],
         "ms-tune memory --json": ["-m", "ms_tune", "memory", str(path), "--json"],
@@ -62,12 +63,13 @@ def cost(command: list[str]) -> dict[str, float]:
     }
 
 
-def write(path: Path, size: int) -> None:
+def write(path: Path, size: int, *, unlike: bool) -> None:
     """A snapshot of about so many bytes."""
     pool = TorchPool(TorchSettings(padding=NPU_PADDING))
-    first = step(pool)
-    again = step(pool)  # from the second step on nothing is taken from the device, and all steps are alike
+    first = step(pool, 5)
+    again = step(pool, 5)  # from the second step on nothing is taken from the device, and all steps are alike
     count = max(1, size // (len(again) * _BYTES_PER_EVENT))
+    others = [event for seed in range(count) for event in step(pool, seed)] if unlike else []
     segments = [
         {
             "device": 0, "address": unit.base, "total_size": unit.size, "stream": _STREAM,
@@ -76,13 +78,13 @@ def write(path: Path, size: int) -> None:
         }
         for unit in pool.state.units
     ]  # fmt: skip
-    events = first + [dict(event) for _ in range(count) for event in again]
+    events = first + again + (others or [dict(event) for _ in range(1, count) for event in again])
     path.write_bytes(pickle.dumps({"segments": segments, "device_traces": [events]}, protocol=4))
 
 
-def step(pool: TorchPool) -> list[dict[str, object]]:
+def step(pool: TorchPool, seed: int) -> list[dict[str, object]]:
     """The events of a step that allocates blocks and frees them in another order."""
-    random, events, live = Random(5), [], []  # noqa: S311 - sizes of a benchmark
+    random, events, live = Random(seed), [], []  # noqa: S311 - sizes of a benchmark
     stacks = [
         [
             {"name": f"f{depth}", "filename": f"/workspace/model/part{depth}.py", "line": 10 * number + depth}
