@@ -315,3 +315,12 @@ def test_layers_of_uneven_stages_are_numbered_without_a_gap(chunks: int | None) 
     even = replace(uneven, first=None, last=None, layers=16)
     begin = [_number(even, validated(even), stage, chunk) for stage, chunk in cells]
     assert begin == ([0, 4, 8, 12] if chunks is None else [0, 2, 4, 6, 8, 10, 12, 14])
+
+
+@pytest.mark.parametrize("chunks", [None, 2])
+def test_an_embedding_that_counts_as_a_layer_moves_all_numbers_but_the_first(chunks: int | None) -> None:
+    counted = replace(EIGHT, layers=15, stages=4, embedding=True, chunks=chunks)
+    settled = validated(counted)
+    cells = [(stage, chunk) for chunk in range(chunks or 1) for stage in range(4)]
+    begin = [_number(counted, settled, stage, chunk) for stage, chunk in cells]
+    assert begin == ([0, 3, 7, 11] if chunks is None else [0, 1, 3, 5, 7, 9, 11, 13])

@@ -196,6 +196,15 @@ def test_a_pattern_for_all_layers_does_not_hide_the_ones_behind_it() -> None:
     ]
 
 
+def test_whole_layers_that_are_recomputed_are_warned_of() -> None:
+    """Each layer that an entry swaps, or all of them do; one that no entry has is none."""
+    words = "operator in layer {} that is enabled swap do not work! Because it is enabled recompute."
+    for layers, told in ((True, [1, 3]), ([3, 0], [3]), ([], []), (False, [])):
+        plan = swapped(recompute={"recompute": [1, 3]}, layer_swap=[{"backward_prefetch": 1, "layers": layers}])
+        lines = [" ".join(line.split()) for line in plan.log if isinstance(line, Warned)]
+        assert lines == [f"All {words.format(layer)}" for layer in told], layers
+
+
 def test_stages_are_not_set_before_1_8() -> None:
     inputs = RecomputeInputs(layers=4, stages=2, version="1.7")
     assert "swap-no-stage" in ids(swapped(inputs))

@@ -57,3 +57,10 @@ def test_refused_rows_are_counted_and_the_first_are_named(tmp_path: Path) -> Non
     with pytest.raises(TraceError) as told:
         read_communication_order(path)
     assert told.value.line == 2
+
+
+def test_as_many_digits_as_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "comm_execute_order.csv"
+    path.write_text(COMMUNICATION + ROW.replace("0 1", f"{'1'.zfill(18)} 2") + ROW.replace("0 1", f"{'1'.zfill(19)} 2"))
+    order = read_communication_order(path)
+    assert ([one.ranks for one in order.collectives], [row.line for row in order.dropped]) == ([(1, 2)], [3])

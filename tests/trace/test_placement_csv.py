@@ -133,3 +133,10 @@ def test_an_end_is_the_last_tick(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as caught:
         read_placement_csv(write(tmp_path, "lower,upper,size\n3,3,2\n"))
     assert caught.value.message.params == {"lower": 3, "upper": 3}
+
+
+def test_as_many_digits_as_are_read(tmp_path: Path) -> None:
+    text = "lower,upper,size\n{},9,5\n"
+    assert read_placement_csv(write(tmp_path, text.format("7".zfill(20))))[0].lower == 7
+    with pytest.raises(TraceError):
+        read_placement_csv(write(tmp_path, text.format("7".zfill(21))))
