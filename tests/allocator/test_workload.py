@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.allocator.workload import Recorded, Request, _cut, _likely_batches, pools_of
+from ms_tune.allocator.workload import Recorded, Request, _batches, _cut, _likely_batches, pools_of, schedule_of
 from ms_tune.trace.block_table import read_block_table
 from tests.allocator.recorded import PACKED
 
@@ -83,3 +83,16 @@ def test_a_continuous_allocation_may_be_the_first_of_all() -> None:
     recorded = [Recorded(512 * place, 1536 if place < 3 else 2048, None) for place in range(4)]
     assert _likely_batches(requests, recorded, [True] * 4) == {0: 3, 1: 0, 2: 0}
     assert _likely_batches(requests, recorded, [False, *[True] * 3]) == {1: 2, 2: 0}
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_all_rows_of_a_continuous_allocation_show_the_use_after_it(before: int) -> None:
+    """Three rows side by side that show 1536, wherever they are; two more that each show their own use."""
+    sizes = [512] * (before + 5)
+    requests = [Request(size, tick, None) for tick, size in enumerate(sizes)]
+    used = [512 * (place + 1) for place in range(len(sizes))]
+    used[before : before + 3] = [512 * (before + 3)] * 3
+    recorded = [Recorded(512 * place, use, None) for place, use in enumerate(used)]
+    assert _batches(requests, recorded, schedule_of(requests)) == {before: 3, before + 1: 0, before + 2: 0}
+    apart = [row._replace(address=row.address + 512 * (place > before + 1)) for place, row in enumerate(recorded)]
+    assert _batches(requests, apart, schedule_of(requests)) == {}
