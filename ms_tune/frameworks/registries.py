@@ -64,10 +64,12 @@ class Arguments(NamedTuple):
     Args:
         names: Those that it knows.
         free: Whether it lets others through.
+        switches: Those that are True or False where they are not given.
     """
 
     names: frozenset[str]
     free: bool
+    switches: frozenset[str]
 
 
 @cache
@@ -80,4 +82,6 @@ def arguments_of(kind: str, name: str, release: str) -> Arguments | None:
         release: A served release.
     """
     found = at(load("taken").get(kind, {}).get(name, {}), release)
-    return None if found is ABSENT else Arguments(frozenset(found["takes"]), found["free"])
+    return (
+        None if found is ABSENT else Arguments(frozenset(found["takes"]), found["free"], frozenset(found["switches"]))
+    )

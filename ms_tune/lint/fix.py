@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import parse_source
+from ms_tune.config.source import MISSING, parse_source
 from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, overlap, prove, spell
 from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
@@ -69,7 +69,10 @@ def _by_rule(
         return _moved(rule, source, violation)
     if rule.kind is None:
         return None, msg("edits.not-here")
-    return _proposed(source, (_change(rule.kind, rule, violation, params),), safe=rule.safe)
+    kind = rule.kind
+    if kind is ChangeKind.SET_VALUE and source.get(rule.path or violation.path, MISSING) is MISSING:
+        kind = ChangeKind.ADD_KEY  # what is set is not written yet: its default is what is wrong
+    return _proposed(source, (_change(kind, rule, violation, params),), safe=rule.safe)
 
 
 def _moved(rule: FixRule, source: SourceFile, violation: Violation) -> tuple[Fix | None, Message | None]:
@@ -92,6 +95,8 @@ def _proposed(source: SourceFile, changes: tuple[Change, ...], *, safe: bool) ->
         edits = tuple(edit for change in changes for edit in change.edits(source))
     except EditRefusedError as refusal:
         return None, refusal.message
+    if all(source.text[edit.start : edit.end] == edit.text for edit in edits):
+        return None, msg("edits.not-here")  # what the fix would write stands there already
     return Fix(safe, title_of(changes[0]), changes, edits), None
 
 

@@ -9,13 +9,14 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 
-CHECKS = tuple(check for check in built_in(Dialect.MINDFORMERS) if check.id in {f"MST56{n}" for n in range(1, 6)})
+IDS = {*(f"MST56{n}" for n in range(1, 6)), "MST784", "MST785", "MST786"}
+CHECKS = tuple(check for check in built_in() if check.id in IDS)
 MODEL = "use_legacy: False\nmodel: {{model_config: {{model_type: qwen3, architectures: [Qwen3ForCausalLM], {}}}}}"
 
 
-def found(text: str, version: str = "1.9") -> list[tuple[str, object]]:
+def found(text: str, version: str = "1.9", dialect: Dialect = Dialect.MINDFORMERS) -> list[tuple[str, object]]:
     source = parse_source(text, Path("a.yaml"))
-    return [(one.id, one.path[-1]) for one in lint(source, Dialect.MINDFORMERS, CHECKS, version)]
+    return [(one.id, one.path[-1]) for one in lint(source, dialect, CHECKS, version)]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,28 @@ def test_a_switch_is_true_or_false(value: str, wrong: bool) -> None:  # noqa: FB
         ("num_hidden_layers: 4", False),
         ("hidden_act: silu", False),
         ("of_my_own: many", False),
+        ("hidden_size: [4096]", True),
+        ("hidden_size: 6144.5", True),
+        ("num_attention_heads: -64", True),
+        ("hidden_size: 4096.0", False),
+        ("hidden_size: null", False),
+        ("initializer_range: -0.02", False),
     ],
 )
 def test_numbers_of_the_model_are_no_texts(field: str, wrong: bool) -> None:  # noqa: FBT001 - a column of the table
     assert found(MODEL.format(field)) == ([("MST564", field.partition(":")[0])] if wrong else [])
     assert found(f"model: {{model_config: {{type: Unknown, {field}}}}}") == []
+    text = f"model: {{model_type: qwen3, architectures: Qwen3ForCausalLM, {field}}}"
+    assert found(text, "2.1", Dialect.MINDFORMERS_PYNATIVE) == ([("MST786", field.partition(":")[0])] if wrong else [])
+
+
+def test_the_same_of_dynamic_graphs() -> None:
+    model = "model: {model_type: qwen3, architectures: Qwen3ForCausalLM, qk_layernorm: Ture}"
+    data = "train_dataset: {dataloader: {config: {seq_legnth: 4096}, handler: [{type: A, seq_legnth: 4096}]}}"
+    assert found(model, "2.1", Dialect.MINDFORMERS_PYNATIVE) == [("MST785", "qk_layernorm")]
+    assert found(data, "2.1", Dialect.MINDFORMERS_PYNATIVE) == 2 * [("MST784", "seq_legnth")]
+
+
+def test_switches_of_classes() -> None:
+    assert found("runner_wrapper: {type: MFTrainOneStepCell, use_clip_grad: 'no'}") == [("MST563", "use_clip_grad")]
+    assert found("runner_wrapper: {type: MFTrainOneStepCell, use_clip_grad: False, scale_sense: 1.0}") == []

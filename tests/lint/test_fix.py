@@ -322,3 +322,19 @@ def test_links_and_folders_are_not_replaced(tmp_path: Path) -> None:
         write_atomically(tmp_path / "missing" / "a.yaml", b"")
     assert file.read_text() == "a: 1\n"
     assert {path.name for path in tmp_path.iterdir()} == {"a.yaml", "link.yaml", "other.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("{pipeline_stage: 4}", "{pipeline_stage: 4, micro_batch_num: 4}"),
+        ("\n  pipeline_stage: 4\n  micro_batch_num:", "\n  pipeline_stage: 4\n  micro_batch_num: 4"),
+        ("{pipeline_stage: 4, micro_batch_num: 2}", "{pipeline_stage: 4, micro_batch_num: 4}"),
+    ],
+)
+def test_what_nobody_has_written_is_added_and_not_set_elsewhere(section: str, expected: str) -> None:
+    checks = [check for check in built_in() if check.id == "MST310"]
+    source = parse_source(f"use_parallel: True\nparallel_config: {section}\n", Path("a.yaml"))
+    done = apply_fixes(source, lambda config: lint(config, Dialect.MINDFORMERS, checks), unsafe=True)[1]
+    assert done.text == f"use_parallel: True\nparallel_config: {expected}\n"
+    assert done.count == 1

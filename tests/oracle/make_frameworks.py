@@ -169,7 +169,8 @@ def taken() -> dict[str, Any]:
     }
     classes = {kind: histories({release: one[kind] for release, one in found.items()}) for kind in make_taken.KINDS}
     words = {
-        release: {"": {"takes": make_taken.dataset_words(_wheel(release)), "free": True}} for release in wheels.RELEASES
+        release: {"": {"takes": make_taken.dataset_words(_wheel(release)), "free": True, "switches": []}}
+        for release in wheels.RELEASES
     }
     return classes | {"dataset": histories(words)}
 

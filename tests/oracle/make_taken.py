@@ -27,14 +27,15 @@ _READS = ("get", "pop", "setdefault")
 
 
 class Taken(NamedTuple):
-    """What a class takes: the names, and whether it lets others through."""
+    """What a class takes: the names, whether it lets others through, and which are switches."""
 
     names: frozenset[str]
     free: bool
+    switches: frozenset[str]
 
 
 def arguments(path: Path, registered: Mapping[str, frozenset[str]]) -> dict[str, dict[str, Any]]:
-    """What the registered classes of a wheel take, by kind and class: ``{"takes": [...], "free": bool}``.
+    """What the registered classes of a wheel take, by kind and class: ``{"takes": [...], "free": bool, "switches": [...]}``.
 
     A class that MindSpore has, or whose constructor is one of MindSpore's, is left out.
     """
@@ -46,7 +47,8 @@ def arguments(path: Path, registered: Mapping[str, frozenset[str]]) -> dict[str,
             taken = [one for one in (_taken(node, classes) for node in classes[name]) if one is not None]
             if len(taken) == len(classes[name]):  # all classes of the name are known: which is meant, is not
                 takes = sorted(frozenset().union(*(one.names for one in taken)))
-                found[kind][name] = {"takes": takes, "free": any(one.free for one in taken)}
+                switches = sorted(frozenset.intersection(*(one.switches for one in taken)))
+                found[kind][name] = {"takes": takes, "free": any(one.free for one in taken), "switches": switches}
     return found
 
 
@@ -98,18 +100,30 @@ def _taken(node: ast.ClassDef, classes: Mapping[str, list[ast.ClassDef]], depth:
     if not makers:
         return _taken(known[0], classes, depth - 1) if len(known) == len(above) == 1 and depth else None
     names: set[str] = set()
+    switches: set[str] = set()
     free = True
     for maker in makers:
         own = maker.args
         names |= {one.arg for one in (*own.posonlyargs, *own.args, *own.kwonlyargs)} | _read(maker)
+        switches |= set(_switches(own))
         free &= own.kwarg is not None
     if free and _hands_on(makers):
         upper = _taken(known[0], classes, depth - 1) if len(known) == len(above) == 1 and depth else None
         if upper is None:
             return None
         names |= upper.names
+        switches |= upper.switches
         free = upper.free
-    return Taken(frozenset(names) - {"self", "cls"}, free)
+    return Taken(frozenset(names) - {"self", "cls"}, free, frozenset(switches))
+
+
+def _switches(own: ast.arguments) -> Iterator[str]:
+    """The arguments that are True or False where they are not given."""
+    every = [*own.posonlyargs, *own.args]
+    given = [*zip(every[len(every) - len(own.defaults) :], own.defaults, strict=True)]
+    for argument, default in (*given, *zip(own.kwonlyargs, own.kw_defaults, strict=True)):
+        if isinstance(default, ast.Constant) and isinstance(default.value, bool):
+            yield argument.arg
 
 
 def _hands_on(makers: list[ast.FunctionDef]) -> bool:

@@ -29,7 +29,7 @@ _OTHERS = frozenset(
     ("type", "auto_register", "warmup_epochs", "warmup_ratio", "warmup_lr_init", "total_steps", "warmup_steps")
 )
 _ALIKE, _MUCH_ALIKE = 0.8, 0.85
-_MODEL = ("model", "model_config")
+_COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups)$")
 _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
 
 
@@ -106,32 +106,57 @@ def not_a_switch(context: Context) -> Iterator[Violation]:
             and known_in(key, startup.release(context))
         ):
             yield from (Violation(path) for path, value in find(context.source.data, key.path) if _is_no_switch(value))
-    for name, value in context.mapping(".".join(_MODEL)).items():
-        if isinstance(_default(context, str(name)), bool) and _is_no_switch(value):
-            yield Violation((*_MODEL, str(name)))
+    for path, name, section in _classes(context):
+        takes = arguments_of(*name, startup.release(context))
+        switches = takes.switches if takes else frozenset()
+        yield from (Violation((*path, key)) for key in sorted(switches) if _is_no_switch(section.get(key)))
+    for path, value, default in _fields(context):
+        if isinstance(default, bool) and _is_no_switch(value):
+            yield Violation(path)
 
 
 def _is_no_switch(value: object) -> bool:
     return bool(value) and (isinstance(value, str) or (isinstance(value, (int, float)) and value != 1))
 
 
+def no_switch_of_model(context: Context) -> Iterator[Violation]:
+    """The same for the fields of the model alone."""
+    for path, value, default in _fields(context):
+        if isinstance(default, bool) and _is_no_switch(value):
+            yield Violation(path)
+
+
 def not_a_number(context: Context) -> Iterator[Violation]:
-    """A text in the place of a number of the model, one that looks like a number (``"64"``) among them.
+    """A text in the place of a number of the model, one that looks like a number (``"64"``) among them, or a list.
 
-    What only YAML takes for a text (``1e-5``) is another check's.
+    What only YAML takes for a text (``1e-5``) is another check's. Sizes and counts are whole and not below zero.
     """
-    for name, value in context.mapping(".".join(_MODEL)).items():
-        default = _default(context, str(name))
-        number = isinstance(default, (int, float)) and not isinstance(default, bool)
-        if number and isinstance(value, str) and not _EXPONENT.fullmatch(value):
-            yield Violation((*_MODEL, str(name)))
+    for path, value, default in _fields(context):
+        if isinstance(default, bool) or not isinstance(default, (int, float)):
+            continue
+        if isinstance(value, str) and not _EXPONENT.fullmatch(value):
+            yield Violation(path)
+        elif _COUNT.search(str(path[-1])) and default > 0 and not _is_count(value):
+            yield Violation(path, "count")
 
 
-def _default(context: Context, key: str) -> object:
-    """What a key of the model is where it is not written; None of one that the model does not have, or whose value is turned."""
-    model = context.model
-    field, *turned = model.facts.aliases.get(key) or [key]
-    if turned or not model.known:
-        return None
-    own = model.facts.defaults.get(key)
-    return model.facts.fields.get(field) if own is None else own
+def _is_count(value: object) -> bool:
+    """Whether a value may be a number of things; nothing and a switch are left to others."""
+    if value is None or isinstance(value, (bool, str)):
+        return True
+    return isinstance(value, (int, float)) and value >= 0 and value == int(value)
+
+
+def _fields(context: Context) -> Iterator[tuple[KeyPath, object, object]]:
+    """The fields of the model that are written: path, value, and what each is where it is not written.
+
+    None stands for the default of one that the model does not have, or whose value is turned. The option ``model`` says
+    where the model stands.
+    """
+    where = tuple(str(context.options["model"]).split("."))
+    facts, known = context.model.facts, context.model.known
+    for key, value in context.mapping(".".join(where)).items():
+        field, *turned = facts.aliases.get(str(key)) or [str(key)]
+        own = facts.defaults.get(str(key))
+        default = None if turned or not known else facts.fields.get(field) if own is None else own
+        yield (*where, str(key)), value, default
