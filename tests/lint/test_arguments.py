@@ -9,7 +9,7 @@ from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 
-IDS = {*(f"MST56{n}" for n in range(1, 6)), "MST784", "MST785", "MST786"}
+IDS = {*(f"MST56{n}" for n in range(1, 8)), *(f"MST78{n}" for n in range(4, 8))}
 CHECKS = tuple(check for check in built_in() if check.id in IDS)
 MODEL = "use_legacy: False\nmodel: {{model_config: {{model_type: qwen3, architectures: [Qwen3ForCausalLM], {}}}}}"
 
@@ -37,6 +37,12 @@ def found(text: str, version: str = "1.9", dialect: Dialect = Dialect.MINDFORMER
         ("train_dataset: {data_loader: {handler: [{tyype: take}]}}", "2.1", [("MST565", "tyype")]),
         ("train_dataset: {prefetch_size: 1, prefetc_size: 2}", "1.9", []),  # what is meant is there
         ("train_dataset: [1, 2]", "1.9", []),
+        ("train_dataset: {stage: train, input_colums: [a]}", "1.9", [("MST565", "input_colums")]),
+        (
+            "train_dataset_task: {type: CausalLanguageModelDataset, dataset_cnfig: {}}",
+            "1.9",
+            [("MST565", "dataset_cnfig")],
+        ),
     ],
 )
 def test_arguments_of_classes(text: str, version: str, expected: list[tuple[str, object]]) -> None:
@@ -81,6 +87,19 @@ def test_the_same_of_dynamic_graphs() -> None:
     data = "train_dataset: {dataloader: {config: {seq_legnth: 4096}, handler: [{type: A, seq_legnth: 4096}]}}"
     assert found(model, "2.1", Dialect.MINDFORMERS_PYNATIVE) == [("MST785", "qk_layernorm")]
     assert found(data, "2.1", Dialect.MINDFORMERS_PYNATIVE) == 2 * [("MST784", "seq_legnth")]
+
+
+def test_functions_and_numbers_below_zero() -> None:
+    assert found(MODEL.format("hidden_act: siilu")) == [("MST567", "hidden_act")]
+    assert found(MODEL.format("hidden_act: swiglu")) == []
+    assert found("use_legacy: True\nmodel: {model_config: {type: LlamaConfig, hidden_act: mine}}") == []
+    dynamic = "model: {model_type: qwen3, architectures: Qwen3ForCausalLM, hidden_act: swiglu}"
+    assert found(dynamic, "2.1", Dialect.MINDFORMERS_PYNATIVE) == [("MST787", "hidden_act")]
+    assert found("optimizer: {type: AdamW, eps: 0., weight_decay: -0.1}") == [
+        ("MST566", "eps"),
+        ("MST566", "weight_decay"),
+    ]
+    assert found("optimizer: {type: AdamW, eps: 1.e-8, weight_decay: 0.}") == []
 
 
 def test_switches_of_classes() -> None:

@@ -28,7 +28,8 @@ _SECTIONS = {"optimizer": "optimizer", "lr_schedule": "lr_schedule", "runner_wra
 _OTHERS = frozenset(
     ("type", "auto_register", "warmup_epochs", "warmup_ratio", "warmup_lr_init", "total_steps", "warmup_steps")
 )
-_ALIKE, _MUCH_ALIKE = 0.8, 0.85
+_ALIKE, _MUCH_ALIKE = 0.8, 0.83
+_LETTERS = 2  # that a misspelt word of a data set is longer or shorter than it should be
 _COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups)$")
 _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
 
@@ -75,7 +76,7 @@ def unread_of_data(context: Context) -> Iterator[Violation]:
                 continue
             for key in map(str, section):
                 similar = "" if key in takes.names else closest(key, takes.names - _there(section), _MUCH_ALIKE)
-                if similar:
+                if similar and abs(len(similar) - len(key)) <= _LETTERS:
                     yield Violation((*path, key), params={"similar": similar}, at_key=True)
 
 

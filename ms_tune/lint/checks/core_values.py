@@ -44,6 +44,21 @@ def data_types(context: Context) -> Iterator[Violation]:
             yield Violation(field.path, "similar" if similar else "default", params)
 
 
+def activations(context: Context) -> Iterator[Violation]:
+    """An activation function that training has not got, by the table that the option ``known`` names: ``get_activation`` refuses it."""
+    known = mindspore_values(str(context.options["known"]))
+    for field in context.model.written("hidden_act"):
+        if (
+            field.path is not None
+            and field.value is not None
+            and field.value is not UNKNOWN
+            and field.value not in known
+        ):
+            similar = closest(str(field.value).lower(), known)
+            params = {"name": field.value, "similar": similar, "choices": ", ".join(known)}
+            yield Violation(field.path, "similar" if similar else "default", params)
+
+
 def widths(context: Context) -> Iterator[Violation]:
     """Widths that are no multiple of ``model_parallel``."""
     ways = context.integer("parallel_config.model_parallel", 1) or 1

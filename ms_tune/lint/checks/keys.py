@@ -33,6 +33,10 @@ def misspelt(context: Context) -> Iterator[Violation]:
     ``except`` names keys that are no slip: other dialects have them in this place.
     """
     others = context.names("except") if "except" in context.options else frozenset()
+    for path, known in islice(_anchored(context), _GUESSES):
+        similar = closest(str(path[-1]), known - _siblings(context, path), _MUCH_ALIKE)
+        if similar and names(context.dialect, (similar,)):
+            yield Violation(path, params={"similar": similar, "section": ""}, at_key=True)
     for path, known in islice(_unknown(context), _GUESSES):
         similar = _meant(context, path, known) if path[-1] not in others else ""
         if similar:
@@ -220,6 +224,17 @@ def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
                 continue
             if not _ANCHOR.match(source.text, position.key.end):
                 yield (*section, key), known
+
+
+def _anchored(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
+    """Sections at the top level that nobody knows and that hold an anchor for other places."""
+    source, known = context.source, names(context.dialect, (), context.version or None)
+    for key, value in source.data.items() if () in _sections(context) else ():
+        position = source.position((key,)) if isinstance(key, str) and key not in known else None
+        if position is None or position.key is None or not isinstance(value, dict):
+            continue
+        if _ANCHOR.match(source.text, position.key.end):
+            yield (key,), known
 
 
 def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[str]) -> Iterator[Violation]:

@@ -64,6 +64,19 @@ def beyond(context: Context) -> Iterator[Violation]:
             yield Violation(tuple(str(name).split(".")))
 
 
+def negative(context: Context) -> Iterator[Violation]:
+    """A number below zero at any of the ``keys``, or one that is not above zero at those among ``positive``."""
+    positive = context.names("positive")
+    for name in sorted(context.names("keys") | positive):
+        value = context.get(name)
+        if (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and (value < 0 or (value == 0 and name in positive))
+        ):
+            yield Violation(tuple(name.split(".")), "positive" if name in positive else "default")
+
+
 def words(context: Context) -> Iterator[Violation]:
     """A text at any of the ``keys`` that means no number; what only looks like a text to YAML (``1e-5``) is another check's."""
     keys = context.options.get("keys")
