@@ -73,6 +73,8 @@ def test_a_switch_is_true_or_false(value: str, wrong: bool) -> None:  # noqa: FB
         ("hidden_size: 4096.0", False),
         ("hidden_size: null", False),
         ("initializer_range: -0.02", False),
+        ("moe_shared_expert_intermediate_size: 2048O", True),
+        ("max_position_embeddings: [40960]", True),
     ],
 )
 def test_numbers_of_the_model_are_no_texts(field: str, wrong: bool) -> None:  # noqa: FBT001 - a column of the table
@@ -105,3 +107,17 @@ def test_functions_and_numbers_below_zero() -> None:
 def test_switches_of_classes() -> None:
     assert found("runner_wrapper: {type: MFTrainOneStepCell, use_clip_grad: 'no'}") == [("MST563", "use_clip_grad")]
     assert found("runner_wrapper: {type: MFTrainOneStepCell, use_clip_grad: False, scale_sense: 1.0}") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train_datase: &data {seed: 1}\ntask: {config: *data}", ["train_datase"]),
+        ("train_datase: &data {seed: 1}\ntrain_dataset: *data", []),  # it is there
+        ("of_my_own: &data {seed: 1}\ntrain_dataset: *data", []),
+        ("sed: &seed 1\ntrain_dataset: {seed: *seed}", []),  # no section
+    ],
+)
+def test_misspelt_sections_with_an_anchor(text: str, expected: list[str]) -> None:
+    checks = [check for check in built_in(Dialect.MINDFORMERS) if check.id == "MST201"]
+    assert [one.path[-1] for one in lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, checks)] == expected

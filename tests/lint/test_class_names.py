@@ -32,6 +32,7 @@ def found(
         ("Muon", "1.8", []),
         ("Muon", "1.7", [("later", "Muon", "")]),
         ("3", "1.7", [("default", "3", "")]),
+        ("[AdamW]", "1.7", [("similar", "['AdamW']", "AdamW")]),
     ],
 )
 def test_a_name_of_a_release(name: str, version: str, expected: list[tuple[object, ...]]) -> None:

@@ -30,7 +30,7 @@ _OTHERS = frozenset(
 )
 _ALIKE, _MUCH_ALIKE = 0.8, 0.83
 _LETTERS = 2  # that a misspelt word of a data set is longer or shorter than it should be
-_COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups)$")
+_COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups|rank|position_embeddings)$")
 _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
 
 
@@ -133,17 +133,18 @@ def not_a_number(context: Context) -> Iterator[Violation]:
     What only YAML takes for a text (``1e-5``) is another check's. Sizes and counts are whole and not below zero.
     """
     for path, value, default in _fields(context):
-        if isinstance(default, bool) or not isinstance(default, (int, float)):
-            continue
-        if isinstance(value, str) and not _EXPONENT.fullmatch(value):
-            yield Violation(path)
-        elif _COUNT.search(str(path[-1])) and default > 0 and not _is_count(value):
+        usual = default if isinstance(default, (int, float)) and not isinstance(default, bool) else None
+        counts = _COUNT.search(str(path[-1])) is not None
+        if isinstance(value, str):
+            if (usual is not None or (counts and default is None)) and not _EXPONENT.fullmatch(value):
+                yield Violation(path)
+        elif counts and usual is not None and usual > 0 and not _is_count(value):
             yield Violation(path, "count")
 
 
 def _is_count(value: object) -> bool:
     """Whether a value may be a number of things; nothing and a switch are left to others."""
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
         return True
     return isinstance(value, (int, float)) and value >= 0 and value == int(value)
 
@@ -151,13 +152,15 @@ def _is_count(value: object) -> bool:
 def _fields(context: Context) -> Iterator[tuple[KeyPath, object, object]]:
     """The fields of the model that are written: path, value, and what each is where it is not written.
 
-    None stands for the default of one that the model does not have, or whose value is turned. The option ``model`` says
+    None stands for the default of one whose value is turned, or that has none. The option ``model`` says
     where the model stands.
     """
     where = tuple(str(context.options["model"]).split("."))
-    facts, known = context.model.facts, context.model.known
+    facts = context.model.facts
     for key, value in context.mapping(".".join(where)).items():
         field, *turned = facts.aliases.get(str(key)) or [str(key)]
+        if str(key) not in facts.defaults and field not in facts.fields:
+            continue
         own = facts.defaults.get(str(key))
-        default = None if turned or not known else facts.fields.get(field) if own is None else own
+        default = None if turned else facts.fields.get(field) if own is None else own
         yield (*where, str(key)), value, default

@@ -31,9 +31,10 @@ def unregistered(context: Context) -> Iterator[Violation]:
             given = value[0] if isinstance(value, list) and value else value
             section = context.source.get(path[:-1])
             own = isinstance(section, dict) and "auto_register" in section
-            if given is None or isinstance(given, (list, dict)) or own or given in known:
+            listed = isinstance(value, list) and path[-1] == "type"  # a list of names goes for networks alone
+            if given is None or isinstance(given, (list, dict)) or own or (given in known and not listed):
                 continue
-            name = str(given)
+            name = str(value if listed else given)
             since = [one for one, names_ in zip(served(context.dialect), other, strict=True) if name in names_]
             similar = closest(name, sorted(known))
             params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}

@@ -35,7 +35,7 @@ def misspelt(context: Context) -> Iterator[Violation]:
     others = context.names("except") if "except" in context.options else frozenset()
     for path, known in islice(_anchored(context), _GUESSES):
         similar = closest(str(path[-1]), known - _siblings(context, path), _MUCH_ALIKE)
-        if similar and names(context.dialect, (similar,)):
+        if similar and any(one.path == (similar,) and one.types == ("dict",) for one in tables(context.dialect)):
             yield Violation(path, params={"similar": similar, "section": ""}, at_key=True)
     for path, known in islice(_unknown(context), _GUESSES):
         similar = _meant(context, path, known) if path[-1] not in others else ""
