@@ -14,7 +14,9 @@ from ms_tune.lint.launched import commands_in
 MODEL = "--num-layers 8 --hidden-size 64 --num-attention-heads 8 --seq-length 4096 --max-position-embeddings 4096"
 RUN = f"msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework mindspore {MODEL}"
 TORCH = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL}"
-OWN = tuple(f"MST{number}" for number in range(185, 195))
+CP = "--context-parallel-algo ulysses_cp_algo --context-parallel-size"
+HYBRID = "--context-parallel-algo hybrid_cp_algo --context-parallel-size 4"
+OWN = tuple(f"MST{number}" for number in range(185, 199))
 
 
 def found(text: str, *own: str) -> list[tuple[str, str]]:
@@ -61,6 +63,24 @@ def found(text: str, *own: str) -> list[tuple[str, str]]:
             f"{RUN} --seq-length 4088 --tensor-model-parallel-size 8 --context-parallel-size 2 --sequence-parallel",
             "2044 tokens of the sequence (CP 2) cannot be shared out over TP 8",
         ),
+        (f"{RUN} {CP} 2 --tensor-model-parallel-size 8", "8 heads cannot be shared out over TP 8 x 2 ranks of CP"),
+        (f"{RUN} {HYBRID}", "hybrid_cp_algo needs --ulysses-degree-in-cp"),
+        (f"{RUN} {HYBRID} --ulysses-degree-in-cp 3", "--ulysses-degree-in-cp 3 leaves no ring of CP 4"),
+        (f"{RUN} {HYBRID} --ulysses-degree-in-cp 4", "--ulysses-degree-in-cp 4 leaves no ring of CP 4"),
+        (
+            f"{RUN} {HYBRID} --ulysses-degree-in-cp 2 --tensor-model-parallel-size 8",
+            "8 heads cannot be shared out over TP 8 x 2 ranks of CP",
+        ),
+        (f"{RUN} --data-path a --mock-data", "--mock-data and --data-path exclude each other"),
+        (f"{RUN} --data-path a --valid-data-path b", "--data-path and --valid-data-path exclude each other"),
+        (f"{RUN} --start-weight-decay 0.1", "--start-weight-decay is refused where the weight decay is constant"),
+        (
+            f"{RUN} --weight-decay-incr-style cosine --end-weight-decay 0.1",
+            "a cosine weight decay needs --start-weight-decay",
+        ),
+        (f"{RUN} --num-experts 4 --moe-router-topk 8", "--moe-router-topk 8 of 4 experts"),
+        (f"{RUN} --hidden-dropout 1.5", "--hidden-dropout is 1.5, it has to be 0 or more and below 1"),
+        (f"{RUN} --num-workers -2", "--num-workers is -2, it has to be 0 or more"),
     ],
 )
 def test_each_of_them(text: str, expected: str) -> None:
@@ -88,6 +108,14 @@ def test_each_of_them(text: str, expected: str) -> None:
         f"{RUN} --micro-batch-size $MBS",
         f"{RUN} --seq-length 4095 --tensor-model-parallel-size 2 --sequence-parallel --variable-seq-lengths",
         f"ls\n-x\n{RUN}",
+        f"{RUN} {CP} 8",
+        f"{RUN} {CP} 1 --tensor-model-parallel-size 8",
+        f"{RUN} {CP} $CP --tensor-model-parallel-size 8",
+        f"{RUN} {HYBRID} --ulysses-degree-in-cp 2",
+        f"{RUN} {HYBRID} $MORE",
+        f"{RUN} --train-data-path a --valid-data-path b",
+        f"{RUN} --weight-decay-incr-style linear --start-weight-decay 0.1 --end-weight-decay 0.1",
+        f"{RUN} --num-experts 8 --moe-router-topk 8",
     ],
 )
 def test_what_is_right_or_unknown_is_left_alone(text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ms_tune.launch.options import UNKNOWN
+from ms_tune.frameworks.megatron import releases_on
 from ms_tune.launch.values import text_of
 from ms_tune.lint.checks.megatron import command_in, plan_in
 from ms_tune.lint.context import Violation
@@ -41,7 +41,7 @@ def world(context: Context) -> Iterator[Violation]:
     _, command = command_in(context)
     processes, sizes = command.launch.processes, _sizes(command)
     if processes and sizes and processes % prod(sizes):
-        yield _at(
+        yield at(
             command,
             _LAST_OF_MODEL,
             {"processes": processes, "product": prod(sizes), "sizes": " x ".join(map(str, sizes))},
@@ -55,11 +55,11 @@ def heads(context: Context) -> Iterator[Violation]:
     if not tensor or not command.surely_not("unaligned_linear") or not command.surely_not("tp_2d"):
         return
     if found and found % tensor:
-        yield _at(command, (_HEADS,), {"number": found, "tensor": tensor})
+        yield at(command, (_HEADS,), {"number": found, "tensor": tensor})
     groups = command.integer("num_query_groups")
     latent = command.surely_not("multi_latent_attention") and command.surely_not("multi_head_latent_attention")
     if groups and command.surely("group_query_attention") and latent and groups % tensor:
-        yield _at(command, ("num_query_groups",), {"number": groups, "tensor": tensor})
+        yield at(command, ("num_query_groups",), {"number": groups, "tensor": tensor})
 
 
 def width(context: Context) -> Iterator[Violation]:
@@ -69,10 +69,10 @@ def width(context: Context) -> Iterator[Violation]:
     if not found or found < 0:
         return
     if wide and wide % found and command.surely_not("kv_channels"):
-        yield _at(command, (_HEADS,), {"number": found, "width": wide})
+        yield at(command, (_HEADS,), {"number": found, "width": wide})
     latent = command.surely_not("multi_latent_attention") and command.surely_not("multi_head_latent_attention")
     if groups and groups > 0 and found % groups and command.surely("group_query_attention") and latent:
-        yield _at(command, ("num_query_groups",), {"number": groups, "heads": found}, "groups")
+        yield at(command, ("num_query_groups",), {"number": groups, "heads": found}, "groups")
 
 
 def batch(context: Context) -> Iterator[Violation]:
@@ -84,7 +84,7 @@ def batch(context: Context) -> Iterator[Violation]:
         return
     data = processes // prod(sizes)
     if command.surely_not("rampup_batch_size") and total % (micro * data):
-        yield _at(
+        yield at(
             command, ("global_batch_size",), {"total": total, "micro": micro, "data": data, "product": micro * data}
         )
 
@@ -97,10 +97,10 @@ def layers(context: Context) -> Iterator[Violation]:
         return
     chunk = command.integer("num_layers_per_virtual_pipeline_stage")
     if number % stages:
-        yield _at(command, (_LAYERS,), {"number": number, "stages": stages})
+        yield at(command, (_LAYERS,), {"number": number, "stages": stages})
     elif chunk and (number // stages) % chunk:
         params = {"number": number // stages, "chunk": chunk}
-        yield _at(command, ("num_layers_per_virtual_pipeline_stage",), params, "chunks")
+        yield at(command, ("num_layers_per_virtual_pipeline_stage",), params, "chunks")
 
 
 def sequence(context: Context) -> Iterator[Violation]:
@@ -111,9 +111,32 @@ def sequence(context: Context) -> Iterator[Violation]:
         command.integer(_CONTEXT),
         command.value("context_parallel_algo"),
     )
-    halves = {"megatron_cp_algo": 2, "hybrid_cp_algo": 2, "ulysses_cp_algo": 1}.get(str(algorithm))
+    whole = 2 if command.release in releases_on("core_v0.12.1") else 1  # its validate_args asks it of every algorithm
+    halves = {"megatron_cp_algo": 2, "hybrid_cp_algo": 2, "ulysses_cp_algo": whole}.get(str(algorithm))
     if length and size and size > 1 and halves and length % (halves * size):
-        yield _at(command, ("seq_length",), {"length": length, "parts": halves * size, "algorithm": algorithm})
+        yield at(command, ("seq_length",), {"length": length, "parts": halves * size, "algorithm": algorithm})
+
+
+def shared_heads(context: Context) -> Iterator[Violation]:
+    """Ulysses shares the heads of a rank of TP over CP; the hybrid of both over a part of CP that is named, and leaves a ring."""
+    _, command = command_in(context)
+    size, heads, tensor = (command.integer(one) for one in (_CONTEXT, _HEADS, _TENSOR))
+    algorithm = command.value("context_parallel_algo")
+    if not size or size < 2 or algorithm not in ("ulysses_cp_algo", "hybrid_cp_algo"):  # noqa: PLR2004 - one is none
+        return
+    parts, named = size, _ULYSSES
+    if algorithm == "hybrid_cp_algo":
+        degree = command.integer("ulysses_degree_in_cp")
+        if command.surely_not("ulysses_degree_in_cp"):
+            yield at(command, _ULYSSES, {}, "degree")
+        if not degree or degree < 1:
+            return
+        if size % degree or size == degree:
+            yield at(command, ("ulysses_degree_in_cp",), {"degree": degree, "size": size}, "ring")
+            return
+        parts, named = degree, ("ulysses_degree_in_cp", _CONTEXT)
+    if heads and tensor and tensor > 0 and heads % (parts * tensor):
+        yield at(command, named, {"heads": heads, "parts": parts, "tensor": tensor})
 
 
 def shared_sequence(context: Context) -> Iterator[Violation]:
@@ -126,7 +149,7 @@ def shared_sequence(context: Context) -> Iterator[Violation]:
     if not command.surely("sequence_parallel") or not all(map(command.surely_not, others)):
         return
     if tensor > 1 and length // parts % tensor:
-        yield _at(command, ("seq_length",), {"length": length // parts, "context": parts, "tensor": tensor})
+        yield at(command, ("seq_length",), {"length": length // parts, "context": parts, "tensor": tensor})
 
 
 def experts(context: Context) -> Iterator[Violation]:
@@ -134,9 +157,17 @@ def experts(context: Context) -> Iterator[Violation]:
     _, command = command_in(context)
     number, size = command.integer("num_experts"), command.integer(_EXPERT)
     if number and size and number % size:
-        yield _at(command, ("num_experts",), {"number": number, "size": size})
+        yield at(command, ("num_experts",), {"number": number, "size": size})
     elif size and size > 1 and command.surely_not("num_experts"):
-        yield _at(command, (_EXPERT,), {"size": size}, "none")
+        yield at(command, (_EXPERT,), {"size": size}, "none")
+
+
+def chosen(context: Context) -> Iterator[Violation]:
+    """A token goes to as many experts as there are, at most."""
+    _, command = command_in(context)
+    number, every = command.integer("moe_router_topk"), command.integer("num_experts")
+    if number and every and 0 < every < number:
+        yield at(command, ("moe_router_topk",), {"number": number, "experts": every})
 
 
 def positions(context: Context) -> Iterator[Violation]:
@@ -144,7 +175,7 @@ def positions(context: Context) -> Iterator[Violation]:
     _, command = command_in(context)
     length, most = command.integer("seq_length"), command.integer("max_position_embeddings")
     if length and most and most < length:
-        yield _at(command, ("max_position_embeddings",), {"length": length, "most": most})
+        yield at(command, ("max_position_embeddings",), {"length": length, "most": most})
 
 
 def rates(context: Context) -> Iterator[Violation]:
@@ -152,7 +183,7 @@ def rates(context: Context) -> Iterator[Violation]:
     _, command = command_in(context)
     low, high = command.value("min_lr"), command.value("lr")
     if isinstance(low, float) and isinstance(high, float) and low > high:
-        yield _at(command, ("min_lr",), {"low": low, "high": high})
+        yield at(command, ("min_lr",), {"low": low, "high": high})
 
 
 def recompute(context: Context) -> Iterator[Violation]:
@@ -165,11 +196,11 @@ def recompute(context: Context) -> Iterator[Violation]:
         return
     if granularity == "full" and all(map(command.surely_not, _FILLING)):
         missing = [name for name in (method, number) if command.surely_not(name)]
-        yield from (_at(command, ("recompute_granularity",), {"missing": _argument(name)}) for name in missing)
+        yield from (at(command, ("recompute_granularity",), {"missing": argument(name)}) for name in missing)
     elif granularity == "selective" and command.last(method):
-        yield _at(command, (method,), {}, "selective")
+        yield at(command, (method,), {}, "selective")
     elif granularity is None and written and all(map(command.surely_not, _OTHER_RECOMPUTATION)):
-        yield _at(command, (written[0],), {}, "nothing")
+        yield at(command, (written[0],), {}, "nothing")
 
 
 def _goes_through(context: Context) -> bool:
@@ -198,16 +229,16 @@ def activation(context: Context) -> Iterator[Violation]:
     _, command = command_in(context)
     if command.surely("recompute_activation_function"):
         if command.value("recompute_granularity") == "selective":
-            yield _at(command, ("recompute_activation_function",), {"other": "--recompute-granularity selective"})
+            yield at(command, ("recompute_activation_function",), {"other": "--recompute-granularity selective"})
         elif command.value("recompute_method") == "uniform" and command.value("recompute_granularity") == "full":
-            yield _at(command, ("recompute_activation_function",), {"other": "--recompute-method uniform"})
+            yield at(command, ("recompute_activation_function",), {"other": "--recompute-method uniform"})
 
 
 def sequence_parallel(context: Context) -> Iterator[Violation]:
     """Without TP there is no sequence parallelism: the option is switched off."""
     _, command = command_in(context)
     if command.surely("sequence_parallel") and command.value(_TENSOR) == 1 and command.surely_not("tp_2d"):
-        yield _at(command, ("sequence_parallel",), {})
+        yield at(command, ("sequence_parallel",), {})
 
 
 def ranges(context: Context) -> Iterator[Violation]:
@@ -217,31 +248,11 @@ def ranges(context: Context) -> Iterator[Violation]:
     for dest, low in least.items() if isinstance(least, dict) else ():
         number = command.integer(dest)
         if number is not None and number < low and command.last(dest):
-            yield _at(command, (dest,), {"number": number, "least": low})
+            yield at(command, (dest,), {"number": number, "least": low})
     for dest in context.names("shares"):
         share = command.value(dest)
         if isinstance(share, float) and not 0 <= share < 1 and command.last(dest):
-            yield _at(command, (dest,), {"number": share}, "share")
-
-
-def counted_twice(context: Context) -> Iterator[Violation]:
-    """What is given in iterations and in samples, or as a number and as a share (option ``pairs``)."""
-    source, command = command_in(context)
-    pairs = context.options["pairs"]
-    for one, other in pairs if isinstance(pairs, list) else ():
-        first, second = command.last(one), command.last(other)
-        if first and second and all(command.value(dest) not in (UNKNOWN, None, 0) for dest in (one, other)):
-            related = ((source.span_of(second.word), "other"),)
-            yield Violation((first.name,), "default", {"other": second.name}, related_spans=related)
-
-
-def needed(context: Context) -> Iterator[Violation]:
-    """Options each of which needs another one (option ``pairs``)."""
-    _, command = command_in(context)
-    pairs = context.options["pairs"]
-    for one, other in pairs if isinstance(pairs, list) else ():
-        if command.last(one) and command.value(one) not in (UNKNOWN, None, False) and command.surely_not(other):
-            yield _at(command, (one,), {"other": _argument(other)})
+            yield at(command, (dest,), {"number": share}, "share")
 
 
 def grouped(context: Context) -> Iterator[Violation]:
@@ -253,21 +264,21 @@ def grouped(context: Context) -> Iterator[Violation]:
     ):
         return
     if groups and heads and groups != heads and command.last("num_query_groups"):
-        yield _at(command, ("num_query_groups",), {"groups": groups, "heads": heads})
+        yield at(command, ("num_query_groups",), {"groups": groups, "heads": heads})
 
 
 def precision(context: Context) -> Iterator[Violation]:
     """One precision, not two."""
     _, command = command_in(context)
     if command.surely("fp16") and command.surely("bf16"):
-        yield _at(command, ("fp16",), {})
+        yield at(command, ("fp16",), {})
 
 
 def reused(context: Context) -> Iterator[Violation]:
     """``--reuse-fp32-param`` works with bf16 alone."""
     _, command = command_in(context)
     if command.surely("reuse_fp32_param") and command.surely_not("bf16"):
-        yield _at(command, ("reuse_fp32_param",), {})
+        yield at(command, ("reuse_fp32_param",), {})
 
 
 def connections(context: Context) -> Iterator[Violation]:
@@ -281,9 +292,9 @@ def connections(context: Context) -> Iterator[Violation]:
     sharded = ("use_torch_fsdp2", "use_custom_fsdp")
     if text == "1":
         if any(map(command.surely, sharded)):
-            yield _at(command, sharded, {"text": text}, "fsdp")
+            yield at(command, sharded, {"text": text}, "fsdp")
     elif command.surely("sequence_parallel") and tensor and tensor > 1 and all(map(command.surely_not, sharded)):
-        yield _at(command, ("sequence_parallel",), {"text": text})
+        yield at(command, ("sequence_parallel",), {"text": text})
 
 
 def _sizes(command: Command) -> tuple[int, ...] | None:
@@ -299,14 +310,16 @@ def _sizes(command: Command) -> tuple[int, ...] | None:
     )
 
 
+_ULYSSES = ("context_parallel_algo", _CONTEXT)
 _LAST_OF_MODEL = (_CONTEXT, _PIPELINE, _TENSOR)
 
 
-def _argument(dest: str) -> str:
+def argument(dest: str) -> str:
+    """The name of an argument by its destination, as most have it."""
     return f"--{dest.replace('_', '-')}"
 
 
-def _at(command: Command, dests: tuple[str, ...], params: Mapping[str, object], message: str = "default") -> Violation:
+def at(command: Command, dests: tuple[str, ...], params: Mapping[str, object], message: str = "default") -> Violation:
     """A violation at the first of some arguments that is written."""
     given = next((one for one in map(command.last, dests) if one), None)
     return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)
