@@ -15,6 +15,8 @@ from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.pynative import trainer_job
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.registries import registered
+from ms_tune.frameworks.releases import served
 from ms_tune.frameworks.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.layers.stage import resized, stage_of
 from ms_tune.planning.schedule import Schedule, enough_micro_batches
@@ -39,6 +41,8 @@ _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYN
 # So few micro-batches are run as they are: leaving some out would save no time worth mentioning. Sharded weights are
 # gathered anew for each of them, which takes longer.
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
+_MODEL_NAMES = ((("model", "model_type"), "core_config"), (("model", "architectures"), "core_model"))
+OWN_MODEL = "pynative.not-included.own-model"
 _CONFIG_FILE = "config.yaml"
 # What reads, writes or waits, and what a run of a few steps has no use for.
 _SURROUNDINGS = (
@@ -94,7 +98,7 @@ def prepare(
         model=msg("dryrun.model.reference"),
         max_device_memory=None,
         changes=(*changes, *fewer),
-        not_included=(*_not_started(framework), *job.not_included),
+        not_included=(*_not_started(framework), *_own_model(source, dialect), *job.not_included),
         warnings=(*job.warnings, *_alone(job, split)),
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
@@ -136,6 +140,16 @@ def _not_started(framework: Framework | Message | None) -> tuple[Message, ...]:
     if framework is None or isinstance(framework, Framework):
         return ()
     return (msg("pynative.not-started", missing=framework),)
+
+
+def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
+    """A word about a model of the user's own code: no release has registered a class of that name."""
+    for path, kind in _MODEL_NAMES if dialect is Dialect.MINDFORMERS_PYNATIVE else ():
+        given = source.get(path)
+        name = given[0] if isinstance(given, list) and given else given
+        if isinstance(name, str) and not any(name in registered(kind, one, dialect) for one in served(dialect)):
+            return (msg(OWN_MODEL, name=name),)
+    return ()
 
 
 def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: TrainingConfig) -> PreparedRun:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
@@ -107,6 +108,7 @@ def fit_config(
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
     measured, emptied, check_run, notes = _measured(job, request.kinds, observer)
+    notes += [note for note in job.first.not_included if note.id == OWN_MODEL]
     table = raw = with_ends(table_of(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
     table = timed(table, request.clock.times, source)

@@ -11,7 +11,10 @@ import yaml
 
 from ms_tune.cli.main import main
 from ms_tune.config.source import load_source
+from ms_tune.dryrun.dynamic import OWN_MODEL
+from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ExitCode
+from ms_tune.fit.job import read_job
 from ms_tune.normalize.source import normalize_source
 from ms_tune.resources import data_folder
 from tests.dryrun import configs
@@ -165,3 +168,20 @@ def test_stages_that_do_not_count_are_told(
     assert "use_parallel is off" in told
     assert "pp(1)" not in told
     assert main(["fit", str(file), "--explain", "--set", "use_parallel=True"]) == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        (("model_type: deepseek_v3", "model_type: deepseek_v3"), None),
+        (("model_type: deepseek_v3", "model_type: our_model"), "our_model"),
+        (("architectures: DeepseekV3ForCausalLM", "architectures: ['OurForCausalLM']"), "OurForCausalLM"),
+    ],
+)
+def test_a_model_of_ones_own_is_said_not_to_be_run(tmp_path: Path, written: tuple[str, str], named: str | None) -> None:
+    text = (data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml").read_text("utf-8")
+    file = tmp_path / "own.yaml"
+    file.write_text(text.replace(*written), encoding="utf-8")
+    job = read_job(DryrunRequest(config=file, devices=8))
+    told = [note for note in job.first.not_included if note.id == OWN_MODEL]
+    assert [note.params["name"] for note in told] == ([] if named is None else [named])
