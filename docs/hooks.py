@@ -14,6 +14,8 @@ from ms_tune.render.rule.markdown import reference
 # What lets the theme's search work from a folder; the theme would load it from elsewhere.
 _SHIM, _OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker/shim-1.0.4.js"
 _OTHER_LANGUAGE = re.compile(r"^\[(?:中文|English)\]\(\S+\)\n", re.MULTILINE)
+# Sections of every check's page that nobody looks for.
+_SAME_EVERYWHERE = re.compile(r"^(## (?:How to ignore it|Evidence)\b.*)$", re.MULTILINE)
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -35,12 +37,16 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """A page's text with links for the site, where a page has one name in both languages and a switch between them.
 
     Args:
         markdown: The page as it stands in the repository.
+        page: What it is; the search names the hundreds of checks behind the pages that explain.
     """
+    if page.file.src_uri.startswith("rules/"):
+        page.meta["search"] = {"boost": 0.5}
+        markdown = _SAME_EVERYWHERE.sub(r"\1 { data-search-exclude }", markdown)
     return _OTHER_LANGUAGE.sub("", markdown).replace(".zh.md", ".md")
 
 
