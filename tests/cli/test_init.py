@@ -10,9 +10,10 @@ from ms_tune.cli.init import Template, templates
 from ms_tune.cli.main import main
 from ms_tune.config.source import load_source
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.releases import served
 from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.lint.discover import Target
-from ms_tune.lint.run import Job, check_file
+from ms_tune.lint.run import Job, LintRequest, check_file, lint_files
 from ms_tune.lint.settings import Settings
 from ms_tune.normalize.mindformers import read_recompute
 from ms_tune.texts import Language
@@ -35,9 +36,21 @@ def test_templates_lint_clean(template: Template) -> None:
     assert outcome.report.notes == ()
 
 
-@pytest.mark.parametrize("name", ["qwen3_32b", "mixtral_8x7b_swap"])
-def test_static_graph_templates_normalise_without_problems(name: str) -> None:
-    template = next(one for one in TEMPLATES if one.name == name)
+@ALL
+def test_templates_lint_clean_for_every_release_that_they_name(template: Template) -> None:
+    named = re.search(r"(MindFormers) (\d\.\d)(?: to (\d\.\d))?", template.summary[Language.EN])
+    assert named is not None or template.dialect is Dialect.MINDSPEED_MS
+    releases = served(template.dialect)
+    first, last = (named[2], named[3] or named[2]) if named else (releases[0], releases[-1])
+    for release in releases[releases.index(first) : releases.index(last) + 1]:
+        report = lint_files([str(template.file)], LintRequest(framework_version=release))
+        assert [found.name for file in report.files for found in file.findings] == [], release
+
+
+@pytest.mark.parametrize(
+    "template", [one for one in TEMPLATES if one.dialect is Dialect.MINDFORMERS], ids=lambda one: one.name
+)
+def test_static_graph_templates_normalise_without_problems(template: Template) -> None:
     assert normalize(read_recompute(load_source(template.file))).problems == ()
 
 
