@@ -86,7 +86,7 @@ def expert_layers(layers: int, dense: object, frequency: object) -> tuple[bool, 
         None for values that the framework refuses.
     """
     if isinstance(dense, int) and dense:
-        return (False,) * dense + (True,) * (layers - dense)
+        return tuple(layer >= dense for layer in range(layers))
     if isinstance(frequency, int) and frequency:
         return tuple(layer % frequency == 0 for layer in range(layers))
     if isinstance(frequency, list) and len(frequency) == layers:

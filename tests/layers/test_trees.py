@@ -156,7 +156,16 @@ def test_the_layer_that_predicts_is_of_the_last_layers_kind() -> None:
 
 @pytest.mark.parametrize(
     ("dense", "frequency", "experts"),
-    [(0, 1, "1111"), (1, 1, "0111"), (None, 2, "1010"), (-1, 1, "1111"), (0, [1, 0, 0, 1], "1001"), (4, 1, "0000")],
+    [
+        (0, 1, "1111"),
+        (1, 1, "0111"),
+        (None, 2, "1010"),
+        (-1, 1, "1111"),
+        (0, [1, 0, 0, 1], "1001"),
+        (4, 1, "0000"),
+        (10**30, 1, "0000"),
+        (-(10**30), 1, "1111"),
+    ],
 )
 def test_which_layers_have_experts(dense: object, frequency: object, experts: str) -> None:
     found = expert_layers(4, dense, frequency)
