@@ -117,6 +117,7 @@ def decide_megatron(draft: Draft) -> None:
             else:
                 _lead(draft, path, converted)
     _betas(draft)
+    _heads(draft)
     _rest(draft, Dialect.MEGATRON)
 
 
@@ -151,6 +152,27 @@ def _betas(draft: Draft) -> None:
         if draft.has((name,)):
             draft.translate((name,), target, given)
     draft.add(target, given, why("unset", key=_BETAS[0]))
+
+
+def _heads(draft: Draft) -> None:
+    """Heads of keys and values: as many groups as are told with ``--group-query-attention``, else those of the queries.
+
+    ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
+    """
+    switch, groups, heads = ("--group-query-attention",), ("--num-query-groups",), ("--num-attention-heads",)
+    target = ("model", "num_key_value_heads")
+    grouped = draft.source.get(switch) is True
+    number = draft.source.get(groups, 1) if grouped else draft.source.get(heads)
+    if type(number) is not int:
+        return  # known only when the script runs, or latent attention without a word about it
+    if grouped:
+        draft.translate(switch, target, number)
+        draft.translate(groups, target, number)
+        draft.values[target] = number
+    else:
+        draft.default(groups, why("no-groups"))
+        if draft.source.get(("--multi-latent-attention",)) is not True:
+            draft.add(target, number, why("no-groups"))
 
 
 def _rest(draft: Draft, dialect: Dialect) -> None:

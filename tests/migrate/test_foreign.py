@@ -58,7 +58,9 @@ def test_a_script_of_mindspeed_llm(tmp_path: Path) -> None:
     assert at(found, "parallelism.pipeline_parallel_layers_per_stage") == ["0-3", "4-7"]
     assert at(found, "recompute.full_recompute_layer") == ["0-1", "4-5"]
     rows = {one.name: one for one in found.entries}
-    assert rows["--data-path"].fate is rows["--untie-embeddings-and-output-weights"].fate is Fate.ASK
+    assert rows["--data-path"].fate is Fate.ASK
+    assert at(found, "model.tie_word_embeddings") is False
+    assert at(found, "model.num_key_value_heads") == 8  # as many as heads of queries
     assert rows["--num-layers"].line == 3
     assert {one.fate for one in found.entries} == {Fate.TRANSLATED, Fate.ASK}
     assert found.exit_code == 1
@@ -77,6 +79,23 @@ def test_what_nobody_wrote_is_what_it_was() -> None:
     assert at(found, "checkpoint.enable_save") is False
     assert "steps" not in yaml.safe_load(found.text)["training"]
     assert "how many steps" in found.text
+
+
+def test_heads_and_experts_of_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    experts = "--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 256 --moe-grouped-gemm"
+    script.write_text(SCRIPT.replace("--bf16", f"--bf16 --num-query-groups 2 {experts}"), encoding="utf-8")
+    found = migrate_script(script, check=False)
+    sizes = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "num_key_value_heads")
+    assert [at(found, f"model.{name}") for name in sizes] == [8, 2, 256, 8]  # groups count with their switch only
+    grouped = script.read_text(encoding="utf-8").replace("--bf16", "--bf16 --group-query-attention")
+    script.write_text(grouped, encoding="utf-8")
+    found = migrate_script(script, check=False)
+    assert at(found, "model.num_key_value_heads") == 2
+    assert untold(found) == []
+    assert not {"--group-query-attention", "--num-query-groups", "--num-experts"} & {
+        one.name for one in found.questions
+    }
 
 
 def test_a_script_without_its_optional_arguments(tmp_path: Path) -> None:
@@ -111,7 +130,9 @@ def test_defaults_that_are_written_are_those_of_the_framework(target: str, diale
             usual = {one.default for release in served(dialect) for one in definitions(row.path[0], release)}
         words = {
             **dict(row.values),
-            False: {"data_parallel_shard": 1, "compute_dtype": "float32"}.get(row.to[-1], False),
+            False: {"data_parallel_shard": 1, "compute_dtype": "float32", "tie_word_embeddings": True}.get(
+                row.to[-1], False
+            ),
         }
         assert {words.get(one, one) if isinstance(one, (str, bool)) else one for one in usual} == {row.unset}, row.path
 
