@@ -4,8 +4,11 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
+from ms_tune.config.yaml_nodes import LOADER
 from ms_tune.lint.cache import read_values
+from ms_tune.resources import data_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,3 +73,19 @@ def test_what_a_stopped_process_left_behind_is_not_touched(file: Path, tmp_path:
     assert read_values(file) == {"a": [1, 2.5, None, True, "数"]}
     assert kept(tmp_path) == []
     assert left.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "3", "{a: &x [1, b], c: *x}", "a: &m {b: 1, c: no}\nd: {<<: *m, c: 2}", "{1: a, null: b, 2.5: [~, 1e5]}", "a: 2026-01-01"],
+)  # fmt: skip
+def test_values_are_those_of_yaml(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert read_values(path) == yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("path", sorted(data_folder("checklists").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_values_of_checklists_are_those_of_yaml(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path))
+    assert read_values(path) == yaml.load(path.read_bytes(), Loader=LOADER)  # noqa: S506 - it is a safe loader
