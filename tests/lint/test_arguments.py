@@ -75,6 +75,8 @@ def test_a_switch_is_true_or_false(value: str, wrong: bool) -> None:  # noqa: FB
         ("initializer_range: -0.02", False),
         ("moe_shared_expert_intermediate_size: 2048O", True),
         ("max_position_embeddings: [40960]", True),
+        ("initializer_range: [0.02]", True),
+        ("moe_aux_loss_coeff: [0.001, 0.001]", False),
     ],
 )
 def test_numbers_of_the_model_are_no_texts(field: str, wrong: bool) -> None:  # noqa: FBT001 - a column of the table

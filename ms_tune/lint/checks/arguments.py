@@ -138,6 +138,8 @@ def not_a_number(context: Context) -> Iterator[Violation]:
         if isinstance(value, str):
             if (usual is not None or (counts and default is None)) and not _EXPONENT.fullmatch(value):
                 yield Violation(path)
+        elif isinstance(value, list) and isinstance(usual, float) and "coeff" not in str(path[-1]):
+            yield Violation(path)  # coefficients may be one for each of several losses
         elif counts and usual is not None and usual > 0 and not _is_count(value):
             yield Violation(path, "count")
 

@@ -78,11 +78,11 @@ def negative(context: Context) -> Iterator[Violation]:
 
 
 def words(context: Context) -> Iterator[Violation]:
-    """A text at any of the ``keys`` that means no number; what only looks like a text to YAML (``1e-5``) is another check's."""
+    """A list, or a text that means no number, at any of the ``keys``; what only looks like a text to YAML (``1e-5``) is another check's."""
     keys = context.options.get("keys")
     for name in keys if isinstance(keys, list) else ():
         value = context.get(str(name))
-        if isinstance(value, str) and not is_number(value):
+        if isinstance(value, list) or (isinstance(value, str) and not is_number(value)):
             yield Violation(tuple(str(name).split(".")))
 
 
