@@ -9,7 +9,7 @@ the caller compares the peak of what is with the one that it expects.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 
 _MOST_EVENTS = 1_500_000  # of a run that is replayed: some seconds
 _MOST_MOVED, _ONE_IN = 100, 50  # events that the larger run has in another order; 35 of 9,493 were seen
+
+
+class Stretched(NamedTuple):
+    """The requests of a run with more layers.
+
+    Attributes:
+        work: They.
+        moved: Events of the smaller run that the larger one has in another order.
+    """
+
+    work: Workload
+    moved: int
 
 
 class _Event(NamedTuple):
@@ -45,7 +57,7 @@ class _Stretch(NamedTuple):
 
 def stretched(
     small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]], layers: int, more: int
-) -> Workload | None:
+) -> Stretched | None:
     """The larger run with what it has more than the smaller one repeated.
 
     Args:
@@ -65,15 +77,19 @@ def stretched(
     if grown is None:
         return None
     before, after = _events(small, names[0], grown[0]), _events(large, names[1], grown[1])
-    stretches = _stretches(before, after)
-    if stretches is None or len(after) + more * (len(after) - len(before)) > _MOST_EVENTS:
+    places = _places(before, after)
+    if places is None:
+        return None
+    stretches = _stretches(places, len(after))
+    if len(after) + more * (len(after) - len(before)) > _MOST_EVENTS:
         return None
     sizes = {block: large.requests[block].size for block in range(len(large.requests))}
     for one, other in zip(*grown, strict=True):
         sizes[other] += more * (sizes[other] - small.requests[one].size)
     copies = _Copies(large, sizes, after, stretches, more + 1)
     copies.families(layers)
-    return copies.made()
+    made = copies.made()
+    return None if made is None else Stretched(made, _moved(places))
 
 
 def _grown(small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]]) -> _Pairs | None:
@@ -121,15 +137,26 @@ def _events(work: Workload, names: Sequence[str], grown: Sequence[int]) -> list[
     return found
 
 
-def _stretches(before: Sequence[_Event], after: Sequence[_Event]) -> list[_Stretch] | None:
-    """What is in the second but not in the first; None if the first is not part of the second."""
+def _places(before: Sequence[_Event], after: Sequence[_Event]) -> list[int] | None:
+    """Where the events of the first run are in the second; None if the first is not part of the second."""
     moved = min(_MOST_MOVED, len(before) // _ONE_IN)
-    places = aligned([event.key for event in before], [event.key for event in after], moved)
-    if places is None:
-        return None
+    return aligned([event.key for event in before], [event.key for event in after], moved)
+
+
+def _stretches(places: Sequence[int], end: int) -> list[_Stretch]:
+    """What is in the second run but not in the first."""
     common = sorted(places)
-    ends = zip([-1, *common], [*common, len(after)], strict=True)
+    ends = zip([-1, *common], [*common, end], strict=True)
     return [_Stretch(place + 1, following) for place, following in ends if place + 1 < following]
+
+
+def _moved(places: Sequence[int]) -> int:
+    """How many are out of order: all but the most that rise."""
+    rising: list[int] = []
+    for place in places:
+        at = bisect_left(rising, place)
+        rising[at : at + 1] = [place]
+    return len(places) - len(rising)
 
 
 class _Copies:

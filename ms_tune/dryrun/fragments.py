@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from ms_tune.allocator.replay import replay
 from ms_tune.allocator.settings import infer, pool_for
 from ms_tune.allocator.stretch import stretched
+from ms_tune.allocator.twins import exchanged
 from ms_tune.allocator.workload import pools_of
 from ms_tune.memory.places import operator_at
 from ms_tune.texts import msg
 from ms_tune.trace.table import HOST_POOL
+from ms_tune.units import gib
 from ms_tune.verdict.judge import Need
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import Reading
 
 _NEAR = 0.005  # of the derived peak, that the replay's may be off
+_ALIKE = 0.001  # of a footprint, by which those of several orders may differ and be one
 _NUMBER = re.compile(r"\d+")
 _PAIR = 2
 
@@ -39,29 +42,33 @@ def need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction],
         factors: Their weights in it.
         layers: Layers of the first run.
     """
-    footprint = _replayed(peak, readings, factors, layers)
-    if footprint is None:
+    footprints = _replayed(peak, readings, factors, layers)
+    if not footprints:
         return Need.derived(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])
-    return Need(peak, footprint, footprint, msg("verdict.footprint.replayed"))
+    least, most = min(footprints), max(footprints)
+    if most - least <= _ALIKE * most:
+        return Need(peak, footprints[0], footprints[0], msg("verdict.footprint.replayed"))
+    return Need(peak, most, least, msg("verdict.footprint.replayed-orders", low=gib(least), high=gib(most)))
 
 
-def _replayed(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> int | None:
-    """The footprint of the repeated requests; None where the replay does not prove itself."""
+def _replayed(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> list[int]:
+    """The footprints of the repeated requests, of several orders where the runs have several; none where the replay does not prove itself."""
     if len(readings) != _PAIR or factors[0].denominator != 1 or factors[0] >= 0:
-        return None
+        return []
     traced = [_requests(reading) for reading in readings]
     if any(one is None for one in traced):
-        return None
+        return []
     (_, small, called), (pool, large, called_too) = (one for one in traced if one is not None)
     whole = stretched(small, large, (called, called_too), layers, -int(factors[0]))
     if whole is None:
-        return None
+        return []
     inferred = infer(large, pool)
     if inferred.mismatches.total:
-        return None
-    found = replay(whole, pool_for(inferred.settings, older=inferred.older))
-    near = abs(found.used_peak - peak) <= _NEAR * peak
-    return max(found.actual_peak, peak) if near else None
+        return []
+    orders = [whole.work, *(exchanged(whole.work) if whole.moved else ())]
+    found = [replay(order, pool_for(inferred.settings, older=inferred.older)) for order in orders]
+    near = abs(found[0].used_peak - peak) <= _NEAR * peak
+    return [max(one.actual_peak, peak) for one in found] if near else []
 
 
 def _requests(reading: Reading) -> tuple[str, Workload, list[str]] | None:

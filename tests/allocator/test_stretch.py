@@ -80,9 +80,10 @@ def test_what_is_made_is_the_run_with_all_layers(
     )
     made = stretched(small, large, (called, called_too), first, more)
     assert made is not None
+    work = made.work
     settings = MindSporeSettings()
-    one, other = replay(made, MindSporePool(settings)), replay(whole, MindSporePool(settings))
-    assert len(made.requests) == len(whole.requests)
+    one, other = replay(work, MindSporePool(settings)), replay(whole, MindSporePool(settings))
+    assert len(work.requests) == len(whole.requests)
     assert one.used_peak == other.used_peak
     assert one.actual_peak == pytest.approx(other.actual_peak, rel=0.02)
 
@@ -96,7 +97,8 @@ def test_without_further_layers_it_is_the_larger_run() -> None:
     (small, called), (large, called_too) = trained(2), trained(3)
     made = stretched(small, large, (called, called_too), 2, 0)
     assert made is not None
-    assert lives(made) == lives(large)
+    work = made.work
+    assert lives(work) == lives(large)
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
@@ -105,7 +107,8 @@ def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *
     (small, called), (large, called_too), (whole, _) = (trained(layers, recomputed=recomputed) for layers in (3, 4, 8))
     made = stretched(small, large, (called, called_too), told, 4)
     assert made is not None
-    assert lives(made) == lives(whole)
+    work = made.work
+    assert lives(work) == lives(whole)
 
 
 def swapped(work: Workload, ticks: list[int]) -> Workload:
@@ -128,8 +131,9 @@ def test_a_few_events_may_have_another_order_in_the_smaller_run(ticks: list[int]
     (small, called), (large, called_too), (whole, _) = (trained(layers) for layers in (3, 4, 8))
     made = stretched(swapped(small, ticks), large, (called, called_too), 3, 4)
     assert made is not None
+    work = made.work
     settings = MindSporeSettings()
-    one, other = replay(made, MindSporePool(settings)), replay(whole, MindSporePool(settings))
+    one, other = replay(work, MindSporePool(settings)), replay(whole, MindSporePool(settings))
     assert one.used_peak == pytest.approx(other.used_peak, rel=0.02)
 
 
