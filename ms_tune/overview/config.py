@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _NAMES = ("model_type", "model_name", "type", "arch")
 _FREE = ("optimizer", "sequence")  # changes that cost no time
+# What the linter says at its line is not said again of the layers, or by the job that it stops.
+_SAID_BY = {"list-short": "short-recompute-list", "offset-rejected": "impossible-layer-split"}
 _SEVERITIES = {Weight.ERROR: Severity.ERROR, Weight.WARNING: Severity.WARNING, Weight.INFO: Severity.INFO}
 
 
@@ -133,8 +135,11 @@ def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
         report: What the linter found in it, and in the script that starts it.
     """
     seen, stages = look.seen, look.verdicts
-    matters = sorted((*found(report), *of_layers(look.plan, path)), key=lambda one: one.severity.rank)
-    if seen.refused and seen.reason is not None:
+    linted = found(report)
+    said = {one.name for one in linted}
+    layers = [one for one in of_layers(look.plan, path) if _SAID_BY.get(one.name) not in said]
+    matters = sorted((*linted, *layers), key=lambda one: one.severity.rank)
+    if seen.refused and seen.reason is not None and _SAID_BY["offset-rejected"] not in said:
         matters.insert(0, Matter(Severity.ERROR, seen.reason, path))
     over = seen.estimate is not None and seen.estimate.outlook is not Outlook.BELOW
     if stages:

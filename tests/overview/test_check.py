@@ -70,6 +70,20 @@ def edited(file: Path, **values: object) -> None:
 
 
 class TestScreen:
+    @pytest.mark.parametrize(
+        ("written", "name"),
+        [({"recompute": "[4, 4, 4]"}, "short-recompute-list"), ({"offset": "3"}, "impossible-layer-split")],
+    )
+    def test_what_lint_says_is_not_said_again(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, written: dict[str, object], name: str
+    ) -> None:
+        file = tmp_path / "train.yaml"
+        text = (TEMPLATES / "mindformers" / "qwen3_0_6b.yaml").read_text("utf-8")
+        file.write_text(text.replace("pipeline_stage: 2", "pipeline_stage: 4"), "utf-8")
+        edited(file, **written)
+        (shown,) = json.loads(screen(capsys, str(file), "--json")[1])["files"]
+        assert [one["name"] for one in shown["matters"] if one["severity"] != "info"] == [name]
+
     @pytest.mark.parametrize("language", ["en", "zh"])
     @pytest.mark.parametrize("file", ALL, ids=lambda file: file.stem)
     @pytest.mark.parametrize("card", ["16GiB", "64GiB"])
