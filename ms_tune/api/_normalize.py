@@ -64,7 +64,7 @@ def normalize_script(script: str | Path, *, framework_version: str | None = None
     """
     from ms_tune.normalize import script as rules  # noqa: PLC0415 - start-up time
 
-    return rules.normalize_script(Path(script), None, framework_version)
+    return rules.normalize_script(Path(script), None, framework_version, supposing=True)
 
 
 def explicit_script(script: str | Path, *, framework_version: str | None = None) -> ExplicitScript:

@@ -9,7 +9,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import release_for
 from ms_tune.launch.line_ends import RETURN
-from ms_tune.launch.options import command_of
+from ms_tune.launch.options import command_of, without_unset
 from ms_tune.launch.read import content, read_launches
 from ms_tune.launch.releases import release_taking
 from ms_tune.layers.result import Problem, Severity
@@ -45,13 +45,17 @@ class ProgramPlan:
     unknown: str = ""
 
 
-def normalize_script(path: Path, text: str | None = None, version: str | None = None) -> tuple[ProgramPlan, ...]:
+def normalize_script(
+    path: Path, text: str | None = None, version: str | None = None, *, supposing: bool = False
+) -> tuple[ProgramPlan, ...]:
     """What each layer does in the programs of MindSpeed-LLM that a script starts, in order. Nothing is run.
 
     Args:
         path: The script.
         text: Its text, if that is known.
         version: The release of MindSpeed-LLM; None for the default.
+        supposing: Whether words that come from outside, if at all, are left out where a plan depends on them; a problem of the plan
+            says so.
 
     Raises:
         ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
@@ -64,7 +68,7 @@ def normalize_script(path: Path, text: str | None = None, version: str | None = 
     commands = [command for command in found if command is not None]
     if not commands:
         raise ConfigError(msg("megatron_layers.no-program"), path=path)
-    planned = (_planned(path, command) for command in commands)
+    planned = (_planned(path, command, supposing=supposing) for command in commands)
     return tuple(planned) if RETURN not in written else tuple(map(_in_windows, planned))
 
 
@@ -94,7 +98,7 @@ def release_of_scripts(script: Launches, version: str | None) -> str:
     return release
 
 
-def _planned(path: Path, command: Command) -> ProgramPlan:
+def _planned(path: Path, command: Command, *, supposing: bool) -> ProgramPlan:
     place = command.launch.place
     line = place.span.line
     words = command.launch.program
@@ -102,6 +106,12 @@ def _planned(path: Path, command: Command) -> ProgramPlan:
     try:
         plan = plan_of(command)
     except NotEvaluableError as error:
+        bare, names = without_unset(command) if supposing else (None, ())
+        found = _planned(path, bare, supposing=False) if bare is not None else None
+        if found is not None and found.plan is not None:
+            variables = ", ".join(f"${name}" for name in names)
+            problem = Problem("unless-set", Severity.WARNING, msg("megatron_layers.unless-set", names=variables))
+            return replace(found, plan=replace(found.plan, problems=(*found.plan.problems, problem)))
         return ProgramPlan(program, line, None, error.argument, error.variable)
     except ConfigError as error:
         raise ConfigError(error.message, path=place.file.path, line=line) from error

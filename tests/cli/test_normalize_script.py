@@ -198,3 +198,15 @@ def test_absurd_scripts_are_refused_at_once(tmp_path: Path, capsys: pytest.Captu
     path = written(tmp_path, "torchrun pretrain_gpt.py" + " --bf16" * 1_001 + " --num-layers 8" + "\n")
     assert run("--write", path) == 2
     assert "1002 arguments" in capsys.readouterr().err
+
+
+def test_what_nobody_sets_is_left_out_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = SCRIPT.replace("pretrain_gpt.py", "pretrain_gpt.py $MEM_ARGS")
+    assert script != SCRIPT
+    assert run(written(tmp_path, SCRIPT)) == 0
+    plain = capsys.readouterr().out
+    run(written(tmp_path, script))
+    told = capsys.readouterr()
+    assert "does not set $MEM_ARGS" in told.out + told.err
+    assert plain.partition("Layers recomputed")[2].rstrip() in told.out
+    assert run(written(tmp_path, script.replace("$MEM_ARGS", "$(cat more)"))) == 2
