@@ -179,6 +179,8 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
     at = 0
     while at < len(words):
         text = words[at].text
+        if text is None and launcher.known and _is_program(words[at]):
+            return found, at  # ``$BASE/pretrain_gpt.py``: what stands in front of it is known
         if text is None or not launcher.known:
             # Any number of options may hide in it: the program is the next word that looks like one.
             ahead = (number for number in range(at, len(words)) if _is_program(words[number]))

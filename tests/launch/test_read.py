@@ -302,3 +302,11 @@ def test_what_is_no_known_script_is_not_followed(script: str) -> None:
 def test_scripts_in_words_in_each_other_end() -> None:
     assert launches("A='eval $A'; eval $A\n").unknown
     assert not launches('export A=\'bash -c "$A"\'; bash -c "$A"\n').launches
+
+
+def test_the_folder_of_a_program_hides_no_option() -> None:
+    (found,) = launches("base=$(pwd)\ntorchrun --nproc_per_node 4 --nnodes 2 $base/train.py --x 1\n").launches
+    assert found.processes == 8
+    assert [word.text for word in found.arguments] == ["--x", "1"]
+    (unsure,) = launches("torchrun --nproc_per_node 4 $ARGS train.py --x 1\n").launches
+    assert unsure.processes is None
