@@ -41,8 +41,9 @@ def emptied_probes(job: PlannedJob, model: Model) -> list[Probe]:
     for stage in (0, job.stages - 1) if job.chunks > 1 else ():
         loaded = _written(job, stage)
         if loaded is not None:
-            few, _ = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
-            found.append(Probe("emptied", loaded, stage, few - few // job.chunks))
+            # The other cells keep a layer each: with one in this stage's, too, there would be fewer layers than cells, which is refused.
+            _, more = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
+            found.append(Probe("emptied", loaded, stage, more - more // job.chunks))
     return found
 
 
