@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def lines_of(few: Figures, more: Figures) -> tuple[Line, ...]:
 
 
 def parted(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[Line]]:
-    """Moments at which a layer holds what it holds all the time, and those at which it holds more.
+    """Moments at which a layer holds what it holds all the time, and those at which it holds more; what holds less is left out.
 
     While gradients are reduced and weights updated, a copy of a layer's gradients or weights is there, whatever it recomputes and
     however much is in flight. A trace may count such a moment to another phase.
@@ -69,8 +70,23 @@ def parted(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[L
         lines: The lines of one stage.
         lasting: What a layer holds all the time.
     """
-    usual = [line for line in lines if line.lasting <= lasting * _NEAR]
+    usual = [line for line in lines if lasting <= line.lasting * _NEAR and line.lasting <= lasting * _NEAR]
     return usual, [line for line in lines if line.lasting > lasting * _NEAR]
+
+
+def lasting_of(lines: Sequence[Line]) -> Fraction:
+    """What a layer holds all the time: the least that two lines agree on.
+
+    Between two sizes the peak of a phase may become another moment, with less of what lasts and not of layers: such a line may
+    say anything, also less than nothing. Seen in a static graph of MindFormers 1.9, whose first stage with one layer is at its
+    peak in the forward pass while the embedding's gradient is there.
+
+    Args:
+        lines: Of one kind of layer that recomputes nothing, at least one.
+    """
+    found = sorted(line.lasting for line in lines)
+    agreed = [less for less, more in pairwise(found) if less >= 0 and more <= less * _NEAR]
+    return min(agreed, default=min((one for one in found if one >= 0), default=Fraction(0)))
 
 
 def phases_alike(figures: Figures, plain: Figures, lasting: Fraction) -> list[str]:

@@ -8,7 +8,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.costs import EXTRA
-from ms_tune.fit.lines import LayerBytes, between, layer_bytes, lines_beside, lines_of, parted, phases_alike
+from ms_tune.fit.lines import (
+    LayerBytes,
+    between,
+    lasting_of,
+    layer_bytes,
+    lines_beside,
+    lines_of,
+    parted,
+    phases_alike,
+)
 from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds, told_apart
 from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule
@@ -79,7 +88,7 @@ class Measured:
     def lasting(self, made_of: str) -> Fraction:
         """What one layer holds all the time."""
         stages = self.stages(made_of)
-        return min(line.lasting for stage in stages for line in self._lines[made_of, Recompute.NONE, stage])
+        return lasting_of([line for stage in stages for line in self._lines[made_of, Recompute.NONE, stage]])
 
     def usual(self, made_of: str, kind: Recompute, stage: int) -> dict[str, Line]:
         """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""

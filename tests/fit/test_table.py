@@ -166,6 +166,21 @@ class TestTable:
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
                 assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
 
+    def test_a_phase_whose_peak_becomes_another_moment_is_left_out(self, tmp_path: Path) -> None:
+        # Seen in a static graph: with the fewest layers the forward pass is at its peak while the embedding's gradient is there.
+        world, job = World(), job_of(tmp_path, 2, 1, 8, 4)
+        model = model_in(job)
+        seen = []
+        for one in asked(job, model, KINDS)[0]:
+            figures = world.figures(job, one)
+            if (one.probe.stage, one.probe.layers) == (0, 2):
+                figures = replace(figures, lasting={**figures.lasting, "forward": 4500 * MIB})
+            seen.append(Seen(one, figures))
+        measured = Measured(seen, model)
+        (layer,) = table_of(job, measured, Costs(), 60 << 30).layers
+        assert layer.bytes == world.lasting * MIB
+        assert layer.recompute[Recompute.NONE].activation_bytes == world.activations[Recompute.NONE] * MIB
+
     def test_a_job_without_a_pipeline(self, tmp_path: Path) -> None:
         world = World()
         table = made(world, job_of(tmp_path, 1, 1, 8, 2))
