@@ -36,11 +36,11 @@ def needed_arguments(kind: str, name: str, release: str) -> tuple[tuple[str, ...
     A schedule that is to warm up takes ``warmup_steps`` or ``warmup_ratio`` (``core/lr/lr_schedule.py``, MindFormers 1.6 to 2.1).
 
     Args:
-        kind: ``lr_schedule``.
-        name: The registered name.
+        kind: As :func:`arguments_of` takes it; known of ``lr_schedule``.
+        name: The class.
         release: A served release.
     """
-    groups = all_at(load("arguments")[kind], release).get(name, ())
+    groups = all_at(load("needed").get(kind, {}), release).get(name, ())
     return tuple(tuple(group) for group in groups)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.frameworks.data import all_at
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import served
-from tests.oracle import make_arguments, make_keys, make_taken, make_trees, wheels
+from tests.oracle import make_keys, make_needed, make_taken, make_trees, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -86,11 +86,11 @@ def registries() -> dict[str, Any]:
     return made
 
 
-def arguments() -> dict[str, Any]:
+def needed() -> dict[str, Any]:
     """What schedules cannot be built without; a second."""
     for release in wheels.RELEASES:
         _wheel(release)
-    return {"lr_schedule": histories({release: make_arguments.needed(release) for release in wheels.RELEASES})}
+    return {"lr_schedule": histories({release: make_needed.needed(release) for release in wheels.RELEASES})}
 
 
 def _registries(release: str) -> dict[str, dict[str, list[str]]]:
@@ -208,7 +208,7 @@ def _is_history(value: object) -> bool:
 MAKERS: dict[str, Callable[[], dict[str, Any]]] = {
     "models": models,
     "registries": registries,
-    "arguments": arguments,
+    "needed": needed,
     "taken": taken,
     "trees": trees,
     "keys_mindformers": partial(keys, Dialect.MINDFORMERS),

@@ -93,8 +93,8 @@ def test_a_key_table_says_what_the_sources_say_and_nothing_else() -> None:
 def test_the_committed_arguments_are_what_the_sources_ask_for() -> None:
     for release in wheels.RELEASES:
         _need(release)
-    made = make_frameworks.text(make_frameworks.arguments()) + "\n"
-    assert (make_frameworks.DATA / "arguments.json").read_text() == made
+    made = make_frameworks.text(make_frameworks.needed()) + "\n"
+    assert (make_frameworks.DATA / "needed.json").read_text() == made
 
 
 def test_the_committed_registries_have_what_the_sources_register() -> None:

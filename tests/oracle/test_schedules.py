@@ -52,7 +52,7 @@ def told(schedule: dict[str, Any]) -> bool:
 @pytest.mark.mindspore
 def test_what_lacks_an_argument_cannot_be_built_and_nothing_else(tmp_path: Path) -> None:
     random = Random(SEED)  # noqa: S311 - test data
-    cases = [settings(random, name) for name in load("arguments")["lr_schedule"] for _ in range(CASES)]
+    cases = [settings(random, name) for name in load("needed")["lr_schedule"] for _ in range(CASES)]
     command = [sys.executable, "-m", "tests.oracle.schedules_child", json.dumps(cases)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

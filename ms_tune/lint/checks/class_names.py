@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import closest
-from ms_tune.frameworks.registries import needed_arguments, registered
+from ms_tune.frameworks.registries import registered
 from ms_tune.frameworks.releases import release_or_default, served
 from ms_tune.lint.conditions import find
 from ms_tune.lint.context import Violation
@@ -39,20 +39,3 @@ def unregistered(context: Context) -> Iterator[Violation]:
             similar = closest(name, sorted(known))
             params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}
             yield Violation(path, "later" if since else "similar" if similar else "default", params)
-
-
-def incomplete(context: Context) -> Iterator[Violation]:
-    """A section that names a class and lacks an argument that this class cannot be built without.
-
-    The option ``sections`` says which sections name classes, and of what kind. An empty value is none, either.
-    """
-    sections = context.options["sections"]
-    release = release_or_default(context.version, context.dialect)
-    for section, kind in sections.items() if isinstance(sections, dict) else ():
-        values = context.mapping(str(section))
-        name = values.get("type")
-        if not isinstance(name, str) or "auto_register" in values:
-            continue
-        for group in needed_arguments(str(kind), name, release):
-            if all(values.get(one) is None for one in group):
-                yield Violation((str(section), "type"), params={"name": name, "needed": " / ".join(group)})
