@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.frameworks.models import facts_of
+from ms_tune.frameworks.models import facts_of, names_of
 from ms_tune.layers.result import Severity
 from ms_tune.migrate.draft import why
 from ms_tune.normalize.convert import convert_source, target_of
@@ -24,8 +24,8 @@ FULLY_SHARDED_SINCE_TP = (
 )
 
 _MODEL = ("model", "model_config")
-_SWITCHES = ("swap", "cpu_offloading")
-_MODEL_SWAP = (_SWITCHES[1], "cpu_offloading_num_layers", "op_swap")
+_SWITCH = "cpu_offloading"
+_MODEL_SWAP = (_SWITCH, "cpu_offloading_num_layers", "op_swap")
 # Keys that decide what layers do, each with the key of the dynamic graph that says most of it.
 _LAYERS: dict[KeyPath, tuple[str, ...]] = {
     ("recompute_config", "recompute"): ("recompute", "mode"),
@@ -236,7 +236,7 @@ def _layers(draft: Draft) -> None:
         if path[0] == "swap_config" and dropped is not None:
             draft.default(path, dropped)
             continue
-        switch = path[-1] in _SWITCHES
+        switch = path[-1] in names_of(_SWITCH)
         doubt = doubts.get("op_swap") if "op_swap" in path else None
         doubt = doubt or (None if switch else doubts.get("swap"))
         _lead(draft, path, ("swap", "enable"), errors, known=bool(converted.values), doubt=doubt)
