@@ -64,19 +64,23 @@ class Method:
     keeps: tuple[int, int] | None
     title: Text
     price: Text
-    at: Mapping[str, str]
+    at: Mapping[str, Text]
     command: str
     early: bool
 
-    def how(self, dialects: Sequence[str]) -> str:
+    def how(self, dialects: Sequence[str], language: Language) -> str:
         """How it is written in some dialects; empty where none of them has a way to do it."""
         texts: dict[str, list[str]] = {}
-        for dialect in dialects:
-            if dialect in self.at:
-                texts.setdefault(self.at[dialect], []).append(dialect)
+        for dialect, text in self.written(language).items():
+            if dialect in dialects:
+                texts.setdefault(text, []).append(dialect)
         if len(texts) == 1:
             return next(iter(texts))
         return "; ".join(f"{text} ({', '.join(names)})" for text, names in texts.items())
+
+    def written(self, language: Language) -> dict[str, str]:
+        """How it is written in each dialect."""
+        return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.at.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +99,9 @@ class Remedy:
     peak_after: int
     dynamic: bool
 
-    @property
-    def how(self) -> str:
+    def how(self, language: Language) -> str:
         """How it is written, for each dialect of this kind of graph."""
-        return self.method.how(DYNAMIC if self.dynamic else STATIC)
+        return self.method.how(DYNAMIC if self.dynamic else STATIC, language)
 
     def title(self, language: Language) -> str:
         """What it is."""
@@ -155,14 +158,19 @@ def methods() -> tuple[Method, ...]:
             method=entry.get("method", ""),
             takes=tuple(entry[key] for key in ("takes", "also") if key in entry),
             keeps=tuple(entry["keeps"]) if isinstance(entry.get("keeps"), list) else None,
-            title=Text(entry["title"]["en"], entry["title"]["zh"]),
-            price=Text(entry["price"]["en"], entry["price"]["zh"]),
-            at=entry["at"],
+            title=_text(entry["title"]),
+            price=_text(entry["price"]),
+            at={dialect: _text(value) for dialect, value in entry["at"].items()},
             command=entry["next"],
             early=entry.get("early", False),
         )
         for entry in content["remedies"]
     )
+
+
+def _text(value: str | Mapping[str, str]) -> Text:
+    """A text in both languages, or what is the same in both: a key and its value."""
+    return Text(value, value) if isinstance(value, str) else Text(value["en"], value["zh"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +196,7 @@ def remedies_of(known: Known) -> tuple[Remedy, ...]:
     for method in methods():
         after = _peak_after(method, known, replayed)
         freed = curve.peak_bytes - after
-        if freed * _LEAST >= curve.peak_bytes and method.how(DYNAMIC if dynamic else STATIC):
+        if freed * _LEAST >= curve.peak_bytes and method.how(DYNAMIC if dynamic else STATIC, Language.EN):
             found.append(Remedy(method, freed, after, dynamic))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 

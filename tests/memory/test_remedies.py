@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,7 +79,8 @@ def test_remedies_of_real_runs(run: str) -> None:
     for remedy in rank.remedies:
         assert 0 < remedy.bytes_freed == peak - remedy.peak_after
         assert remedy.title(Language.ZH) != remedy.title(Language.EN)
-        assert remedy.how
+        assert remedy.how(Language.EN)
+        assert remedy.how(Language.ZH)
     names = {remedy.method.name: remedy for remedy in rank.remedies}
     state = rank.contents.codes == list(Content).index(Content.OPTIMIZER_STATE)
     size = rank.table.size.copy()
@@ -94,9 +96,13 @@ def test_the_file_of_methods_is_sound() -> None:
     for method in methods():
         assert method.takes or method.method in {"recompute", "swap", "prompt", "second-gradients"}
         assert "ms-tune" in method.command
-        assert all((*method.title, *method.price, *method.at.values()))
+        assert all((*method.title, *method.price, *(text for pair in method.at.values() for text in pair)))
+        prose = [
+            pair for pair in method.at.values() if re.search(r"[a-z]{3,} (?:the|of|or|by|out|twice|for) ", pair.en)
+        ]
+        assert all(re.search(r"[\u4e00-\u9fff]", pair.zh) for pair in prose)
         assert set(method.at) <= {*STATIC, *DYNAMIC, *TORCH}
-        assert method.how(TORCH) or method.how(DYNAMIC) or method.how(STATIC)
+        assert any(method.how(one, Language.ZH) for one in (TORCH, DYNAMIC, STATIC))
 
 
 def eager(start: int, end: int, name: str, size: int, line: int) -> Block:

@@ -100,7 +100,7 @@ def _remedy(remedy: Remedy) -> dict[str, object]:
         "after": remedy.peak_after,
         "title": {language.value: remedy.title(language) for language in Language},
         "price": {language.value: remedy.price(language) for language in Language},
-        "how": remedy.how,
+        "how": {language.value: remedy.how(language) for language in Language},
     }
 
 

@@ -107,8 +107,8 @@ def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
                 "bytes_freed": remedy.bytes_freed,
                 "peak_after_bytes": remedy.peak_after,
                 "price": remedy.price(language),
-                "how": remedy.how,
-                "how_by_dialect": dict(remedy.method.at),
+                "how": remedy.how(language),
+                "how_by_dialect": remedy.method.written(language),
                 "next": remedy.method.command,
             }
             for remedy in rank.remedies

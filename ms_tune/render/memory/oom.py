@@ -43,7 +43,7 @@ def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, 
                 "bytes_freed": None,
                 "peak_after_bytes": None,
                 "price": method.price[place],
-                "how": method.how(_dialects(failure)),
+                "how": method.how(_dialects(failure), console.language),
             }
             for method in first
         ],
@@ -78,7 +78,7 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
             f"  {console.text('oom.fragments.torch' if failure.framework.startswith('torch') else 'oom.fragments')}"
         )
     for method in first:
-        how = method.how(_dialects(failure))
+        how = method.how(_dialects(failure), console.language)
         console.write(f"  {method.title[place]}: {how}")
     console.write(console.text(_trace_text(failure)))
 

@@ -98,7 +98,7 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     ]
     show_table(console, ["frees", "leaves", "remedy", "price"], rows)
     for remedy in rank.remedies[:_HELD]:
-        console.write(f"  {remedy.method.name}: {remedy.how}")
+        console.write(f"  {remedy.method.name}: {remedy.how(console.language)}")
     console.write(console.text("remedies.next", command=rank.remedies[0].method.command))
 
 

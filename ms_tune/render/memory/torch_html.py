@@ -153,7 +153,7 @@ def _remedy(remedy: TorchRemedy) -> dict[str, object]:
         "after": remedy.peak_after,
         "title": both(remedy.title),
         "price": both(remedy.price),
-        "how": remedy.how,
+        "how": {language.value: remedy.how for language in Language},
     }
 
 

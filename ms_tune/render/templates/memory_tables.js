@@ -56,7 +56,7 @@ function drawRemedies() {
     `${say(`content.${content}`)}${phase === "unknown" ? "" : ` (${say(`phase.${phase}`)})`} ${bytes(size)}`);
   const lines = remedies.map((remedy) => make("tr", {}, cell(bytes(remedy.freed), "n"), cell(bytes(remedy.after), "n"),
     make("td", { className: "w" }, ...broken(remedy.title[State.language])), cell(remedy.price[State.language], "w"),
-    make("td", { className: "w" }, ...broken(remedy.how)),
+    make("td", { className: "w" }, ...broken(remedy.how[State.language])),
     make("td", {}, stripe({ temporaries: remedy.freed }, peak))));
   const heads = [["frees", "n"], ["leaves", "n"], ["remedy", ""], ["price", ""], ["how", ""]].map(([key, kind]) => [say(`column.${key}`), kind]);
   section.replaceChildren(make("h2", {}, say("remedies")), make("p", {}, `${say("held")}: ${parts.join(", ")}`),
