@@ -18,6 +18,8 @@ from tests.dryrun.test_launcher import runs, wait_for
 DAEMON = """
 import os, sys, time
 if os.fork():
+    while not (os.path.exists("pid") and open("pid").read().endswith("\\n")):
+        time.sleep(0.01)  # a failed program's processes are ended at once, this one before it has told its number
     sys.exit({code})
 os.setsid()
 if os.fork():

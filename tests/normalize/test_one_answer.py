@@ -28,7 +28,8 @@ EXPERTS_AND_NONE = r"""
 use_legacy: False
 run_mode: train
 parallel_config: {pipeline_stage: 2}
-model: {model_config: {model_type: deepseek_v3, architectures: [DeepseekV3ForCausalLM], num_hidden_layers: 6, first_k_dense_replace: 3}}
+model: {model_config: {model_type: deepseek_v3, architectures: [DeepseekV3ForCausalLM], num_hidden_layers: 6, first_k_dense_replace: 3,
+  num_nextn_predict_layers: 0}}
 recompute_config: {recompute: False, select_recompute: {'mlp\.linear_fc1\.matmul': [COUNTS]}}
 """
 
