@@ -1,7 +1,7 @@
 """Simulates configs of the static graph and what ``ms-tune migrate`` makes of them, and holds one side against the other.
 
 Run it where the dryrun extra is installed: ``python benchmarks/migration.py [NAME ...]``, with names or parts of names of the
-jobs to be run; all without one, which takes a quarter of an hour on two idle cores. It prints the table of docs/migrate.md, each job's rows as soon
+jobs to be run; all without one, which takes six minutes on two cores. It prints the table of benchmarks/README.md, each job's rows as soon
 as they are known. The weights and optimizer state of a stage stand beside what theory says of both sides; of the dynamic side
 what is above theory is the copy of the weights that it computes with.
 """
