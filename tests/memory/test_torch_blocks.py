@@ -152,7 +152,7 @@ def test_what_is_held_and_what_contradicts(seed: int, tmp_path: Path) -> None:
         assert (error.value.reason, error.value.event) == wrong
 
 
-LINES = ["/optim/step.py", "/work/model.py", "/work/loss.py", "kernel.cpp"]
+LINES = ["/optim/step.py", "/job/model.py", "/job/loss.py", "kernel.cpp"]
 
 
 @pytest.mark.parametrize("seed", range(20))
