@@ -33,6 +33,7 @@ _STAND_IN = os.fsencode(Path(__file__).resolve().parent / "launchers" / "stand_i
 _TRACES = "MS_TUNE_TRACES"  # the variable that all processes of the program have, but for those with an environment of their own
 _OUTSIDE = "outside.txt"
 _LONGEST = 200  # characters of a command that are kept
+_MINDSPORES = "offload"  # a folder that MindSpore makes where it runs as it begins, and takes away as it ends
 _PARENT = 1  # the field of /proc/PID/stat behind name and state
 
 
@@ -43,6 +44,7 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
     prctl(_SUBREAPER, 1, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)  # ms-tune was killed before the first of these lines: there is nobody to tell us any more
+    kept = os.path.lexists(_MINDSPORES)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, as in a worker of Ray, no status could be had
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKED, signal.SIGCHLD})
     program = _started(command, prctl)
@@ -60,6 +62,9 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
         over = status is not None and (status != 0 or not (unseen or _is_worth_waiting(left, since)))
         if over or (asked is not None and asked.si_signo in _ASKED):
             status = _end_all(program, status)
+            if not kept and os.getppid() != parent:  # ms-tune, which tidies up, was killed
+                with contextlib.suppress(OSError):  # there is none, or somebody has put something into it
+                    os.rmdir(_MINDSPORES)  # noqa: PTH106 - as above
             _leave(status)
 
 

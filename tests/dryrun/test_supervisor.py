@@ -120,22 +120,33 @@ def test_a_look_that_finds_nobody_is_not_believed(tmp_path: Path, *, code: int, 
     assert (tmp_path / "done").is_file() == ends
 
 
-def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path) -> None:
-    """The parent here is a process of our own that is killed in the place of ms-tune."""
+@pytest.mark.parametrize(
+    ("first", "left"),
+    [
+        ('os.mkdir("offload")', False),
+        ('os.mkdir("offload"); open("offload/data", "w").close()', True),
+    ],
+)
+def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path, first: str, *, left: bool) -> None:
+    """The parent here is a process of our own that is killed in the place of ms-tune; MindSpore makes that folder."""
     code = (
         "import os, subprocess, sys\n"
         f"subprocess.Popen([sys.executable, '-I', '-S', {str(Path(supervisor.__file__))!r}, str(os.getpid()),"
-        f" sys.executable, '-c', {DAEMON.format(code=0, first='')!r}], start_new_session=True)\n"
+        f" sys.executable, '-c', {DAEMON.format(code=0, first=first)!r}], start_new_session=True)\n"
         "import time; time.sleep(600)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     try:
         pid = daemon(tmp_path)
+        wait_for((tmp_path / "offload").is_dir)
         wait_for(lambda: runs(pid))
     finally:
         parent.kill()
         parent.wait()
     wait_for(lambda: not runs(pid))
+    wait_for(lambda: (tmp_path / "offload").exists() is left)
+    time.sleep(0.3)
+    assert (tmp_path / "offload").exists() is left
 
 
 def test_when_the_supervisor_is_killed_nothing_is_left(tmp_path: Path) -> None:
