@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 _PACKAGES = ("mindspore", "mindformers", "hyper_parallel", "mindspeed_ms", "numpy")
-_SOURCES = ("keys_mindformers-pynative", "keys_mindformers", "keys_mindspeed-ms", "models", "registries", "names")
-_SOURCES += ("trees", "migration")
+_KEYS = ("keys_mindformers-pynative", "keys_mindformers", "keys_mindspeed-ms")
+_SOURCES = (*_KEYS, "models", "registries", "names", "trees", "migration")
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLAIN = re.compile(r"[\w.\\*+\-,:=\[\]()|^$?{}]{1,200}", re.ASCII)  # no blank and no slash: no sentence, no path
 # Keys whose texts are their author's own, whatever words they are made of.
