@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Figures
+    from ms_tune.fit.measured import Measured
     from ms_tune.fit.probes import Model
-    from ms_tune.fit.table import Measured
     from ms_tune.planning.table import Table
 
 

@@ -17,10 +17,11 @@ from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import present_plan, read_job
 from ms_tune.fit.kept import keep_table
 from ms_tune.fit.measure import measure
+from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_of_first_chunk, some_recomputed
 from ms_tune.fit.remedies import with_remedies
 from ms_tune.fit.result import ConfigFit, Round
-from ms_tune.fit.table import DENSE_UNITS, Measured, Seen, table_of
+from ms_tune.fit.table import DENSE_UNITS, table_of
 from ms_tune.fit.verify import NEAR, beside, corrected, lists_of, simulated
 from ms_tune.normalize.sapp import merge
 from ms_tune.planning.clock import Clock, timed

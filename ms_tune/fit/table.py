@@ -2,255 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.costs import EXTRA
 from ms_tune.fit.lines import (
     LayerBytes,
     between,
-    lasting_of,
-    layer_bytes,
-    lines_beside,
-    lines_of,
-    parted,
-    phases_alike,
 )
-from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds, told_apart
 from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import Again, End, Kept, LayerKind, Recompute, Table, Update
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.lines import Line
-    from ms_tune.fit.measure import Figures
-    from ms_tune.fit.probes import Asked, Model
+    from ms_tune.fit.measured import Measured
     from ms_tune.fit.recomputed import Freed
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
 DENSE_UNITS = 1000  # of time: the forward pass of a dense layer
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A probe with what it found."""
-
-    asked: Asked
-    figures: Figures
-
-
-def _only(figures: Figures, phases: Collection[str]) -> Figures:
-    """Figures of some phases alone."""
-    return replace(figures, peaks={phase: peak for phase, peak in figures.peaks.items() if phase in phases})
-
-
-class Measured:
-    """All lines of a job's stages.
-
-    Args:
-        seen: What was found.
-        model: The job's layers.
-    """
-
-    def __init__(self, seen: Sequence[Seen], model: Model) -> None:
-        self.model = model
-        self._runs: dict[tuple[str, Recompute, int], list[Figures]] = {}
-        for one in seen:
-            key = (one.asked.made_of, one.asked.kind, one.asked.probe.stage)
-            self._runs.setdefault(key, []).append(one.figures)
-        for runs in self._runs.values():
-            runs.sort(key=lambda figures: figures.layers)
-        self._some: dict[int, list[Figures]] = {}
-        self._first: dict[int, Figures] = {}
-        self._alone: dict[int, Figures] = {}
-        self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
-
-    def stages(self, made_of: str) -> list[int]:
-        """The stages that have lines."""
-        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (made_of, Recompute.NONE))
-
-    def kinds(self) -> list[Recompute]:
-        """The kinds of recompute that were measured."""
-        return list(dict.fromkeys(kind for made, kind, _ in self._runs if made == self.model.main))
-
-    def few(self, made_of: str, kind: Recompute, stage: int) -> Figures | None:
-        """The smallest run."""
-        runs = self._runs.get((made_of, kind, stage))
-        return runs[0] if runs else None
-
-    def lasting(self, made_of: str) -> Fraction:
-        """What one layer holds all the time."""
-        stages = self.stages(made_of)
-        return lasting_of([line for stage in stages for line in self._lines[made_of, Recompute.NONE, stage]])
-
-    def usual(self, made_of: str, kind: Recompute, stage: int) -> dict[str, Line]:
-        """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
-        plain = self._lines[made_of, Recompute.NONE, stage]
-        lines = self._lines.get((made_of, kind, stage))
-        if lines is None:
-            few, one = self.few(made_of, Recompute.NONE, stage), self.few(made_of, kind, stage)
-            lines = () if few is None or one is None else tuple(lines_beside(one, few, plain))
-        found, _ = parted(lines, self.lasting(made_of))
-        return {line.phase: line for line in found}
-
-    def updates(self, made_of: str, stage: int) -> list[Line]:
-        """The lines of the moments at which layers hold more than that, whatever they recompute."""
-        found: list[Line] = []
-        for kind in (Recompute.NONE, Recompute.FULL, Recompute.SWAP):
-            usual, others = parted(self._lines.get((made_of, kind, stage), ()), self.lasting(made_of))
-            found += others
-            if kind is Recompute.FULL and self.hidden:
-                found += usual
-        return found
-
-    def highest(self, made_of: str, kind: Recompute, stage: int) -> Line | None:
-        """The line that decides with all layers of the stage."""
-        lines = self.usual(made_of, kind, stage).values()
-        whole = self.model.whole[stage]
-        return max(lines, key=lambda line: (line.at(whole), line.slope), default=None)
-
-    def fragments(self, stages: int) -> tuple[int, ...]:
-        """What each stage loses between its blocks, as small runs do: with more layers it is next to no more."""
-        lost: dict[int, int] = {}
-        for (_, _, stage), runs in self._runs.items():
-            most = max(figures.footprint - figures.peak for figures in runs)
-            lost[stage] = max(lost.get(stage, 0), most, 0)
-        middle = max((size for stage, size in lost.items() if 0 < stage < stages - 1), default=max(lost.values()))
-        return tuple(lost.get(stage, middle) for stage in range(stages))
-
-    def phase(self, made_of: str, stage: int) -> str:
-        """The phase whose peak decides with all layers of the stage, if they recompute nothing."""
-        highest = self.highest(made_of, Recompute.NONE, stage)
-        return highest.phase if highest is not None else _BACKWARD
-
-    def deciding(self, made_of: str, kind: Recompute) -> list[Line]:
-        """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
-        stages = self.stages(made_of)
-        lines = [self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) for stage in stages]
-        if None in lines:
-            lines = [self.highest(made_of, kind, stage) for stage in stages]
-        return [line for line in lines if line is not None]
-
-    def kept(self, made_of: str, kind: Recompute) -> LayerBytes | None:
-        """What a layer adds to any stage."""
-        lines = self.deciding(made_of, kind)
-        if kind is Recompute.FULL and made_of == self.model.main and self.freed:
-            lines = [freed.line for freed in self.freed.values()]
-            # What is left over at the last stage is told apart, and the others are exact.
-            lines = lines[:-1] if len(lines) > _TWO else lines
-        return layer_bytes(lines) if lines else None
-
-    @cached_property
-    def hidden(self) -> bool:
-        """Whether stages that recompute everything are at their peak while gradients are reduced, a copy of each layer's beside them.
-
-        Seen with a sharded optimizer and several chunks. What layers keep of a micro-batch is not in it.
-        """
-        lines = self.deciding(self.model.main, Recompute.FULL) if Recompute.FULL in self.kinds() else []
-        return bool(lines) and not layer_bytes(lines).plausible
-
-    def swapped(self, made_of: str) -> int:
-        """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
-        for (made, kind, _), runs in self._runs.items():
-            if (made, kind) == (made_of, Recompute.SWAP) and len(runs) > 1:
-                return max(0, (runs[1].swapped - runs[0].swapped) // (runs[1].layers - runs[0].layers))
-        return 0
-
-    def fetched(self, made_of: str) -> int:
-        """What stages hold on top while a layer that swaps is at its backward pass."""
-        more = [
-            self.base(made_of, Recompute.SWAP, stage) - self.base(made_of, Recompute.NONE, stage)
-            for stage in self.stages(made_of)
-            if self.highest(made_of, Recompute.SWAP, stage) is not None
-        ]
-        return max(0, round(max(more, default=Fraction(0))))
-
-    def with_some(self, runs: Sequence[Figures]) -> None:
-        """Runs in which some layers of each cell are recomputed in full, and the others recompute nothing."""
-        for figures in runs:
-            self._some.setdefault(figures.stage, []).append(figures)
-
-    def with_first(self, runs: Sequence[Figures]) -> None:
-        """The same with recomputed layers in the first chunk alone."""
-        self._first = {figures.stage: figures for figures in runs}
-
-    def with_alone(self, runs: Sequence[Figures]) -> None:
-        """Runs in which the first chunk's layers are recomputed in full, and no others."""
-        self._alone = {figures.stage: figures for figures in runs}
-
-    @cached_property
-    def freed(self) -> dict[int, Freed]:
-        """What full recomputation frees, by stage; of all stages with lines, or of none."""
-        main = self.model.main
-        found: dict[int, Freed] = {}
-        for stage in self.stages(main) if Recompute.FULL in self.kinds() else ():
-            plain = self.highest(main, Recompute.NONE, stage)
-            one = freed_on(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
-            if one is None or plain is None:
-                return {}
-            found[stage] = told_apart(one, plain, self._first[stage], main) if stage in self._first else one
-        return found
-
-    def _others(self, stage: int) -> Fraction:
-        """What a dense layer frees if it is recomputed in full, where most have experts."""
-        if self.model.main == DENSE:
-            return Fraction(0)
-        phase = self.phase(self.model.main, stage)
-        kinds = (Recompute.NONE, Recompute.FULL)
-        lines = [{line.phase: line for line in self._lines.get((DENSE, kind, stage), ())}.get(phase) for kind in kinds]
-        plain, full = lines
-        return plain.slope - full.slope if plain is not None and full is not None else Fraction(0)
-
-    def on_top(self, stage: int) -> OnTop:
-        """What a stage holds on top while its layers are computed once more."""
-        main = self.model.main
-        freed, plain = self.freed.get(stage), self.highest(main, Recompute.NONE, stage)
-        runs = self._runs.get((main, Recompute.FULL, stage), [])
-        if freed is None or plain is None:
-            return OnTop()
-        if self.hidden:
-            return on_top_alone(freed, plain, self._alone[stage], main) if stage in self._alone else OnTop()
-        full = self.kept(main, Recompute.FULL)
-        phases = self.usual(main, Recompute.FULL, stage)
-        if len(runs) < _TWO or full is None or not phases:
-            return OnTop()
-        whole = [(_only(figures, phases), plain.at(figures.layers)) for figures in runs[:_TWO]]
-        return on_top_of(freed, whole, main, max(full.activations, Fraction(0)))
-
-    def on_top_of_first_chunk(
-        self, stage: int, layers: Mapping[str, Mapping[Recompute, LayerBytes]]
-    ) -> Fraction | None:
-        """What a stage holds on top where its first chunk's layers are recomputed in full and no others; None where no run tells."""
-        main, figures = self.model.main, self._alone.get(stage)
-        plain, few = self.highest(main, Recompute.NONE, stage), self.few(main, Recompute.NONE, stage)
-        if figures is None or plain is None or few is None:
-            return None
-        held = Fraction((figures.in_flight or (1,))[0])
-        freed = Fraction(0)
-        for made_of, count in recomputed_kinds(figures):
-            rows = layers.get(made_of, layers[main])
-            freed += count * (rows[Recompute.NONE].in_flight(held) - rows[Recompute.FULL].in_flight(held))
-        usual = phases_alike(figures, few, plain.lasting)
-        return max(_only(figures, usual).peak - plain.at(figures.layers) + freed, Fraction(0)) if usual else None
-
-    def base(self, made_of: str, kind: Recompute, stage: int) -> Fraction:
-        """What the stage holds anyhow at the moment that decides."""
-        highest = self.highest(made_of, kind, stage)
-        return highest.base if highest else Fraction(0)
-
-    def lasting_base(self, made_of: str, stage: int) -> Fraction:
-        """What of that is weights, optimizer state and gradients."""
-        few, highest = self.few(made_of, Recompute.NONE, stage), self.highest(made_of, Recompute.NONE, stage)
-        if few is None or highest is None:
-            return Fraction(0)
-        return few.lasting[highest.phase] - highest.lasting * few.layers
 
 
 def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int) -> Table:

@@ -16,6 +16,7 @@ from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import Costs, costs_of
 from ms_tune.fit.ends import emptied_probes, with_ends
 from ms_tune.fit.job import present_plan, read_job, uniform
+from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.probes import (
     asked,
     first_chunk_recomputed,
@@ -25,7 +26,7 @@ from ms_tune.fit.probes import (
     some_recomputed,
     stages_to_probe,
 )
-from ms_tune.fit.table import Measured, Seen, table_of
+from ms_tune.fit.table import table_of
 from ms_tune.layers.stage import cell_of
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
