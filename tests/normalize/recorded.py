@@ -31,7 +31,7 @@ from tests.normalize.conversion_cases import random_case
 from tests.oracle import lint_cases, mindspeed_cases, pynative_cases, whole_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ms_tune.config.source import SourceFile
     from ms_tune.layers.result import Problem
@@ -168,34 +168,42 @@ def _forms(case: Case, found: Case) -> set[str]:
     return {f"{kind} {dialect} {case['release'] if kind == 'plan' else ''} {form}" for form in forms}
 
 
-def _telling(cases: Iterable[Case]) -> Iterator[Case]:
+def telling(
+    cases: Iterable[Case], answered: Callable[[Case], Case], forms_of: Callable[[Case, Case], set[str]]
+) -> Iterator[Case]:
     """The cases whose answers have something in them that few before had."""
     seen: Counter[str] = Counter()
     for case in cases:
-        forms = _forms(case, answer(case))
+        forms = forms_of(case, answered(case))
         if any(seen[form] < _ALIKE for form in forms):
             seen.update(forms)
             yield case
 
 
-def recorded() -> list[Case]:
-    """The cases, each with its ``answer``."""
-    cases: list[Case] = json.loads(FILE.read_text("utf-8"))
+def recorded(file: Path = FILE) -> list[Case]:
+    """The cases of a file, each with its ``answer``."""
+    cases: list[Case] = json.loads(file.read_text("utf-8"))
     return cases
+
+
+def write(file: Path, drawn: Iterable[Case], answered: Callable[[Case], Case]) -> int:
+    """Write cases with today's answers; with ``--again`` those of the file in place of what was drawn. Gives their number."""
+    if "--again" in sys.argv:
+        drawn = [{key: value for key, value in case.items() if key != "answer"} for case in recorded(file)]
+    lines = [
+        json.dumps({**case, "answer": json.loads(json.dumps(answered(case)))}, ensure_ascii=False) for case in drawn
+    ]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+    return len(lines)
 
 
 def main() -> None:
     """Write the file."""
     random = Random(SEED)  # noqa: S311 - the same cases every time
-    if "--again" in sys.argv:
-        cases = [{key: value for key, value in case.items() if key != "answer"} for case in recorded()]
-    else:
-        cases = [*_telling(chain(_plans(random), _conversions(random), _sapp(random)))]
-    lines = [json.dumps({**case, "answer": json.loads(json.dumps(answer(case)))}, ensure_ascii=False) for case in cases]
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+    count = write(FILE, telling(chain(_plans(random), _conversions(random), _sapp(random)), answer, _forms), answer)
     told = Counter(line.split(":")[0] for case in recorded() for line in case["answer"].get("problems", ["refused"]))
-    print(f"{len(lines)} cases, {FILE.stat().st_size // 1024} KiB: {dict(told.most_common())}")  # noqa: T201
+    print(f"{count} cases, {FILE.stat().st_size // 1024} KiB: {dict(told.most_common())}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ frameworks' own code by ``tests/layers/test_megatron.py``; recorded is what is t
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -26,16 +24,17 @@ from ms_tune.normalize.explicit.script import explicit_script
 from ms_tune.normalize.script import normalize_script
 from ms_tune.texts import Language, render
 from tests.normalize.conversion_cases import random_case
+from tests.normalize.recorded import telling, write
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.layers.result import Problem
     from tests.normalize.recorded import Case
 
 FILE = Path(__file__).parents[1] / "data" / "normalize" / "scripts.json"
-SEED, DRAWN, _ALIKE = 13, 1500, 2
+SEED, DRAWN = 13, 1500
 _RELEASES = ("2.2", "2.3", "26.0", "26.1")
 _TARGETS = ("mindformers@1.9", "mindformers@2.1", "mindformers-pynative@2.1", "mindspeed-ms", "megatron@2.3")
 _RUN = "torchrun --nproc_per_node 8 pretrain_gpt.py"
@@ -114,31 +113,11 @@ def _worded(text: str) -> str:
     return "".join(one for one in text if not one.isdigit())
 
 
-def _telling(cases: Iterable[Case]) -> Iterator[Case]:
-    seen: Counter[str] = Counter()
-    for case in cases:
-        forms = set(_forms(case, answer(case)))
-        if any(seen[form] < _ALIKE for form in forms):
-            seen.update(forms)
-            yield case
-
-
-def recorded() -> list[Case]:
-    """The cases, each with its ``answer``."""
-    cases: list[Case] = json.loads(FILE.read_text("utf-8"))
-    return cases
-
-
 def main() -> None:
     """Write the file."""
     random = Random(SEED)  # noqa: S311 - the same cases every time
-    if "--again" in sys.argv:
-        cases = [{key: value for key, value in case.items() if key != "answer"} for case in recorded()]
-    else:
-        cases = [*_telling(_cases(random))]
-    lines = [json.dumps({**case, "answer": answer(case)}, ensure_ascii=False) for case in cases]
-    FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
-    print(f"{len(lines)} cases, {FILE.stat().st_size // 1024} KiB")  # noqa: T201
+    count = write(FILE, telling(_cases(random), answer, lambda case, found: set(_forms(case, found))), answer)
+    print(f"{count} cases, {FILE.stat().st_size // 1024} KiB")  # noqa: T201
 
 
 if __name__ == "__main__":

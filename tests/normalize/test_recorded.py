@@ -11,7 +11,7 @@ from tests.normalize.recorded import answer, recorded
 
 CHUNK = 250
 CASES = recorded()
-SCRIPTS = recorded_scripts.recorded()
+SCRIPTS = recorded(recorded_scripts.FILE)
 
 
 @pytest.mark.slow
