@@ -112,6 +112,10 @@ class Static(Framework):
         """The model's own classes, from the section to the settings of its layers."""
         kind = config.model.model_config.get("type")
         if getattr(self.context, "is_legacy_model", lambda: config.use_legacy is not False)():
+            if kind is None and "model_type" in config.model.model_config:  # else a stand-in for what says nothing
+                self.registry.MindFormerRegister.get_instance_from_cfg(
+                    config.model.model_config, self.registry.MindFormerModuleType.CONFIG
+                )
             self.tree, self.other = self._legacy_tree(kind, config), False
             super().build(config)
             return

@@ -17,8 +17,11 @@ import pytest
 from ms_tune.config.follow import with_model_folder
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.layers.result import Effect
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
 from ms_tune.normalize.mindformers import normalize_source
 from ms_tune.normalize.source import remedy_of
 from tests.oracle.framework import Framework, why_missing
@@ -186,3 +189,15 @@ def test_what_a_models_folder_says_stands_behind_the_config(
     with capsys.disabled():
         print(f"\nfolders {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
     assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 10
+
+
+def test_a_model_that_does_not_say_use_legacy_is_looked_up_as_a_legacy_one(framework: Framework) -> None:
+    check = next(one for one in built_in(Dialect.MINDFORMERS) if one.id == "MST554")
+    around = "runner_wrapper: {type: MFTrainOneStepCell}\n"
+    answer = framework.ask(around + check.bad)
+    assert (answer["step"], answer["error"]) == ("network", "KeyError")
+    assert 'must contain the key "type"' in answer["text"]
+    assert framework.ask(around + check.good).get("error") != "KeyError"
+    for text, told in ((check.bad, ["MST554"]), (check.good, [])):
+        found = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, (check,), framework.version)
+        assert [one.id for one in found] == told

@@ -106,3 +106,23 @@ def unnamed(context: Context) -> Iterator[Violation]:
     elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
     if usual and not elsewhere and context.source.get(_NETWORK, MISSING) in (MISSING, None):
         yield Violation(_MODEL, params={"network": usual[0]})
+
+
+def nameless(context: Context) -> Iterator[Violation]:
+    """The name that the register looks a class up by is not there: another one is, or none is.
+
+    ``MindFormerRegister.get_instance_from_cfg`` wants ``type`` of a legacy model (of the settings, then of ``arch``), and of
+    others ``model_type``. Only told of a config that has the sections which the option names.
+    """
+    settings = context.source.get(_MODEL)
+    if not isinstance(settings, dict) or not context.names("sections") <= context.source.data.keys():
+        return
+    if not startup.is_legacy(context):
+        elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
+        if not elsewhere and settings.get("model_type") is None:
+            yield Violation(_MODEL, "kind")
+    elif "type" not in settings:
+        named = [(*_MODEL, key) for key in ("model_type", "architectures") if key in settings]
+        yield Violation(*((named[0], "default") if named else (_MODEL, "legacy")))
+    elif "type" not in context.mapping("model.arch"):
+        yield Violation(("model",), "network")
