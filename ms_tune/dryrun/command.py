@@ -61,10 +61,10 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     kept = _keep_terms(request, tasks[0], folder, cann)
     begin = time.monotonic()
     ends = run_tasks(request, tasks, folder, cann, observer)
-    write_kept(folder, kept)  # for those who read the traces now
-    found = _Found()
+    found = _Found(folder, kept)
     for task in tasks:
         _read(task, folder / task.folder, ends[task.folder], found)
+    kept = found.kept
     ranks = with_whole(request, found.ranks, found.runs, found.jobs)
     write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
@@ -130,13 +130,30 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
 
 @dataclass(slots=True)
 class _Found:
-    """What a command's processes left."""
+    """What a command's processes left.
 
+    Attributes:
+        folder: Of the run.
+        kept: What the traces are judged by, written down for those who read them.
+    """
+
+    folder: Path
+    kept: Kept
     ranks: list[RankResult] = field(default_factory=list)
     runs: list[SmallRun] = field(default_factory=list)
     problems: list[tuple[Message, Message]] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
+
+    def keep(self, processes: Sequence[Process]) -> None:
+        """Write down what programs ask for, before anybody judges their traces."""
+        asked = {
+            str(one.folder.relative_to(self.folder)): one.asked_bytes
+            for one in processes
+            if one.asked_bytes is not None
+        }
+        self.kept = replace(self.kept, asked={**self.kept.asked, **asked})
+        write_kept(self.folder, self.kept)
 
 
 def _read(task: Task, here: Path, ended: Ended, found: _Found) -> None:
@@ -144,6 +161,7 @@ def _read(task: Task, here: Path, ended: Ended, found: _Found) -> None:
     launched = jobs_in(here) if task.launched is not None else ()
     for part in (Part(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
         own = processes_of(part.folder)
+        found.keep(own)
         readings, unread = _readings(part)
         wrong = [
             (part.named(problem), defect_in(str(problem)) or where)

@@ -69,7 +69,7 @@ def _with_whole(request: CommandRequest, rank: RankResult, runs: Sequence[SmallR
 
 def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, KeptRank]:
     """What other commands need for the same verdicts about derived stages, by the folders of their ranks."""
-    from ms_tune.memory.judgement import cap_in, communicators_in  # noqa: PLC0415 - it needs numpy
+    from ms_tune.memory.judgement import as_asked, cap_in, communicators_in  # noqa: PLC0415 - it needs numpy
 
     kept = {}
     for rank in ranks:
@@ -77,7 +77,8 @@ def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) 
         if whole is None or rank.layers is None:
             continue
         statistics = report.log.statistics if report.log is not None else None
-        cap = cap_in(statistics) if statistics is not None and statistics.used_mib else None
+        asked = rank.process.asked_bytes if rank.process is not None else None
+        cap = cap_in(as_asked(statistics, asked)) if statistics is not None and statistics.used_mib else None
         outside = outside_of(request).with_groups(communicators_in(report.collectives, report.log, report.rank))
         place = str(rank.reading.trace.parent.relative_to(folder))
         kept[place] = KeptRank(cap, Cap.SCRIPT, outside, Whole(whole.layers, rank.layers, whole.need))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.texts import Message
-from ms_tune.units import MIB
+from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +30,7 @@ _LINE = re.compile(rb"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?\w*\((\d{1,10})
 _WRITES = b"] memory block csv path : "
 _LONGEST_LINE = 64 * 1024
 _LONGEST_ERROR = 300
+_NONE = 1024  # GiB: MindSpore's word for no max_device_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Process:
         arguments: Its program and arguments.
         log: The file that its errors went to; None for the command's own log.
         allocated: Bytes that MindSpore says it allocated; 0 if it does not say.
+        asked_bytes: Its ``max_device_memory``; None if it has none, or does not say.
         log_from: How long that file was when the process began; an earlier program may have had its number.
         ended: It came to its end, and its trace was written if it used the device.
         reads: Where it reads values from the device, which in simulation are all zero.
@@ -81,6 +83,7 @@ class Process:
     failed: str = ""
     log_from: int = 0
     allocated: int = 0
+    asked_bytes: int | None = None
 
 
 def processes_of(folder: Path) -> tuple[Process, ...]:
@@ -179,6 +182,7 @@ def _process(record: Path) -> Process | None:
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
             allocated=max(0, int(told.get("allocated", 0))),
             log_from=max(0, int(told.get("log_from", 0))),
+            asked_bytes=int(gib * GIB) if isinstance(gib := told.get("asked_gib"), float) and 0 < gib < _NONE else None,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -20,6 +20,7 @@ class Chip:
         card_bytes: Memory as sold.
         free_bytes: Memory that is free when MindSpore starts.
         published: Whether somebody published what is left; otherwise it is derived.
+        heeded_bytes: The largest ``max_device_memory`` that MindSpore takes notice of.
     """
 
     name: str
@@ -27,13 +28,21 @@ class Chip:
     card_bytes: int
     free_bytes: int
     published: bool
+    heeded_bytes: int
 
 
 @cache
 def chips() -> tuple[Chip, ...]:
     """All that are known."""
     return tuple(
-        Chip(name, tuple(one["names"]), one["card_gib"] * GIB, one["free_mib"] * MIB, one["published"])
+        Chip(
+            name=name,
+            names=tuple(one["names"]),
+            card_bytes=one["card_gib"] * GIB,
+            free_bytes=one["free_mib"] * MIB,
+            published=one["published"],
+            heeded_bytes=one["heeded_gib"] * GIB,
+        )
         for name, one in load("devices")["chips"].items()
     )
 

@@ -15,7 +15,7 @@ from ms_tune.trace.communicators import WORLD
 from ms_tune.trace.runtime_log import SIMULATED_MIB
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.judge import Need, Outside, Verdict, judge
-from ms_tune.verdict.kept import FILE, Kept, KeptRank, from_json
+from ms_tune.verdict.kept import FILE, OWN, Kept, KeptRank, from_json
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Terms:
         return self.kept is not None and self.kept.whole is not None
 
 
-def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None, Message | None]:
-    """What the run that a trace belongs to keeps, of its rank, and why it is not to be judged.
+def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None, Message | None, int | None]:
+    """What the run that a trace belongs to keeps, of its rank, why it is not to be judged, and what its program asked for.
 
     Nothing where ``dryrun`` did not make it.
     """
@@ -73,16 +73,24 @@ def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None, Message | None]:
                 below = trace.absolute().parent.relative_to(at).parts
                 named = ["/".join(below[:count]) for count in range(len(below), 0, -1)]
                 rank = next((kept.ranks[name] for name in named if name in kept.ranks), None)
-                return kept, rank, kept.doubt_about(named)
+                asked = next((kept.asked[name] for name in named if name in kept.asked), kept.asked.get(OWN))
+                return kept, rank, kept.doubt_about(named), asked
         except (OSError, ValueError):
             pass
         at = at.parent
-    return Kept(), None, None
+    return Kept(), None, None, None
 
 
 def is_simulated(statistics: MemoryStatistics) -> bool:
     """Whether a log is of a simulation, whose device has 64 GiB to the byte; real ones show less."""
     return statistics.device_mib == SIMULATED_MIB
+
+
+def as_asked(statistics: MemoryStatistics, asked_bytes: int | None) -> MemoryStatistics:
+    """The statistics of a simulation with the ``max_device_memory`` of its program, of which it may have taken no notice."""
+    if asked_bytes is None or not is_simulated(statistics):
+        return statistics
+    return replace(statistics, used_mib=asked_bytes // MIB)
 
 
 def cap_in(statistics: MemoryStatistics) -> int | None:
@@ -125,14 +133,15 @@ def terms_of(files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder
     Raises:
         UsageError: There are no facts about the chip that the user names.
     """
-    run, kept, doubt = kept_beside(files.blocks)
+    run, kept, doubt, told = kept_beside(files.blocks)
     statistics = log.statistics if log is not None else None
     real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
     found = replace(run.outside, simulated=not real).with_groups(communicators_in(order, log, files.rank))
     outside = kept.outside if kept else found
     if asked.reserve_bytes is not None:
         outside = replace(outside, reserve_bytes=asked.reserve_bytes)
-    terms = _terms(run, kept, statistics if statistics and statistics.used_mib else None, asked, outside)
+    used = as_asked(statistics, told) if statistics and statistics.used_mib else None
+    terms = _terms(run, kept, used, asked, outside)
     return terms if doubt is None else replace(terms, doubt=doubt)
 
 

@@ -61,6 +61,7 @@ class Kept:
         outside: What no trace shows, of ranks that are not named.
         ranks: By the folder of a rank.
         doubts: Why there is no verdict about the traces in a folder and below it; ``.`` is the run's own.
+        asked: ``max_device_memory`` of the programs that wrote the traces in a folder and below it, in bytes.
     """
 
     chip: str | None = None
@@ -68,6 +69,7 @@ class Kept:
     outside: Outside = field(default_factory=Outside)
     ranks: Mapping[str, KeptRank] = field(default_factory=dict)
     doubts: Mapping[str, Message] = field(default_factory=dict)
+    asked: Mapping[str, int] = field(default_factory=dict)
 
     def doubt_about(self, names: Iterable[str]) -> Message | None:
         """Why there is no verdict about a trace; None where nothing speaks against one.
@@ -87,6 +89,7 @@ def to_json(kept: Kept) -> dict[str, object]:
         **_outside_json(kept.outside),
         "ranks": {name: _rank_json(rank) for name, rank in kept.ranks.items()},
         "no_verdict": {name: _message_json(doubt) for name, doubt in kept.doubts.items()},
+        "asked": dict(kept.asked),
     }
 
 
@@ -142,7 +145,9 @@ def from_json(content: object) -> Kept:
     }
     chip = content.get("chip")
     named = chip if isinstance(chip, str) else None
-    return Kept(named, _count(content.get("device_memory")), _outside(content), found, _doubts(content))
+    told = content.get("asked")
+    asked = {name: size for name, size in (told.items() if isinstance(told, dict) else ()) if _count(size)}
+    return Kept(named, _count(content.get("device_memory")), _outside(content), found, _doubts(content), asked)
 
 
 def _doubts(content: Mapping[str, object]) -> dict[str, Message]:

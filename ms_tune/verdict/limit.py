@@ -8,7 +8,9 @@ from enum import Enum
 from ms_tune.errors import UsageError, closest
 from ms_tune.frameworks.devices import Chip, chip_named, chips, default_chip, free_of_card, pool_of
 from ms_tune.texts import Message, msg
-from ms_tune.units import MIB, gib
+from ms_tune.units import GIB, MIB, gib
+
+_NONE = 1024 * GIB  # MindSpore's max_device_memory where nobody sets one
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +21,13 @@ class Device:
         card_bytes: Memory as sold; None where a log of a real run tells of the device instead.
         free_bytes: Memory that is free when MindSpore starts, or assumed to be.
         name: What it is, for people.
+        heeded_bytes: The largest ``max_device_memory`` that MindSpore takes notice of; None where that is not known.
     """
 
     card_bytes: int
     free_bytes: int
     name: Message
+    heeded_bytes: int | None = None
 
 
 class Cap(str, Enum):
@@ -73,28 +77,27 @@ def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
             near = closest(chip.upper(), known.split(", "))
             hint = msg("verdict.chip.near", name=near) if near else msg("verdict.chip.hint")
             raise UsageError(msg("verdict.chip.unknown", chip=chip, known=known), hint)
-        return _device(found, chip.upper().removeprefix("ASCEND"))
+        return _device(found, chip.upper().removeprefix("ASCEND"), "published" if found.published else "derived")
     if card_bytes is None:
         one = default_chip()
-        return Device(one.card_bytes, one.free_bytes, msg("verdict.device.default", chip=one.name, **_sizes(one)))
+        return _device(one, one.name, "default")
     free = free_of_card(card_bytes)
     return Device(card_bytes, free, msg("verdict.device.size", card=gib(card_bytes), free=gib(free)))
 
 
-def _device(chip: Chip, name: str) -> Device:
-    text = "verdict.device.published" if chip.published else "verdict.device.derived"
-    return Device(chip.card_bytes, chip.free_bytes, msg(text, chip=name, **_sizes(chip)))
-
-
-def _sizes(chip: Chip) -> dict[str, str]:
-    return {"card": gib(chip.card_bytes), "free": gib(chip.free_bytes)}
+def _device(chip: Chip, name: str, known_by: str) -> Device:
+    sizes = {"card": gib(chip.card_bytes), "free": gib(chip.free_bytes)}
+    text = msg(f"verdict.device.{known_by}", chip=name, **sizes)
+    return Device(chip.card_bytes, chip.free_bytes, text, chip.heeded_bytes)
 
 
 def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG) -> Limit:
     """The limit on a device.
 
     MindSpore takes fifteen sixteenths of the memory that is free, or ``max_device_memory``; it refuses one that is not
-    below what is free (AscendMemAdapter::Initialize).
+    below what is free (AscendMemAdapter::Initialize). Of one above the size that it knows of the chip it takes no notice
+    (``GetDeviceMemSizeFromContext``): that is its way to say that there is none, by default 1024 GiB. A config that
+    names such a size, other than that, is refused all the same: it was written for another device.
 
     Args:
         device: The device.
@@ -104,12 +107,15 @@ def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
     Raises:
         UsageError: The device does not have so much.
     """
-    if cap_bytes is None:
+    if cap_bytes is None or (cap_bytes >= _NONE and cap is not Cap.USER):
         return Limit(pool_of(device.free_bytes), device, msg("verdict.limit.pool", device=device.name))
     if cap is Cap.LOG:
         return Limit(cap_bytes, device, msg("verdict.limit.log"))
     if cap is Cap.USER:
         return Limit(cap_bytes, device, msg("verdict.limit.user"))
+    if cap is Cap.SCRIPT and device.heeded_bytes is not None and cap_bytes > device.heeded_bytes:
+        sizes = {"cap": gib(cap_bytes), "heeded": gib(device.heeded_bytes)}
+        return Limit(pool_of(device.free_bytes), device, msg("verdict.limit.unheeded", device=device.name, **sizes))
     if cap_bytes >= device.free_bytes:
         whole = pool_of(device.free_bytes) // (1024 * MIB)
         raise UsageError(

@@ -368,6 +368,29 @@ def test_what_goes_wrong_has_no_verdict(
     assert reason in run.json["no_verdict_because"]
 
 
+@pytest.mark.parametrize(
+    ("asks", "limit"),
+    [
+        ('ms.runtime.set_memory(max_size="40GB")', 40 * 1024),
+        ('ms.set_context(max_device_memory="58GB")', 58 * 1024),
+        ('ms.set_context(max_device_memory="40GB"); ms.runtime.set_memory(max_size="41GB")', 41 * 1024),
+        ('ms.runtime.set_memory(max_size="62GB")', None),  # MindSpore refuses it: not below what is free
+        ('ms.runtime.set_memory(max_size="100GB")', 58166),  # it takes no notice of it
+        ('mint.zeros(8); ms.runtime.set_memory(max_size="40GB")', 58166),  # it is too late
+    ],
+)
+def test_a_program_is_judged_by_what_a_real_device_would_give_it(
+    simulated: Callable[..., RealRun], asks: str, limit: int | None
+) -> None:
+    """In simulation MindSpore 2.9 takes no notice of more than 32 GB, and its own statistics say 61,430 MiB."""
+    run = simulated(f"{asks}\nx = mint.zeros((1024, 1024))\n")
+    assert run.json["verdict"] == (None if limit is None else "fits")
+    if limit is None:
+        assert "refuse" in run.json["no_verdict_because"]
+    else:
+        assert run.json["limit_bytes"] == limit * MIB
+
+
 def test_device_memory_counts_for_commands(simulated: Callable[..., RealRun]) -> None:
     code = "kept = [mint.zeros((1024, 1024, 1024)) for _ in range(20)]"
     assert simulated(code).json["verdict"] == "does-not-fit"

@@ -79,6 +79,25 @@ class TestLimit:
         assert verdict.no_verdict_because.id == "verdict.limit.refused.script"
 
 
+class TestWhatTheProgramAsksFor:
+    """In simulation MindSpore 2.9 knows of no chip, and its statistics have no more than 32 GiB."""
+
+    @pytest.mark.parametrize("place", ["rank_0", "."])
+    def test_it_goes_before_what_the_statistics_say(self, run: Path, place: str) -> None:
+        log(run, 65536, 61430)
+        (run / FILE).write_text(json.dumps(to_json(Kept(asked={place: 40 * GIB}))), encoding="utf-8")
+        limit = judged(run).verdict.limit
+        assert limit is not None
+        assert (limit.bytes, limit.source.id) == (40 * GIB, "verdict.limit.script")
+
+    def test_that_of_another_program_does_not_count(self, run: Path) -> None:
+        log(run, 65536, 61430)
+        (run / FILE).write_text(json.dumps(to_json(Kept(asked={"rank_1": 40 * GIB}))), encoding="utf-8")
+        limit = judged(run).verdict.limit
+        assert limit is not None
+        assert limit.source.id == "verdict.limit.pool"
+
+
 class TestKept:
     def keep(self, run: Path, **rank: object) -> None:
         kept = Kept(chip="A3", ranks={"rank_0": KeptRank(**rank)})  # type: ignore[arg-type] # any fields

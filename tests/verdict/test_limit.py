@@ -91,6 +91,26 @@ def test_a_max_device_memory_that_the_device_does_not_have_is_refused_as_mindspo
     assert limit_of(device_of(), 62055 * MIB - 1, cap).bytes == 62055 * MIB - 1
 
 
+def test_of_a_size_that_mindspore_does_not_know_of_the_chip_it_takes_no_notice() -> None:
+    """As ``AscendMemAdapter::GetDeviceMemSizeFromContext`` (MindSpore 2.7 to 2.10), whatever the card has."""
+    pool = limit_of(device_of()).bytes
+    limit = limit_of(device_of(), 100 * GIB, Cap.SCRIPT)
+    assert (limit.bytes, limit.source.id) == (pool, "verdict.limit.unheeded")
+    assert "100.00 GiB" in render(limit.source, Language.ZH)
+    with pytest.raises(UsageError):
+        limit_of(device_of(), 64 * GIB, Cap.SCRIPT)
+    with pytest.raises(UsageError):
+        limit_of(device_of(), 100 * GIB, Cap.CONFIG)  # written for another device
+    assert limit_of(device_of("910A"), 33 * GIB, Cap.SCRIPT).source.id == "verdict.limit.unheeded"
+    with pytest.raises(UsageError):
+        limit_of(device_of("910B4"), 33 * GIB, Cap.SCRIPT)
+
+
+@pytest.mark.parametrize("cap", [Cap.CONFIG, Cap.SCRIPT])
+def test_1024_is_mindspores_word_for_none(cap: Cap) -> None:
+    assert limit_of(device_of(), 1024 * GIB, cap) == limit_of(device_of())
+
+
 def test_a_size_that_the_user_names_is_asked_of_no_device() -> None:
     limit = limit_of(device_of("910B4"), 100 * GIB, Cap.USER)
     assert (limit.bytes, limit.beside_bytes) == (100 * GIB, 0)

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import forks, settings
+from . import asked, forks, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so n
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
 _NOTED = ("reads", "bounds", "places", "endless", "failed")  # what a process notes as it runs
 _LONGEST = 200  # characters of an argument that are kept
-_PARTS = ("threads", "known", "bounds", "reads", "graphs")  # modules of this package that change MindSpore
+_PARTS = ("threads", "asked", "known", "bounds", "reads", "graphs")  # modules of this package that change MindSpore
 
 
 class Process:
@@ -218,10 +218,11 @@ def device_in_use() -> bool:
 
 
 def _note_allocated(process: Process) -> None:
-    """How much MindSpore says that it allocated: a trace has to be there where that is anything."""
+    """How much MindSpore says that it allocated: a trace has to be there where that is anything; and how much it may."""
     if device_in_use():
-        runtime = sys.modules[_MINDSPORE].runtime
-        process.facts["allocated"] = max(runtime.max_memory_allocated(), runtime.memory_allocated())
+        mindspore = sys.modules[_MINDSPORE]
+        process.facts["allocated"] = max(mindspore.runtime.max_memory_allocated(), mindspore.runtime.memory_allocated())
+        process.facts["asked_gib"] = asked.asked_gib(mindspore)
 
 
 def _before_fork() -> None:
