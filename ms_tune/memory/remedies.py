@@ -50,8 +50,8 @@ class Method:
     Attributes:
         name: How scripts know it.
         method: How its effect is computed; empty: by the blocks that ``takes`` names.
-        takes: Which blocks; a block is meant if one of these selections holds for it.
-        keeps: The share of their size that is left; None: the largest of them is left.
+        takes: Which blocks, by selections, of which the first that holds for a block counts, and the share of their size
+            that is left; None: the largest of them is left.
         title, price: What it is, what it costs.
         at: How it is written, by dialect; ``torch_npu`` is the PyTorch of an NPU.
         command: What to run next.
@@ -60,8 +60,7 @@ class Method:
 
     name: str
     method: str
-    takes: tuple[Mapping[str, object], ...]
-    keeps: tuple[int, int] | None
+    takes: tuple[tuple[Mapping[str, object], tuple[int, int] | None], ...]
     title: Text
     price: Text
     at: Mapping[str, Text]
@@ -156,8 +155,7 @@ def methods() -> tuple[Method, ...]:
         Method(
             name=entry["name"],
             method=entry.get("method", ""),
-            takes=tuple(entry[key] for key in ("takes", "also") if key in entry),
-            keeps=tuple(entry["keeps"]) if isinstance(entry.get("keeps"), list) else None,
+            takes=tuple(_selection(selection) for selection in entry.get("takes", ())),
             title=_text(entry["title"]),
             price=_text(entry["price"]),
             at={dialect: _text(value) for dialect, value in entry["at"].items()},
@@ -166,6 +164,13 @@ def methods() -> tuple[Method, ...]:
         )
         for entry in content["remedies"]
     )
+
+
+def _selection(entry: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[int, int] | None]:
+    """What is selected, and the share that is left of it."""
+    keeps = entry["keeps"]
+    what = {key: value for key, value in entry.items() if key != "keeps"}
+    return what, (int(keeps[0]), int(keeps[1])) if isinstance(keeps, list) else None
 
 
 def _text(value: str | Mapping[str, str]) -> Text:
@@ -237,17 +242,15 @@ def _sets_of_gradients(theory: Theory) -> float:
 
 def _with_less(method: Method, known: Known, replayed: _Resized) -> int:
     """The peak with the share of the selected blocks that the method keeps."""
-    size = known.table.size
-    taken = np.zeros(len(size), np.bool_)
-    for selection in method.takes:
-        taken |= _taken(selection, known)
-    taken &= replayed.counted
-    if not taken.any():
-        return known.curve.peak_bytes
-    if method.keeps is None:
-        return replayed.peak(np.where(taken, 0, size), taken, int(size[taken].max()))
-    part, whole = method.keeps
-    return replayed.peak(np.where(taken, -(-size * part // whole), size))
+    left = known.table.size.copy()
+    open_, largest = replayed.counted.copy(), np.zeros(len(left), np.bool_)
+    for selection, keeps in method.takes:
+        taken = _taken(selection, known) & open_
+        open_ &= ~taken
+        if keeps is None:
+            largest |= taken
+        left[taken] = 0 if keeps is None else -(-left[taken] * keeps[0] // keeps[1])
+    return replayed.peak(left, largest, int(known.table.size[largest].max(initial=0)))
 
 
 def _taken(selection: Mapping[str, object], known: Known) -> NDArray[np.bool_]:
@@ -263,8 +266,8 @@ def _taken(selection: Mapping[str, object], known: Known) -> NDArray[np.bool_]:
             pattern = re.compile(str(wanted))
             taken &= np.array([bool(pattern.search(name)) for name in table.node.values] or [False])[table.node.codes]
         else:
-            pattern = re.compile(str(wanted))
-            by_stack = [any(pattern.search(frame.function) for frame in stack) for stack in table.stack.values]
+            pattern, part = re.compile(str(wanted)), "file" if key == "files" else "function"
+            by_stack = [any(pattern.search(getattr(frame, part)) for frame in stack) for stack in table.stack.values]
             taken &= np.array(by_stack or [False])[table.stack.codes]
     return taken
 

@@ -107,23 +107,36 @@ def held(folder: Path, run: str) -> int:
     return int(report["peak_bytes"] - kept["weights"] - kept["gradients"] - kept["optimizer_state"])
 
 
+def real_run(folder: Path, mindformers: Path, name: str, model: dict[str, Any]) -> None:
+    """Run MindFormers' own network in simulation; the run is kept as ``name``."""
+    config = folder / f"{name}.yaml"
+    config.write_text(yaml.safe_dump({**REST, "model": model}), encoding="utf-8")
+    program = [sys.executable, str(Path(dynamic_network.__file__)), str(mindformers), str(config)]
+    ms_tune = [sys.executable, "-m", "ms_tune", "dryrun", "--run-dir", name, "--", *program]
+    subprocess.run(ms_tune, cwd=folder, check=True, capture_output=True)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_activations_are_those_of_the_real_network(name: str, mindformers: Path, tmp_path: Path) -> None:
     both: dict[str, list[int]] = {"real": [], "reference": []}
     for layers in (2, 3):
-        text = yaml.safe_dump({**REST, "model": {**MODELS[name], "num_hidden_layers": layers}})
-        (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
-        program = [sys.executable, str(Path(dynamic_network.__file__)), str(mindformers), str(tmp_path / "config.yaml")]
         real, own = f"real_{layers}", f"reference_{layers}"
-        subprocess.run(
-            [sys.executable, "-m", "ms_tune", "dryrun", "--run-dir", real, "--", *program],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-        )
-        ms_tune(tmp_path, "dryrun", "config.yaml", "--devices", "1", "--run-dir", own, "--layers", "all", "--json")
+        real_run(tmp_path, mindformers, real, {**MODELS[name], "num_hidden_layers": layers})
+        ms_tune(tmp_path, "dryrun", f"{real}.yaml", "--devices", "1", "--run-dir", own, "--layers", "all", "--json")
         both["real"].append(held(tmp_path, real))
         both["reference"].append(held(tmp_path, own))
     of_a_layer = {run: three - two for run, (two, three) in both.items()}
     assert of_a_layer["reference"] == pytest.approx(of_a_layer["real"], rel=0.01), both
     assert both["reference"][0] == pytest.approx(both["real"][0], rel=0.01), both
+
+
+@pytest.mark.parametrize(("name", "words"), [("qwen3", 32000), ("qwen3", 8000), ("deepseek_v3", 64000)])
+def test_a_loss_in_four_pieces_leaves_what_its_remedy_says(
+    name: str, words: int, mindformers: Path, tmp_path: Path
+) -> None:
+    model = {**MODELS[name], "num_hidden_layers": 4, "vocab_size": words}
+    real_run(tmp_path, mindformers, "whole", model)
+    real_run(tmp_path, mindformers, "pieces", {**model, "chunk_loss_num": 4})
+    remedies = {remedy["name"]: remedy for remedy in ms_tune(tmp_path, "memory", "whole", "--json")["remedies"]}
+    told = remedies["chunked-loss"]["peak_after_bytes"]
+    assert told == pytest.approx(ms_tune(tmp_path, "memory", "pieces", "--json")["peak_bytes"], rel=0.002)

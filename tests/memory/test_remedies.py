@@ -142,6 +142,28 @@ def test_layers_of_two_blocks_are_not_taken_in_pairs() -> None:
     assert known.recompute.peak == 6 * 1001 + 1000
 
 
+@pytest.mark.parametrize("folder", ["loss", "other"])
+def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(folder: str) -> None:
+    def of_the_loss(start: int, end: int, name: str, size: int) -> Block:
+        function = "construct" if start < 30 else "_pynative_func_grad_backward"
+        frames = (Frame("/job/train.py", 9, "<module>"), Frame(f"/job/pynative/{folder}/loss.py", 140, function))
+        return block(start, end, size, node_name=name, stack=frames)
+
+    wide = 1200
+    forward = [
+        of_the_loss(10 + place, 20 if place < 3 else 40, name, wide)
+        for place, name in enumerate(("Cast", "SubExt", "Exp", "SubExt"))
+    ]
+    backward = [of_the_loss(30 + place, 35, name, wide) for place, name in enumerate(("Exp", "ScatterAddExt", "Mul"))]
+    gradient = of_the_loss(34, 50, "Cast", wide // 2)
+    logits = eager(5, 60, "MatMulExt", wide // 2, 50)
+    known = known_of([logits, *forward, *backward, gradient])
+    assert known.curve.peak_bytes == wide // 2 + 4 * wide + wide // 2
+    told = {remedy.method.name: remedy.peak_after for remedy in remedies_of(known)}
+    # The logits, 2 W where three tensors of W were, and the gradient, which is whole.
+    assert told.get("chunked-loss") == (wide // 2 + 2 * wide + wide // 2 if folder == "loss" else None)
+
+
 def test_what_is_recomputed_already_is_no_remedy() -> None:
     def named(scope: str) -> set[str]:
         path = f"{scope}Default/net-Net/layers-CellList/{{}}-Block/{{}}-op{{}}"
