@@ -40,6 +40,7 @@ DYNAMIC = ("mindspeed-ms", "mindformers-pynative", "megatron")
 TORCH = ("megatron", "torch_npu")
 _LEAST = 1000  # a remedy that frees less than this part of the peak is none
 _TWICE = 1.5  # sets of gradients, from which on there is one too many
+_AND = ("; ", "；")  # between what it costs and what else is said, by language
 _DEAD = 3  # kinds of blocks that are named at a moment
 
 
@@ -55,6 +56,7 @@ class Method:
         title, price: What it is, what it costs.
         at: How it is written, by dialect; ``torch_npu`` is the PyTorch of an NPU.
         command: What to run next.
+        rough: What is to be said of its figure in a static graph; None where it holds as in a dynamic one.
         early: Whether it is worth a look before there is a trace.
     """
 
@@ -65,6 +67,7 @@ class Method:
     price: Text
     at: Mapping[str, Text]
     command: str
+    rough: Text | None
     early: bool
 
     def how(self, dialects: Sequence[str], language: Language) -> str:
@@ -107,8 +110,10 @@ class Remedy:
         return self.method.title[0 if language is Language.EN else 1]
 
     def price(self, language: Language) -> str:
-        """What it costs."""
-        return self.method.price[0 if language is Language.EN else 1]
+        """What it costs, and how far its figure is to be relied on."""
+        place = 0 if language is Language.EN else 1
+        price = self.method.price[place]
+        return price if self.dynamic or self.method.rough is None else f"{price}{_AND[place]}{self.method.rough[place]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +165,7 @@ def methods() -> tuple[Method, ...]:
             price=_text(entry["price"]),
             at={dialect: _text(value) for dialect, value in entry["at"].items()},
             command=entry["next"],
+            rough=_text(entry["rough"]) if "rough" in entry else None,
             early=entry.get("early", False),
         )
         for entry in content["remedies"]

@@ -192,3 +192,22 @@ def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
     assert sets(400, 200, typed=True) == ["one-set-of-gradients"]
     assert sets(200, 100, typed=False) == []
     assert sets(400, 100, typed=False) == ["one-set-of-gradients"]
+
+
+def test_a_static_graph_s_recompute_is_said_to_be_rough() -> None:
+    path = "Default/net-Net/layers-CellList/{}-Block/Dense-op{}"
+    static = known_of([kernel(10 + n, 60 - n, path.format(n, n), 1000) for n in range(4)])
+    blocks = [
+        eager(10 * layer + place, 90 - 10 * layer - place, f"op{place}", 1000, 50 + place)
+        for layer in range(4)
+        for place in range(4)
+    ]
+    for known, rough in ((static, True), (known_of(blocks), False)):
+        found = {remedy.method.name: remedy for remedy in remedies_of(known)}
+        for language, word in ((Language.EN, "rough"), (Language.ZH, "粗略")):
+            assert (word in found["swap"].price(language)) is rough, known
+            assert all(
+                word not in remedy.price(language)
+                for name, remedy in found.items()
+                if name not in {"recompute", "swap"}
+            )

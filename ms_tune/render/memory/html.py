@@ -72,8 +72,6 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
         "held": [[phase_name(held.phase), held.content.value, held.bytes] for held in rank.held],
         "remedies": [_remedy(remedy) for remedy in rank.remedies],
-        "recomputeSaving": rank.recompute.saving,
-        "recomputePeak": rank.recompute.peak,
         "promptPeak": lives.peak_if_prompt,
         "neverFreed": lives.never_freed_bytes,
         "stepBytes": list(lives.step_bytes),

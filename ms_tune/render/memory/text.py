@@ -170,9 +170,8 @@ def _show_groups(name: str, parts: Breakdown, console: Console, top: int) -> Non
 def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     if not any(layer.layer for layer in rank.activations):
         return
-    peak = size(rank.recompute.peak)
     console.write("")
-    console.write(console.text("memory.show.activations", saving=size(rank.recompute.saving), peak=peak))
+    console.write(console.text("memory.show.activations"))
     rows = [
         (_alike(run, console), sum(each.bytes for each in run), sum(each.count for each in run))
         for run in rank.alike_layers()

@@ -132,8 +132,6 @@ def _device(
             ["unknown", key, amount] for key, amount in sorted(totals.items(), key=lambda item: -item[1]) if amount
         ],
         "remedies": [_remedy(remedy) for remedy in remedies],
-        "recomputeSaving": 0,
-        "recomputePeak": 0,
         "promptPeak": 0,
         "neverFreed": 0,
         "stepBytes": [],

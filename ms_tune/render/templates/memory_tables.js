@@ -123,14 +123,14 @@ function drawGroups() {
 }
 
 function drawActivations() {
-  const { activations, recomputeSaving, recomputePeak } = rank(), section = $("activations");
+  const { activations } = rank(), section = $("activations");
   section.hidden = !activations.some(([layer]) => layer);
   const most = Math.max(1, ...activations.map(([, size]) => size));
   const lines = activations.map(([layer, size, count]) => make("tr", {},
     cell(layer || say("outside"), "w"), cell(bytes(size), "n"), cell(whole(count), "n"), make("td", {}, stripe({ activations: size }, most))));
   const heads = [[say("column.layer"), ""], [say("column.size"), "n"], [say("column.count"), "n"], ["", ""]];
   section.replaceChildren(make("h2", {}, say("activations")),
-    make("p", { className: "hint" }, say("activations-hint", { size: bytes(recomputeSaving), peak: bytes(recomputePeak) })), table(heads, lines));
+    make("p", { className: "hint" }, say("activations-hint")), table(heads, lines));
 }
 
 function drawComparison() {
