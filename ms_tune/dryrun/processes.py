@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.estimate.megatron import MegatronModel
+from ms_tune.frameworks.devices import NO_CAP_BYTES
 from ms_tune.texts import Message
 from ms_tune.units import GIB, MIB
 
@@ -30,7 +31,6 @@ _LINE = re.compile(rb"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?\w*\((\d{1,10})
 _WRITES = b"] memory block csv path : "
 _LONGEST_LINE = 64 * 1024
 _LONGEST_ERROR = 300
-_NONE = 1024  # GiB: MindSpore's word for no max_device_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,11 @@ def _number(record: Path) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
+def _asked_bytes(gib: object) -> int | None:
+    """The ``max_device_memory`` that a process noted; None where it has none."""
+    return int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None
+
+
 def _process(record: Path) -> Process | None:
     """What a record tells; None if it tells nothing. The program could have written it itself: nothing is trusted."""
     try:
@@ -182,7 +187,7 @@ def _process(record: Path) -> Process | None:
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
             allocated=max(0, int(told.get("allocated", 0))),
             log_from=max(0, int(told.get("log_from", 0))),
-            asked_bytes=int(gib * GIB) if isinstance(gib := told.get("asked_gib"), float) and 0 < gib < _NONE else None,
+            asked_bytes=_asked_bytes(told.get("asked_gib")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

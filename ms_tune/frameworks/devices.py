@@ -9,6 +9,8 @@ from functools import cache
 from ms_tune.frameworks.data import load
 from ms_tune.units import GIB, MIB
 
+NO_CAP_BYTES = 1024 * GIB  # MindSpore's max_device_memory where nobody sets one
+
 
 @dataclass(frozen=True, slots=True)
 class Chip:

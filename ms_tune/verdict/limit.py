@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ms_tune.errors import UsageError, closest
-from ms_tune.frameworks.devices import Chip, chip_named, chips, default_chip, free_of_card, pool_of
+from ms_tune.frameworks.devices import NO_CAP_BYTES, Chip, chip_named, chips, default_chip, free_of_card, pool_of
 from ms_tune.texts import Message, msg
-from ms_tune.units import GIB, MIB, gib
-
-_NONE = 1024 * GIB  # MindSpore's max_device_memory where nobody sets one
+from ms_tune.units import MIB, gib
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
     Raises:
         UsageError: The device does not have so much.
     """
-    if cap_bytes is None or (cap_bytes >= _NONE and cap is not Cap.USER):
+    if cap_bytes is None or (cap_bytes >= NO_CAP_BYTES and cap is not Cap.USER):
         return Limit(pool_of(device.free_bytes), device, msg("verdict.limit.pool", device=device.name))
     if cap is Cap.LOG:
         return Limit(cap_bytes, device, msg("verdict.limit.log"))
