@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _RECORD, _STUCK, _FORKED, _MARKS = "process.json", "stuck.txt", "forked.txt", "forks"
+_ALIVE = "alive"  # a folder of marks like those of forks: processes that imported MindSpore, until they end
 _OUTSIDE = "outside.txt"
 _FIRST = "process_1"
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir", "execute_order", _RECORD, _STUCK, _FORKED, _MARKS)
@@ -104,7 +105,7 @@ def processes_of(folder: Path) -> tuple[Process, ...]:
 
 
 def unhooked_in(folder: Path, processes: Sequence[Process]) -> tuple[int, ...]:
-    """Numbers of processes that wrote a trace and told nothing of themselves.
+    """Numbers of processes that wrote a trace, or were killed, and told nothing of themselves.
 
     They leave the hook out (``python -I``, ``-E``), and write to the folder of the process that started them, as it does itself.
 
@@ -122,7 +123,7 @@ def unhooked_in(folder: Path, processes: Sequence[Process]) -> tuple[int, ...]:
             for line in _lines(log):
                 if _WRITES in line and (match := _LINE.match(line)) and int(match[1]) not in known:
                     found[int(match[1])] = None
-    return tuple(found)
+    return tuple(found | dict.fromkeys(number for number in _marks(folder / _ALIVE) if number not in known))
 
 
 def killed_forks(processes: Sequence[Process]) -> tuple[tuple[Process, int], ...]:
@@ -131,12 +132,17 @@ def killed_forks(processes: Sequence[Process]) -> tuple[tuple[Process, int], ...
     Args:
         processes: Those that told.
     """
-    found: list[tuple[Process, int]] = []
-    for process in processes:
-        with contextlib.suppress(OSError):
-            names = sorted(os.listdir(process.folder / _MARKS))[:_MOST]  # noqa: PTH208 - names are enough
-            found += [(process, int(name)) for name in names if name.isdecimal()]
-    return tuple(found)
+    known = {process.pid for process in processes}
+    return tuple(
+        (process, number) for process in processes for number in _marks(process.folder / _MARKS) if number not in known
+    )
+
+
+def _marks(folder: Path) -> list[int]:
+    """The numbers of the processes that have a mark."""
+    with contextlib.suppress(OSError):
+        return [int(name) for name in sorted(os.listdir(folder))[:_MOST] if name.isdecimal()]  # noqa: PTH208 - names are enough
+    return []
 
 
 def outside_in(folder: Path) -> tuple[tuple[int, str], ...]:

@@ -264,13 +264,13 @@ class TestBuild:
     def test_whoever_asks_for_news_gets_the_function_that_waits(self, home: Path) -> None:
         """What is loaded behind it, as MindSpore's plug-in, looks names up there first."""
         code = (
-            "import ctypes\nfrom ms_tune.dryrun.child.hook import threads\nthreads.let_wait()\n"
+            "import ctypes\nfrom ms_tune.dryrun.child.hook import threads\nthreads.let_watch()\n"
             f"print(getattr(ctypes.CDLL(None), {source._REPORTS!r})(5))"
         )
         own = Cann(Backend.STAND_IN, home).environment({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
         done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "0"
-        del own["MS_TUNE_WAITS"]
+        del own["MS_TUNE_WATCHES"]
         done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=False)
         assert "undefined symbol" in done.stderr
 

@@ -298,6 +298,38 @@ subprocess.run(["sh", "-c", "kill -9 $$"], preexec_fn=idle, check=False)
     assert peaks(run) == pytest.approx([16], abs=0.1)
 
 
+_KILLED = """
+CHILD = "import os, mindspore as ms; ms.set_device('Ascend'); x = ms.mint.zeros((1024, 1024, 16)); os.kill(os.getpid(), 9)"
+def fork(use):
+    pid = os.fork()
+    if not pid:
+        if use: x = mint.zeros((1024, 1024, 16))
+        os.kill(os.getpid(), 9)
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kills", "is_told"),
+    [
+        ("subprocess.run([sys.executable, '-I', '-c', CHILD])", 1),
+        ("subprocess.run([sys.executable, '-c', CHILD], env={**os.environ, 'PYTHONPATH': ''})", 1),
+        (
+            "os.fork = __import__('ctypes').CDLL(None).fork; fork(True)",
+            True,
+        ),  # as libraries fork, which Python does not see
+        ("fork(True)", 1),
+        ("fork(False)", 0),  # it never used the device
+    ],
+)
+def test_who_used_the_device_and_is_killed_is_told_whoever_started_it(
+    simulated: Callable[..., RealRun], kills: str, is_told: int
+) -> None:
+    run = simulated(f"{_KILLED}{kills}\nx = mint.zeros((1024, 1024))\n")
+    assert run.json["verdict"] == (None if is_told else "fits")
+    assert len(run.json["problems"]) == is_told
+
+
 def test_a_program_that_becomes_another_one_has_a_trace_of_each(simulated: Callable[..., RealRun]) -> None:
     code = """
 if len(sys.argv) > 1:

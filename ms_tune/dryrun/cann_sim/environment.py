@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.inventory import take_inventory
-from ms_tune.dryrun.cann_sim.source import SOC_NAME, header_text, source_text, waiting_text
+from ms_tune.dryrun.cann_sim.source import SOC_NAME, header_text, source_text, watching_text
 from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError
 from ms_tune.extras import install_line, refuse
 from ms_tune.native import compiler as native_compiler
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SUPPORTED_SERIES = ("2.7", "2.8", "2.9", "2.10")
 _REAL_LIBRARY = Path("lib64") / "libascendcl.so"
 _DEFAULT_HOMES = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann")
-_STAND_IN, _WAITING = "libstandin.so", "libms_tune_waits.so"
+_STAND_IN, _WATCHING = "libstandin.so", "libms_tune_watches.so"
 # MindSpore takes the path of the library that defines aclrtMalloc, cuts it behind its last "cann" (2.7.2 and later) or
 # "latest" (2.7.0), and expects CANN's folders there. This path ends in both words, and both cuts lead to the same
 # folder, so that a "cann" further up, as in a user's name, does no harm.
@@ -71,7 +71,7 @@ class Cann:
         """The environment of a child process in which the Ascend back end loads."""
         if self.backend is Backend.STAND_IN:
             additions = {"LD_LIBRARY_PATH": [self.home / _LIBRARIES], "PYTHONPATH": [self.home / _PYTHON_PACKAGES]}
-            base = {**base, "MS_TUNE_WAITS": str(self.home / _WAITING)}  # see child/hook/threads.py
+            base = {**base, "MS_TUNE_WATCHES": str(self.home / _WATCHING)}  # see child/hook/threads.py
         else:
             additions = {"LD_LIBRARY_PATH": [self.home / "lib64"]}
         paths = {
@@ -232,9 +232,9 @@ def _build(mindspore: MindSpore, folder: Path) -> None:
     source = scratch / "standin.c"
     source.write_text(source_text(inventory.symbols), encoding="utf-8")
     compiler = compile_library(source, libraries / _STAND_IN, dict(os.environ))
-    waiting = scratch / "waiting.c"
-    waiting.write_text(waiting_text(), encoding="utf-8")
-    compile_library(waiting, home / _WAITING, dict(os.environ))
+    watching = scratch / "watching.c"
+    watching.write_text(watching_text(), encoding="utf-8")
+    compile_library(watching, home / _WATCHING, dict(os.environ))
     (folder / "compiler.txt").write_text(compiler.name, encoding="utf-8")
     for name in inventory.libraries:
         # One file under every name: the dynamic linker loads it once.

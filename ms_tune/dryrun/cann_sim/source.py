@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 # MindSpore 2.7 to 2.10 calls, or may call, in simulation level 1: C++ objects that are constructed, returned by value
 # or returned by reference, and handles that are tested for null.
 SOC_NAME = "Ascend910B2"
-_REPORTS = "_ZN9mindspore6device6ascend27SimuFuncIaclrtProcessReportIiEET_i"  # MindSpore's own stand-in, 2.7 to 2.10
+# MindSpore's own stand-ins, 2.7 to 2.10: of the threads that ask for news, and of what a process does when it first uses the device
+_REPORTS = "_ZN9mindspore6device6ascend27SimuFuncIaclrtProcessReportIiEET_i"
+_SET_DEVICE = "_ZN9mindspore6device6ascend23SimuFuncIaclrtSetDeviceIiEET_i"
 _WAIT = 10  # milliseconds
 _PIMPL = r"(?:5Shape|10TensorDesc|6Tensor|12AscendString|5Graph|5GNode|11GraphBuffer)"
 _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -64,8 +66,12 @@ def stand_in_for(symbol: str) -> str:
 
 
 def header_text() -> str:
-    """The hand-written part, ``stand_in.h``."""
-    return resources.files(__package__).joinpath("stand_in.h").read_text("utf-8")
+    """The hand-written part, ``marks.h`` and ``stand_in.h``."""
+    return _part("marks.h") + _part("stand_in.h")
+
+
+def _part(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
 def source_text(symbols: Iterable[str]) -> str:
@@ -73,10 +79,16 @@ def source_text(symbols: Iterable[str]) -> str:
     return header_text() + "\n" + "\n".join(stand_in_for(symbol) for symbol in symbols) + "\n"
 
 
-def waiting_text() -> str:
-    """C source of the library that has the function of :func:`ms_tune.dryrun.child.hook.threads.let_wait`; like CANN's own it takes its time."""
-    return (
+def watching_text() -> str:
+    """C source of the library whose functions take the place of MindSpore's own (``child/hook/threads.py``).
+
+    One takes its time, as CANN's does; the other marks the processes that use the device, once each: forked ones, too.
+    """
+    return _part("marks.h") + (
         "#include <poll.h>\n"
-        f'__attribute__((visibility("default"))) int {_REPORTS}(int timeout) {{\n'
-        f"  (void)timeout;\n  poll(0, 0, {_WAIT});\n  return 0;\n}}\n"
+        '#define VISIBLE __attribute__((visibility("default")))\n'
+        f"VISIBLE int {_REPORTS}(int timeout) {{\n  (void)timeout;\n  poll(0, 0, {_WAIT});\n  return 0;\n}}\n"
+        f"VISIBLE int {_SET_DEVICE}(int device) {{\n  static int marked;\n  (void)device;\n"
+        '  if (marked != getpid()) mark("MS_TUNE_USES", "");\n'
+        "  marked = getpid();\n  return 0;\n}\n"
     )

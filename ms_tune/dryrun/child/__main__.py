@@ -18,7 +18,7 @@ _FORK = "--fork="
 def main(module: str, job_file: str) -> None:
     """Run the job that the file describes, with the module that such jobs name."""
     end_with_parent()
-    threads.let_wait()
+    threads.let_watch()
     # What is imported stays. No collection of garbage looks at it while more is imported, nor does one later on, which would also
     # give each forked process a copy of the pages that it counts references in.
     gc.disable()

@@ -1,8 +1,9 @@
-"""A mark for each forked process that goes when the process has told what it did: one that stays tells of a process that was killed.
+"""A mark for each process that uses the device, which goes when it has told what it did: one that stays tells of a process that was killed.
 
-A forked process has no record of its own before its end, and SIGKILL lets nobody write one. What forks only to become
-another program (``os.execv``, ``subprocess`` with ``preexec_fn``) and MindSpore's own workers, which read data and are often
-ended from outside, leave no mark.
+A forked process has no record of its own before its end, and SIGKILL lets nobody write one. The mark is made when it first uses
+the device (``cann_sim/source.py``). Where its parent had used it before, nothing tells when, and it is made at once, but for what
+forks only to become another program (``os.execv``, ``subprocess`` with ``preexec_fn``) and MindSpore's own workers, which read
+data and are often ended from outside.
 """
 
 from __future__ import annotations
@@ -19,8 +20,18 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _MARKS = "forks"  # a folder of files, each named by the number of a process
+_USES = "MS_TUNE_USES"  # the variable that names it to what marks processes
 _DATA = os.path.join("mindspore", "dataset") + os.sep  # noqa: PTH118 - a part of file names
 _STARTING = "_execute_child"  # of subprocess
+
+
+def prepare(folder: Path) -> None:
+    """Have processes mark themselves that use the device.
+
+    Args:
+        folder: That of the process that imported MindSpore.
+    """
+    os.environ[_USES] = str(folder / _MARKS)
 
 
 def begin(folder: Path) -> None:
@@ -40,6 +51,7 @@ def end(folder: Path) -> None:
     """All is told that this process has to tell."""
     with contextlib.suppress(OSError):
         (folder / _MARKS / str(os.getpid())).unlink()
+        (folder / _MARKS).rmdir()  # of the last one
 
 
 def _is_another_programs() -> bool:

@@ -79,6 +79,7 @@ class _State:
     forked_in_use = False  # forked from a process that had used the device: its trace would be that process's
     inherited = 0  # bytes that such a process had at its start
     forked = False
+    marked = False  # processes that use the device mark themselves
     forks = False  # this process has forked others
     called = False  # MindSpore's own function, in a forked process
     done = False
@@ -114,7 +115,7 @@ def _watch(spec: ModuleSpec) -> None:
             _begin_process()
         if os.environ.get(_LOOK):
             os._exit(0)
-        importlib.import_module(f"{__package__}.threads").let_wait()
+        _State.marked = importlib.import_module(f"{__package__}.threads").let_watch()
         register = atexit.register
         atexit.register = _remembering(register)
         try:
@@ -145,6 +146,7 @@ def _begin_process() -> None:
     _State.process = process = Process(folder)
     process.write()
     settings.hold(tracker_path(folder))
+    forks.prepare(folder)
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
             faulthandler.enable()  # a crash in MindSpore is told with the program's line
@@ -233,7 +235,7 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     _State.forked, _State.done, _State.forks = True, False, False
-    if _State.process is not None:
+    if _State.process is not None and (_State.forked_in_use or not _State.marked):
         forks.begin(_State.process.folder)
     if _State.forked_in_use:
         with contextlib.suppress(Exception):
@@ -278,8 +280,7 @@ def _ended() -> None:
     if _State.process.facts["pid"] == os.getpid():
         _State.process.facts["ended"] = True
         _State.process.write()
-    else:
-        forks.end(_State.process.folder)
+    forks.end(_State.process.folder)
 
 
 def _end_at_once() -> None:

@@ -7,7 +7,8 @@ on the number.
 For every stream a thread calls ``aclrtProcessReport`` over and over. In simulation that is a function of MindSpore's own, which
 returns at once (``plugin/ascend/res_manager``, MindSpore 2.7 to 2.10): two threads in dynamic graph and seven and more in static
 graph take what processors are free. The plug-in finds it as the linker does, and where a library that was loaded before has a
-function of this name, takes that one: ours does nothing either, but takes its time (``cann_sim/source.py``).
+function of this name, takes that one: ours does nothing either, but takes its time (``cann_sim/source.py``). So is known which
+processes use the device (:mod:`forks`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ import os
 from typing import Any
 
 _LEAST = 8
-_WAITS = "MS_TUNE_WAITS"  # the variable that names the library, where stand-ins for CANN were built
+_WATCHES = "MS_TUNE_WATCHES"  # the variable that names the library, where stand-ins for CANN were built
 
 
-def let_wait() -> None:
-    """Load the function that waits, where there is one, before MindSpore loads its Ascend plug-in."""
-    if path := os.environ.get(_WAITS):
+def let_watch() -> bool:
+    """Load these functions, where there are any, before MindSpore loads its Ascend plug-in; says whether they are there."""
+    if path := os.environ.get(_WATCHES):
         with contextlib.suppress(OSError):
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            return True
+    return False
 
 
 def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types

@@ -1,0 +1,51 @@
+/* Files that tell of this process, each named by its number: kill(2) lets nobody write one at the end.
+ *
+ * Like the stand-ins plain C without headers; the functions of the C library are found in the process.
+ */
+extern char *getenv(const char *);
+extern int getpid(void), mkdir(const char *, unsigned), creat(const char *, unsigned), close(int), unlink(const char *),
+    rmdir(const char *);
+
+enum { LONGEST = 4096, DIGITS = 12 };
+
+/* The folder that a variable names, with `below` behind it, at the start of `path`; its length, 0 if there is none. */
+static int folder_of(char *path, const char *variable, const char *below) {
+  const char *parts[] = {getenv(variable), below};
+  int length = 0;
+  if (!parts[0] || !*parts[0]) return 0;
+  for (int part = 0; part < 2; ++part)
+    for (const char *at = parts[part]; *at; ++at) {
+      if (length == LONGEST - DIGITS) return 0;
+      path[length++] = *at;
+    }
+  path[length] = 0;
+  return length;
+}
+
+static void name_own(char *path, int length) {
+  char digits[DIGITS];
+  int count = 0;
+  for (unsigned number = getpid(); number; number /= 10) digits[count++] = '0' + number % 10;
+  path[length++] = '/';
+  while (count) path[length++] = digits[--count];
+  path[length] = 0;
+}
+
+static void mark(const char *variable, const char *below) {
+  char path[LONGEST];
+  int length = folder_of(path, variable, below);
+  if (!length) return;
+  mkdir(path, 0755);
+  name_own(path, length);
+  close(creat(path, 0644));
+}
+
+__attribute__((unused)) static void unmark(const char *variable, const char *below) {
+  char path[LONGEST];
+  int length = folder_of(path, variable, below);
+  if (!length) return;
+  name_own(path, length);
+  unlink(path);
+  path[length] = 0;
+  rmdir(path); /* of the last one; refused where there are others */
+}
