@@ -86,7 +86,7 @@ _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel
 _CHILD = ("dryrun.child", "reference_model.transformer", "reference_model.child", "training_process")
 _OUTSIDE_WORLD = {
     *("os", "io", "sys", "subprocess", "shutil", "tempfile", "pathlib", "socket", "signal", "ctypes", "fcntl"),
-    *("threading", "multiprocessing", "asyncio", "logging", "urllib", "http", "rich", "glob", "mmap", "tty", "curses"),
+    *("threading", "multiprocessing", "asyncio", "logging", "urllib", "http", "glob", "mmap", "tty", "curses"),
 }
 _LONGEST_NAME = 60  # characters; a longer string is prose
 _RENDERING = {"render", *_FOUNDATION}

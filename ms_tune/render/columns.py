@@ -13,7 +13,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
 _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
@@ -50,31 +50,43 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: int, width: int) -> Iterator[str]:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int], width: int) -> Iterator[str]:
     """The lines of a table.
 
     Args:
         heads: The columns' names.
-        rows: Their texts. Columns without any text are left out.
-        right: The first so many columns are set to the right.
-        width: Columns of the terminal; the columns behind ``right`` are wrapped to fit.
+        rows: Their texts, of one line or several. Columns without any text are left out.
+        right: The columns that are set to the right and never wrapped: numbers.
+        width: Columns of the terminal; the other columns are wrapped to fit.
     """
-    kept = [column for column in range(len(heads)) if column < right or any(row[column] for row in rows)]
-    widths = [max(text_width(heads[column]), *(text_width(row[column]) for row in rows)) for column in kept]
-    _narrow(widths, right, width)
-    yield _line([[heads[column]] for column in kept], widths, right)[0]
+    kept = [column for column in range(len(heads)) if column in right or any(row[column] for row in rows)]
+    numbers = [column in right for column in kept]
+    cells = [[row[column].split("\n") for column in kept] for row in rows]
+    texts = [[heads[column], *(line for row in cells for line in row[place])] for place, column in enumerate(kept)]
+    widths = [max(map(text_width, lines)) for lines in texts]
+    # Words are never broken.
+    least = [
+        max(text_width(word) for line in lines for word in (*line.split(" "), " " * _NARROWEST)) for lines in texts
+    ]
+    _narrow(
+        widths, [width if number else low for width, low, number in zip(widths, least, numbers, strict=True)], width
+    )
+    yield _line([[heads[column]] for column in kept], widths, numbers)[0]
     yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
-    for row in rows:
-        yield from _line([wrap(row[column], limit) for column, limit in zip(kept, widths, strict=True)], widths, right)
+    for row in cells:
+        wrapped = [
+            [part for line in cell for part in wrap(line, limit)] for cell, limit in zip(row, widths, strict=True)
+        ]
+        yield from _line(wrapped, widths, numbers)
 
 
-def _narrow(widths: list[int], right: int, width: int) -> None:
-    """Take from the widest of the columns that may be wrapped until the table fits."""
-    while sum(widths) + len(_GAP) * (len(widths) - 1) > width and len(widths) > right:
-        widest = max(range(right, len(widths)), key=lambda column: widths[column])
-        if widths[widest] <= _NARROWEST:
+def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
+    """Take from the widest of the columns that may be narrower until the table fits."""
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        wide = [column for column, low in enumerate(least) if widths[column] > low]
+        if not wide:
             return
-        widths[widest] -= 1
+        widths[max(wide, key=widths.__getitem__)] -= 1
 
 
 def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
@@ -129,12 +141,12 @@ def _words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
         yield blank, part[start:]
 
 
-def _line(cells: Sequence[Sequence[str]], widths: Sequence[int], right: int) -> list[str]:
+def _line(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> list[str]:
     """One row, which takes several lines where a cell is wrapped."""
     return [
         _GAP.join(
-            pad(cell[number] if number < len(cell) else "", limit, right=column < right)
-            for column, (cell, limit) in enumerate(zip(cells, widths, strict=True))
+            pad(cell[line] if line < len(cell) else "", limit, right=right)
+            for cell, limit, right in zip(cells, widths, numbers, strict=True)
         ).rstrip()
-        for number in range(max(map(len, cells)))
+        for line in range(max(map(len, cells)))
     ]

@@ -10,17 +10,14 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ms_tune.render.columns import fold, folds, terminal_width
+from ms_tune.render.columns import fold, folds, table, terminal_width
 from ms_tune.texts import Language, Message, msg, render
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping, Sequence
     from typing import TextIO
-
-    import rich.console
 
     from ms_tune.errors import MsTuneError
 
@@ -55,6 +52,11 @@ class Console:
         """Lines of the result that programs read or people copy, as they are."""
         print(text, file=sys.stdout)  # noqa: T201 - the one place where results are printed
 
+    def write_table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int]) -> None:
+        """A table as wide as the terminal; the columns ``right`` hold numbers."""
+        for line in table(heads, rows, right=right, width=terminal_width()):
+            self.write_whole(line)
+
     def write_json(self, value: Mapping[str, object]) -> None:
         """The result as one JSON object."""
         self.write_whole(json.dumps(value, ensure_ascii=False, indent=2))
@@ -79,16 +81,6 @@ class Console:
     def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
         """The text in a colour, if the stream is a terminal that wants colours."""
         return f"{_ANSI[colour]}{text}\033[0m" if wants_colour(stream or sys.stdout) else text
-
-    @cached_property
-    def rich(self) -> rich.console.Console:
-        """A rich console on standard output, for tables."""
-        import rich.console  # noqa: PLC0415 - imported late: start-up time
-
-        width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100
-        return rich.console.Console(
-            file=sys.stdout, width=width, highlight=False, markup=False, no_color=not wants_colour(sys.stdout)
-        )
 
 
 _ANSI = {"red": "\033[1;31m", "green": "\033[1;32m", "yellow": "\033[1;33m", "cyan": "\033[36m", "dim": "\033[2m"}

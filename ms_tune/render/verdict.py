@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.render.columns import terminal_width, wrap
 from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
@@ -31,13 +32,11 @@ def sentence(verdict: Verdict, console: Console) -> str:
 
 def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:
     """The verdict, then what it was made of."""
-    from rich.text import Text  # noqa: PLC0415 - imported late: start-up time
-
     yield console.text("verdict.line.verdict", sentence=sentence(verdict, console))
     for ground in verdict.grounds:
         text = _UNIT.sub(_GLUE, console.say(ground))  # a size and its unit stay together
-        for number, line in enumerate(Text(text).wrap(console.rich, max(console.rich.width - 6, 40))):
-            yield f"  {'  ' if number else '- '}{line.plain.rstrip().replace(_GLUE, ' ')}"
+        for number, line in enumerate(wrap(text, max(terminal_width() - 6, 40), prose=True)):
+            yield f"  {'  ' if number else '- '}{line.replace(_GLUE, ' ')}"
 
 
 def verdict_json(verdict: Verdict, console: Console) -> dict[str, object]:

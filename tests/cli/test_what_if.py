@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.cells import cell_len
 
 from ms_tune.cli.main import main
+from ms_tune.render.columns import text_width
 from tests.allocator.recorded import PACKED
 from tests.trace.samples import SMALL, folder
 
@@ -59,7 +59,7 @@ def test_it_is_readable_at_80_columns(
     out, err = capsys.readouterr()
     assert err == ""
     copied = ("ms.runtime.set_memory(", "export MS_ALLOC_CONF", "context: {")
-    too_wide = [line for line in out.splitlines() if cell_len(line) > 80 and not line.lstrip().startswith(copied)]
+    too_wide = [line for line in out.splitlines() if text_width(line) > 80 and not line.lstrip().startswith(copied)]
     assert too_wide == []
     assert "0 mismatches" in out or "0 处不符" in out
 

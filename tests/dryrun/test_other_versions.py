@@ -15,7 +15,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 VERSIONS = [version for version in os.environ.get("MS_TUNE_TEST_MINDSPORE", "").split(",") if version]
-DEPENDENCIES = ("numpy<2", "pyyaml", "jsonschema", "rich", "pyelftools", "ziglang")
+DEPENDENCIES = ("numpy<2", "pyyaml", "jsonschema", "pyelftools", "ziglang")
 # The packaged model with four layers, on every release that was tried: 2.7.2, 2.9.0.
 PEAK = 10_220_126_720
 

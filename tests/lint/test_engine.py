@@ -290,7 +290,7 @@ def test_nothing_slow_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys; from ms_tune.cli.main import main; "
         f"assert main(['lint', {str(config)!r}]) == 0; "
-        "slow = {'jsonschema', 'jinja2', 'numpy', 'polars', 'scipy', 'mindspore', 'rich'}; "
+        "slow = {'jsonschema', 'jinja2', 'numpy', 'polars', 'scipy', 'mindspore'}; "
         "sys.exit(str(slow & set(sys.modules)) if slow & set(sys.modules) else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.render.columns import text_width
 from ms_tune.render.memory.words import size
 from ms_tune.render.verdict import word
 from ms_tune.units import GIB
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from ms_tune.render.console import Console
 
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "gradients", "activations")
+_TEXTS = ("verdict", "settings", "content", "figure")  # columns that hold no numbers
 _EVEN = 0.1  # a smaller difference between stages is not worth a remark
 
 
@@ -80,17 +80,5 @@ def _layers(stage: StageResult) -> str:
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table whose columns are named in the user's language; numbers stand to the right and are never cut."""
-    from rich import box  # noqa: PLC0415 - imported late: start-up time
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for index, name in enumerate(columns):
-        title = console.text(f"stages.column.{name}")
-        if name in {"verdict", "settings", "content", "figure"}:
-            table.add_column(title, overflow="fold", no_wrap=name != "settings")
-        else:
-            whole = max(text_width(text) for text in (title, *(row[index] for row in rows)))
-            table.add_column(title, justify="right", no_wrap=True, min_width=whole)
-    for row in rows:
-        table.add_row(*row)
-    console.rich.print(table)
+    right = {place for place, name in enumerate(columns) if name not in _TEXTS}
+    console.write_table([console.text(f"stages.column.{name}") for name in columns], rows, right=right)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.render.columns import pad
 from ms_tune.render.dryrun import stages as dryrun_stages
 from ms_tune.render.memory import text as memory_text
-from ms_tune.render.memory.words import pad, size
+from ms_tune.render.memory.words import size
 from ms_tune.render.verdict import verdict_lines
 from ms_tune.units import gib
 from ms_tune.verdict.judge import Fit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.render.columns import table, terminal_width
 from ms_tune.render.fit import why
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ def show(found: Explained, console: Console) -> None:
         layers = " + ".join(str(sum(cell.values())) for cell in cells)
         rows.append([str(stage), f"{busy:.1%}", layers, " | ".join(map(why.recomputed, cells))])
     heads = [console.text(f"fitting.explain.column.{name}") for name in ("stage", "busy", "layers", "recompute")]
-    for line in table(heads, rows, right=2, width=terminal_width()):
-        console.write(line)
+    console.write_table(heads, rows, right=range(2))
     console.write("")
     if any(kind.value == "swap" and count for cell in found.cells for kind, count in cell.items()):
         console.write(console.text("fitting.note.swap-hidden"))

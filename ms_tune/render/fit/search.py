@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.rank import PRUNED
-from ms_tune.render.columns import table, terminal_width
 from ms_tune.render.fit import config
 from ms_tune.render.fit.shown import show as show_plan
 from ms_tune.texts import Message, msg, render
@@ -31,13 +30,11 @@ def show(found: SearchFit, console: Console) -> None:
     if ranked:
         console.write("")
         console.write(console.text("layouts.title.ranking", shown=min(_SHOWN, len(ranked)), count=len(ranked)))
-        for row in table(*_ranking(found, console), right=1, width=terminal_width()):
-            console.write(row)
+        console.write_table(*_ranking(found, console), right=range(1))
     if found.tried:
         console.write("")
         console.write(console.text("layouts.title.tried"))
-        for row in table(*_tried(found, console), right=1, width=terminal_width()):
-            console.write(row)
+        console.write_table(*_tried(found, console), right=range(1))
     console.write("")
     for line in verdict(found):
         console.write(console.say(line))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.render.columns import table, terminal_width
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,8 +51,7 @@ def show(shown: Shown, console: Console) -> None:
         console.write(console.paint(console.say(sentence), colour))
     if shown.rows:
         console.write("")
-        for row in table(shown.heads, shown.rows, right=NUMBERS, width=terminal_width()):
-            console.write(row)
+        console.write_table(shown.heads, shown.rows, right=range(NUMBERS))
     if shown.change:
         console.write(f"\n{shown.change}")
     for title, lines in shown.sections:

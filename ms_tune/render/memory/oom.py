@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.memory.remedies import DYNAMIC, STATIC, TORCH
-from ms_tune.render.memory.words import pad, size
+from ms_tune.render.columns import pad
+from ms_tune.render.memory.words import size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.columns import pad, terminal_width
 from ms_tune.render.memory.curve import block_graph
-from ms_tune.render.memory.words import near, pad, show_table, signed, size
+from ms_tune.render.memory.words import near, show_table, signed, size
 from ms_tune.render.verdict import verdict_lines, word
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _held(held: Held, console: Console) -> str:
 
 
 def _show_curve(rank: RankReport, console: Console) -> None:
-    width = max(20, min(console.rich.width, 120) - 14)
+    width = max(20, min(terminal_width(), 120) - 14)
     ticks = int(rank.curve.tick[-1] - rank.curve.tick[0])
     console.write("")
     console.write(console.text("memory.show.curve", ticks=f"{ticks:,}"))

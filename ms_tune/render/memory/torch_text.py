@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.memory.torch_what_if import Cache
-from ms_tune.render.memory.words import near, pad, show_table, signed, size
+from ms_tune.render.columns import pad
+from ms_tune.render.memory.words import near, show_table, signed, size
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:

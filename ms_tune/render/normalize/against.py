@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ms_tune.normalize.against import Verdict
-from ms_tune.render.columns import table, terminal_width
 from ms_tune.texts import render
 
 if TYPE_CHECKING:
@@ -39,7 +38,8 @@ def write_comparison(result: Compared, console: Console) -> None:
     heads = [console.text(f"normalize.column.{name}") for name in ("stage", "chunk", "layers")]
     heads += [console.text(f"against.{name}") for name in ("state", "planned", "logged")]
     if rows:
-        console.write("\n" + "\n".join(table(heads, rows, right=3, width=terminal_width())))
+        console.write("")
+        console.write_table(heads, rows, right=range(3))
 
 
 def _write_first(result: Compared, console: Console) -> None:

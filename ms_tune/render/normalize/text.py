@@ -140,7 +140,7 @@ def _write_layers(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Co
         for row, kind in zip(rows, kinds, strict=True):
             row.insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
     heads = [console.text(f"normalize.column.{name}") for name in names]
-    for line in table(heads, rows, right=_NUMBERS, width=width) if rows else ():
+    for line in table(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
         console.write(line)
     as_written = any(problem.id == "as-written" for problem in plan.problems)
     heading = "normalize.legend" if as_written else "normalize.legend.found"

@@ -8,7 +8,9 @@ from ms_tune.render.packing import text as placement
 from ms_tune.render.packing.text import amount
 
 if TYPE_CHECKING:
-    from ms_tune.allocator.memlog_report import MemLogReport
+    from collections.abc import Iterator
+
+    from ms_tune.allocator.memlog_report import MemLogReport, Share
     from ms_tune.memory.plan import PlanReport, StallocPlan
     from ms_tune.render.console import Console
     from ms_tune.trace.memlog import MemLog
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
 def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None) -> dict[str, object]:
     """The report of ``--json``."""
-    shares = [(share.kind.value, share) for share in analysis.shares]
-    shares.append(("activations", analysis.activations))
     return {
         "allocations": len(log.blocks),
         "iterations": log.iterations,
@@ -28,7 +28,7 @@ def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: Stall
         "theoretical_peak_event": analysis.peak_time,
         "parts": {
             name: {"blocks": share.blocks, "at_peak_bytes": share.at_peak, "own_peak_bytes": share.own_peak}
-            for name, share in shares
+            for name, share in _shares(analysis)
         },
         "torch": {
             "allocated_bytes": analysis.torch_allocated,
@@ -38,6 +38,12 @@ def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: Stall
         "plan": placement.to_json(plan),
         "stalloc_plan": None if served is None else _served_json(served),
     }
+
+
+def _shares(analysis: MemLogReport) -> Iterator[tuple[str, Share]]:
+    """Each kind of block, then all activations together."""
+    yield from ((share.kind.value, share) for share in analysis.shares)
+    yield "activations", analysis.activations
 
 
 def _served_json(served: StallocPlan) -> dict[str, object]:
@@ -80,25 +86,20 @@ def missing(log: MemLog) -> list[str]:
 
 def show(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None, console: Console) -> None:
     """What was traced, the peak and its parts, PyTorch's allocator, the plan."""
-    import rich.box  # noqa: PLC0415 - imported late: start-up time
-    import rich.table  # noqa: PLC0415
-
     counts = {"blocks": len(log.blocks), "layers": len(log.layers)}
     counts |= {"iterations": log.iterations, "micro_batches": log.micro_batches}
     console.write(console.text("memlog.show.trace", **{name: f"{count:,}" for name, count in counts.items()}))
     for name in missing(log):
         console.write(console.text(f"memlog.missing.{name}"))
     console.write(f"{console.text('memlog.show.peak')}: {amount(analysis.peak)}")
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
-    table.add_column(console.text("memlog.column.kind"))
-    for column in ("blocks", "at-peak", "own-peak"):
-        table.add_column(console.text(f"memlog.column.{column}"), justify="right")
-    for name, share in [(share.kind.value, share) for share in analysis.shares] + [
-        ("activations", analysis.activations)
-    ]:
-        cells = (f"{share.blocks:,}", amount(share.at_peak), amount(share.own_peak))
-        table.add_row(console.text(f"memlog.kind.{name}"), *cells)
-    console.rich.print(table)
+    heads = [console.text(f"memlog.column.{column}") for column in ("kind", "blocks", "at-peak", "own-peak")]
+    rows = [
+        (console.text(f"memlog.kind.{name}"), f"{share.blocks:,}", amount(share.at_peak), amount(share.own_peak))
+        for name, share in _shares(analysis)
+    ]
+    console.write("")
+    console.write_table(heads, rows, right=range(1, len(heads)))
+    console.write("")
     torch = {"allocated": amount(analysis.torch_allocated), "reserved": amount(analysis.torch_reserved)}
     console.write(console.text("memlog.show.torch", utilisation=f"{analysis.torch_utilisation:.2%}", **torch))
     console.write(console.text("memlog.show.note"))

@@ -32,7 +32,7 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
         if rows:
             console.write("")
             console.write(title)
-            for text in table(heads, rows, right=right, width=terminal_width() - 2):
+            for text in table(heads, rows, right=range(right), width=terminal_width() - 2):
                 console.write(f"  {text}")
     console.write("")
     if report.identity_error_us is not None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.columns import terminal_width, wrap
 from ms_tune.render.verdict import verdict_lines, word
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.table import Table
 
     from ms_tune.allocator.advice import Lines
     from ms_tune.allocator.causes import Causes, Pin
@@ -39,10 +38,8 @@ def show(report: WhatIfReport, console: Console) -> None:
 
 def _say(console: Console, text: str, indent: int = 0, colour: str = "") -> None:
     """Write a text, wrapped to the terminal's width and set in by some columns."""
-    from rich.text import Text  # noqa: PLC0415 - imported late: start-up time
-
-    for line in Text(text).wrap(console.rich, max(console.rich.width - indent, 20)):
-        shown = " " * indent + line.plain.rstrip()
+    for line in wrap(text, max(terminal_width() - indent, 20), prose=True):
+        shown = " " * indent + line
         console.write(console.paint(shown, colour) if colour else shown)
 
 
@@ -83,31 +80,24 @@ def _show_proof(report: WhatIfReport, console: Console) -> None:
     _say(console, console.text(f"allocator.unexplained.{why}"), indent=2)
 
 
-def _table(heads: Sequence[str], console: Console) -> Table:
+def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
     """A table with a text on the left, numbers, and a word on the right."""
-    from rich import box  # noqa: PLC0415 - imported late: start-up time
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    for column, head in enumerate(heads):
-        numeric = 0 < column < len(heads) - 1
-        table.add_column(
-            console.text(f"allocator.column.{head}"), justify="right" if numeric else "left", no_wrap=numeric
-        )
-    return table
+    titles = [console.text(f"allocator.column.{head}") for head in heads]
+    console.write_table(titles, rows, right=range(1, len(heads) - 1))
 
 
 def _show_settings(report: WhatIfReport, console: Console) -> None:
-    table = _table(("setting", "used", "actual", "reserved", "waste", "verdict"), console)
-    for outcome, verdict in zip(report.result.outcomes, report.verdicts, strict=True):
-        table.add_row(
+    rows = [
+        (
             _setting_label(outcome, console),
             *(f"{size / GIB:.3f}" for size in (outcome.used, outcome.actual, outcome.reserved)),
             f"{outcome.waste:.1%}",
             word(verdict, console),
         )
+        for outcome, verdict in zip(report.result.outcomes, report.verdicts, strict=True)
+    ]
     console.write("")
-    console.rich.print(table)
+    _show_table(("setting", "used", "actual", "reserved", "waste", "verdict"), rows, console)
     console.write("")
 
 
@@ -205,19 +195,20 @@ def _pin_text(pin: Pin, report: WhatIfReport, console: Console) -> str:
 def _show_scenarios(report: WhatIfReport, console: Console) -> None:
     if not report.scenarios:
         return
-    table = _table(("scenario", "used", "change", "reserved", "verdict"), console)
     before = report.result.recorded.used
-    for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True):
-        table.add_row(
+    rows = [
+        (
             _scenario_label(scenario, console),
             f"{scenario.used / GIB:.3f}",
             f"{(scenario.used - before) / GIB:+.3f}",
             f"{scenario.reserved / GIB:.3f}",
             word(verdict, console),
         )
+        for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
+    ]
     console.write("")
     _say(console, console.text("allocator.scenarios"))
-    console.rich.print(table)
+    _show_table(("scenario", "used", "change", "reserved", "verdict"), rows, console)
 
 
 def _scenario_label(scenario: Scenario, console: Console) -> str:
