@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
@@ -59,11 +59,25 @@ class Terms:
         return self.kept is not None and self.kept.whole is not None
 
 
-def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None, Message | None, int | None]:
-    """What the run that a trace belongs to keeps, of its rank, why it is not to be judged, and what its program asked for.
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the run that a trace belongs to keeps; nothing where ``dryrun`` did not make it.
 
-    Nothing where ``dryrun`` did not make it.
+    Attributes:
+        run: All of it.
+        rank: What is about the trace's rank.
+        doubt: Why it is not to be judged.
+        asked_bytes: The ``max_device_memory`` that its program asked for.
     """
+
+    run: Kept = field(default_factory=Kept)
+    rank: KeptRank | None = None
+    doubt: Message | None = None
+    asked_bytes: int | None = None
+
+
+def kept_beside(trace: Path) -> Beside:
+    """What is kept in the folder of a trace, or in one of those above it."""
     at = trace.absolute().parent
     for _ in range(_LEVELS):
         file = at / FILE
@@ -74,11 +88,11 @@ def kept_beside(trace: Path) -> tuple[Kept, KeptRank | None, Message | None, int
                 named = ["/".join(below[:count]) for count in range(len(below), 0, -1)]
                 rank = next((kept.ranks[name] for name in named if name in kept.ranks), None)
                 asked = next((kept.asked[name] for name in named if name in kept.asked), kept.asked.get(OWN))
-                return kept, rank, kept.doubt_about(named), asked
+                return Beside(kept, rank, kept.doubt_about(named), asked)
         except (OSError, ValueError):
             pass
         at = at.parent
-    return Kept(), None, None, None
+    return Beside()
 
 
 def is_simulated(statistics: MemoryStatistics) -> bool:
@@ -133,16 +147,16 @@ def terms_of(files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder
     Raises:
         UsageError: There are no facts about the chip that the user names.
     """
-    run, kept, doubt, told = kept_beside(files.blocks)
+    beside = kept_beside(files.blocks)
     statistics = log.statistics if log is not None else None
     real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
-    found = replace(run.outside, simulated=not real).with_groups(communicators_in(order, log, files.rank))
-    outside = kept.outside if kept else found
+    found = replace(beside.run.outside, simulated=not real).with_groups(communicators_in(order, log, files.rank))
+    outside = beside.rank.outside if beside.rank else found
     if asked.reserve_bytes is not None:
         outside = replace(outside, reserve_bytes=asked.reserve_bytes)
-    used = as_asked(statistics, told) if statistics and statistics.used_mib else None
-    terms = _terms(run, kept, used, asked, outside)
-    return terms if doubt is None else replace(terms, doubt=doubt)
+    used = as_asked(statistics, beside.asked_bytes) if statistics and statistics.used_mib else None
+    terms = _terms(beside.run, beside.rank, used, asked, outside)
+    return terms if beside.doubt is None else replace(terms, doubt=beside.doubt)
 
 
 def _terms(
