@@ -139,10 +139,10 @@ def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInpu
     spec = reader.value("spec")
     if not arguments_only and isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
         raise ConfigError(msg("megatron_layers.not-served", argument=f"--spec {' '.join(map(str, spec))}"))
-    layers = reader.integer("num_layers")
+    layers = reader.integer(DESTINATIONS["layers"])
     if layers is None:
         raise ConfigError(msg("megatron_layers.no-layers"))
-    reader.bound("num_layers", layers, 1)
+    reader.bound(DESTINATIONS["layers"], layers, 1)
     integers = {
         name: reader.integer(DESTINATIONS[name]) for name in _fields_of("int", "int | None") if name != "layers"
     }
@@ -150,7 +150,7 @@ def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInpu
         number = integers[field]
         if number is not None:
             reader.bound(DESTINATIONS[field], number, least)
-    reader.bound("num_virtual_stages_per_pipeline_rank", (integers["stages"] or 1) * (integers["chunks"] or 1), 1)
+    reader.bound(DESTINATIONS["chunks"], (integers["stages"] or 1) * (integers["chunks"] or 1), 1)
     values: dict[str, object] = {
         **integers,
         **{name: reader.switch(DESTINATIONS[name]) for name in _fields_of("bool")},
@@ -158,7 +158,7 @@ def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInpu
     }
     if values["schedule"] == "dualpipev" and integers["chunks"] is not None:
         raise ConfigError(msg("megatron_layers.not-served", argument="--num-virtual-stages-per-pipeline-rank"))
-    modules = reader.value("recompute_modules")
+    modules = reader.value(DESTINATIONS["modules"])
     return MegatronInputs(
         release=command.release,
         layers=layers,
