@@ -64,19 +64,28 @@ def answer(case: Case) -> Case:
     try:
         if "lists" in case:
             return _merged(case, source)
-        if "target" in case:
-            converted = api.convert(source, case["target"], framework_version=case["release"])
-            return {"values": dict(converted.values), "problems": _told(converted.problems)}
-        return _planned(case, source)
+        return converted(case, told) if "target" in case else _planned(case, source)
     except MsTuneError as error:
-        return {"refused": " | ".join(render(one, Language.EN) for one in (error.message, error.hint) if one)}
+        return refused(error)
+
+
+def converted(case: Case, told_of: Callable[[Sequence[Problem]], list[str]]) -> Case:
+    """The settings that a config comes to in another dialect."""
+    source = parse_source(case["config"], Path("config.yaml"))
+    found = api.convert(source, case["target"], framework_version=case["release"])
+    return {"values": dict(found.values), "problems": told_of(found.problems)}
+
+
+def refused(error: MsTuneError) -> Case:
+    """What is told where there is no answer."""
+    return {"refused": " | ".join(render(one, Language.EN) for one in (error.message, error.hint) if one)}
 
 
 def _planned(case: Case, source: SourceFile) -> Case:
     plan = normalize_source(source, case["release"])
     known = plan_json(plan, plan.layers, Language.EN)
     text = json.dumps([known[key] for key in ("placement", "formative", "layers")], default=str)
-    found: Case = {"problems": _told(plan.problems), "layers": _short(text)}
+    found: Case = {"problems": told(plan.problems), "layers": _short(text)}
     if plan.failure is None and case.get("explicit"):
         written = explicit(source, dialect_of(source), case["release"])
         before = case["config"].splitlines()
@@ -88,10 +97,11 @@ def _merged(case: Case, source: SourceFile) -> Case:
     merged = api.merge_sapp(case["lists"], source, framework_version=case["release"])
     before = case["config"].splitlines()
     lines = [line for line in merged.text.splitlines() if line not in before]
-    return {"lines": lines, "count": merged.count, "problems": _told(merged.plan.problems)}
+    return {"lines": lines, "count": merged.count, "problems": told(merged.plan.problems)}
 
 
-def _told(problems: Sequence[Problem]) -> list[str]:
+def told(problems: Sequence[Problem]) -> list[str]:
+    """Each problem in one line."""
     return [
         f"{one.id}: {render(one.message, Language.EN)}" + (f" | {render(one.hint, Language.EN)}" if one.hint else "")
         for one in problems
@@ -202,8 +212,8 @@ def main() -> None:
     """Write the file."""
     random = Random(SEED)  # noqa: S311 - the same cases every time
     count = write(FILE, telling(chain(_plans(random), _conversions(random), _sapp(random)), answer, _forms), answer)
-    told = Counter(line.split(":")[0] for case in recorded() for line in case["answer"].get("problems", ["refused"]))
-    print(f"{count} cases, {FILE.stat().st_size // 1024} KiB: {dict(told.most_common())}")  # noqa: T201
+    counts = Counter(line.split(":")[0] for case in recorded() for line in case["answer"].get("problems", ["refused"]))
+    print(f"{count} cases, {FILE.stat().st_size // 1024} KiB: {dict(counts.most_common())}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from ms_tune import api
-from ms_tune.config.source import parse_source
 from ms_tune.errors import MsTuneError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.normalize.convert import target_of
@@ -24,7 +22,7 @@ from ms_tune.normalize.explicit.script import explicit_script
 from ms_tune.normalize.script import normalize_script
 from ms_tune.texts import Language, render
 from tests.normalize.conversion_cases import random_case
-from tests.normalize.recorded import telling, write
+from tests.normalize.recorded import converted, refused, telling, told, write
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 
 if TYPE_CHECKING:
@@ -44,13 +42,9 @@ _PATH = Path("pretrain.sh")
 def answer(case: Case) -> Case:
     """What ms-tune says of a case now."""
     try:
-        if "config" in case:
-            source = parse_source(case["config"], Path("config.yaml"))
-            converted = api.convert(source, case["target"], framework_version=case["release"])
-            return {"values": dict(converted.values), "problems": _told(converted.problems)}
-        return _scripted(case)
+        return converted(case, _told) if "config" in case else _scripted(case)
     except MsTuneError as error:
-        return {"refused": " | ".join(render(one, Language.EN) for one in (error.message, error.hint) if one)}
+        return refused(error)
 
 
 def _scripted(case: Case) -> Case:
@@ -79,9 +73,8 @@ def _difference(before: str, after: str) -> str:
 
 def _told(problems: Sequence[Problem]) -> list[str]:
     return [
-        f"{one.id} ({one.severity.value}): {render(one.message, Language.EN)}"
-        + (f" | {render(one.hint, Language.EN)}" if one.hint else "")
-        for one in problems
+        line.replace(one.id, f"{one.id} ({one.severity.value})", 1)
+        for one, line in zip(problems, told(problems), strict=True)
     ]
 
 
