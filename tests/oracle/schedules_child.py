@@ -15,4 +15,4 @@ def built(settings: dict[str, object]) -> bool:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n" + json.dumps([built(settings) for settings in json.loads(sys.argv[1])]) + "\n")
+    sys.stdout.write("\n" + json.dumps([built(settings) for settings in json.load(sys.stdin)]) + "\n")

@@ -62,8 +62,8 @@ def compare(framework: Framework, text: str) -> str:
     """How the two answer; they have to agree."""
     refusal, told = framework.refusal(text), errors(text, framework.version)
     assert not any(one.startswith("MST001") for one in told), f"{told}\n{text}"
-    if not refusal:  # MindFormers takes a model of no layers, and nobody means it
-        told = [one for one in told if " 0 layers" not in one]
+    if not refusal:  # MindFormers takes a model of no layers, and nobody means it; data sets are not built here
+        told = [one for one in told if " 0 layers" not in one and "'train_dataset.data_loader' needs" not in one]
     assert bool(told) == bool(refusal), f"MindFormers: {refusal}\nlint: {told}\n{text}"
     return refusal.step if refusal else "fine"
 

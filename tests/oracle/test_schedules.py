@@ -53,9 +53,11 @@ def told(schedule: dict[str, Any]) -> bool:
 def test_what_lacks_an_argument_cannot_be_built_and_nothing_else(tmp_path: Path) -> None:
     random = Random(SEED)  # noqa: S311 - test data
     cases = [settings(random, name) for name in load("needed")["lr_schedule"] for _ in range(CASES)]
-    command = [sys.executable, "-m", "tests.oracle.schedules_child", json.dumps(cases)]
+    command = [sys.executable, "-m", "tests.oracle.schedules_child"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, input=json.dumps(cases), cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     built = json.loads(done.stdout.splitlines()[-1])
     assert [not told(case) for case in cases] == built
     assert 0.2 < sum(built) / len(built) < 0.9
