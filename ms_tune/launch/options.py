@@ -104,8 +104,7 @@ class Command:
 
 def command_of(launch: Launch, release: str) -> Command | None:
     """What a program of MindSpeed-LLM is given; None if it is another program."""
-    program = launch.program.pieces[-1].text if launch.program and launch.program.pieces else ""
-    return command_in(launch, release) if program.rpartition("/")[2] in programs() else None
+    return command_in(launch, release) if launch.name in programs() else None
 
 
 def command_in(launch: Launch, release: str) -> Command:

@@ -52,6 +52,11 @@ class Launch:
     place: Place
 
     @property
+    def name(self) -> str:
+        """The program's own name, without its folders; empty if it is not known."""
+        return self.program.pieces[-1].text.rpartition("/")[2] if self.program and self.program.pieces else ""
+
+    @property
     def processes(self) -> int | None:
         """How many processes run on all machines together; None if that cannot be told."""
         numbers = [self._number(option) for option in self.launcher.counts]

@@ -55,7 +55,7 @@ def refused(command: Command) -> Iterator[Refused]:
     for word in command.strays:
         if not word.open:
             yield Refused(Fault.EXTRA, "", word)
-    missing = unregistered(command.release) if _program(command) in _ASKED else {}
+    missing = unregistered(command.release) if command.launch.name in _ASKED else {}
     for one in command.given:
         if one.name in missing and (not missing[one.name] or _is_without(command, missing[one.name])):
             fault = Fault.FRAMEWORK if missing[one.name] else Fault.UNREGISTERED
@@ -74,11 +74,6 @@ def refused(command: Command) -> Iterator[Refused]:
 _OPTION = re.compile(r"--|-[A-Za-z]\w*-\w")  # ``-data-path`` is none of ``--data-path``
 # The program whose parser was asked, and the one that makes the same (``initialize_megatron`` without arguments of its own).
 _ASKED = ("pretrain_gpt.py", "posttrain_gpt.py")
-
-
-def _program(command: Command) -> str:
-    program = command.launch.program
-    return program.pieces[-1].text.rpartition("/")[2] if program is not None and program.pieces else ""
 
 
 def _is_without(command: Command, framework: str) -> bool:

@@ -101,8 +101,6 @@ def release_of_scripts(script: Launches, version: str | None) -> str:
 def _planned(path: Path, command: Command, *, supposing: bool) -> ProgramPlan:
     place = command.launch.place
     line = place.span.line
-    words = command.launch.program
-    program = words.pieces[-1].text.rpartition("/")[2] if words and words.pieces else ""
     try:
         plan = plan_of(command)
     except NotEvaluableError as error:
@@ -112,9 +110,9 @@ def _planned(path: Path, command: Command, *, supposing: bool) -> ProgramPlan:
             variables = ", ".join(f"${name}" for name in names)
             problem = Problem("unless-set", Severity.WARNING, msg("megatron_layers.unless-set", names=variables))
             return replace(found, plan=replace(found.plan, problems=(*found.plan.problems, problem)))
-        return ProgramPlan(program, line, None, error.argument, error.variable)
+        return ProgramPlan(command.launch.name, line, None, error.argument, error.variable)
     except ConfigError as error:
         raise ConfigError(error.message, path=place.file.path, line=line) from error
     files = {piece.place.file.path for one in command.launch.arguments for piece in one.pieces}
     read = tuple(sorted(str(one) for one in files if one != path))
-    return ProgramPlan(program, line, replace(plan, read_from=read))
+    return ProgramPlan(command.launch.name, line, replace(plan, read_from=read))
