@@ -29,9 +29,14 @@ def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
     return frozenset(all_at(own or modes["static"].get(kind, {}), release))
 
 
+DEFAULTED = "?"
+
+
 @cache
 def needed_arguments(kind: str, name: str, release: str) -> tuple[tuple[str, ...], ...]:
     """Groups of arguments of which a class cannot be built without one of each; empty where that is not known.
+
+    :data:`DEFAULTED` stands behind one that has a default: only null leaves the class without it.
 
     A schedule that is to warm up takes ``warmup_steps`` or ``warmup_ratio`` (``core/lr/lr_schedule.py``, MindFormers 1.6 to 2.1).
 

@@ -20,6 +20,23 @@ def found(text: str, version: str = "1.9", dialect: Dialect = Dialect.MINDFORMER
 
 
 @pytest.mark.parametrize(
+    ("schedule", "told"),
+    [
+        ("CosineWithWarmUpLR, learning_rate: 1.e-5", False),  # its default is 0
+        ("CosineWithWarmUpLR, learning_rate: 1.e-5, warmup_steps: null", True),
+        ("CosineWithWarmUpLR, learning_rate: 1.e-5, warmup_steps: null, warmup_ratio: 0.1", False),
+        ("LinearWithWarmUpLR, learning_rate: 1.e-5", True),
+        ("LinearWithWarmUpLR, learning_rate: 1.e-5, warmup_steps: 0", False),
+    ],
+)
+def test_a_schedule_without_its_steps(schedule: str, told: bool) -> None:  # noqa: FBT001 - a column
+    checks = tuple(check for check in built_in() if check.id == "MST551")
+    source = parse_source(f"run_mode: train\nlr_schedule: {{type: {schedule}}}\n", Path("a.yaml"))
+    findings = lint(source, Dialect.MINDFORMERS, checks, "1.9")
+    assert [dict(one.message.params)["needed"] for one in findings] == ["warmup_steps / warmup_ratio"] * told
+
+
+@pytest.mark.parametrize(
     ("text", "version", "expected"),
     [
         ("optimizer: {type: AdamW, swap: True}", "1.6", [("MST561", "swap")]),  # 2.1's takes it

@@ -12,7 +12,10 @@ _BUILT = frozenset({"self", "total_steps"})  # the trainer fills in total_steps 
 
 
 def needed(release: str) -> dict[str, list[list[str]]]:
-    """Of each schedule that takes its arguments from a config the groups of them of which one must be written."""
+    """Of each schedule that takes its arguments from a config the groups of them of which one must be written.
+
+    ``?`` stands behind what has a default, so that only null leaves the schedule without it.
+    """
     found = {}
     for node in ast.parse(wheels.source(release, _FILE)).body:
         if isinstance(node, ast.ClassDef) and node.name in _public(release):
@@ -37,8 +40,8 @@ def _groups(begin: ast.FunctionDef) -> list[list[str]]:
     for node in ast.walk(begin):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == _CHOICE:
             pair = [ast.unparse(one) for one in node.args[:2]]
-            if pair[0] in absent and not _set_before(begin, pair[0]):
-                groups.append(pair)
+            if not _set_before(begin, pair[0]):
+                groups.append(pair if pair[0] in absent else [f"{pair[0]}?", *pair[1:]])
     return groups
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import closest
 from ms_tune.frameworks.keys import known_in, tables
-from ms_tune.frameworks.registries import arguments_of, needed_arguments
+from ms_tune.frameworks.registries import DEFAULTED, arguments_of, needed_arguments
 from ms_tune.frameworks.releases import release_or_default
 from ms_tune.lint.checks import startup
 from ms_tune.lint.conditions import find
@@ -55,8 +55,15 @@ def missing(context: Context) -> Iterator[Violation]:
     """A class without an argument that it cannot be built without; an empty value is none, either."""
     for path, name, section in _classes(context):
         for group in needed_arguments(*name, startup.release(context)):
-            if all(section.get(one) is None for one in group):
-                yield Violation((*path, "type"), params={"name": name[1], "needed": " / ".join(group)})
+            if all(_lacks(section, one) for one in group):
+                needed = " / ".join(one.removesuffix(DEFAULTED) for one in group)
+                yield Violation((*path, "type"), params={"name": name[1], "needed": needed})
+
+
+def _lacks(section: Mapping[object, object], name: str) -> bool:
+    """Whether an argument is empty, or left out where it has no default."""
+    written = name.removesuffix(DEFAULTED)
+    return section.get(written) is None and (written == name or written in section)
 
 
 def unread(context: Context) -> Iterator[Violation]:
