@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.layers.stage import Chunk, Stage, StageLayer, resized, stage_of
+from ms_tune.layers.stage import DENSE, Chunk, Stage, StageLayer, cell_of, resized, stage_of
 
 
 def layer(number: int, kind: str) -> StageLayer:
@@ -73,3 +73,12 @@ def test_chunks_are_kinds_of_their_own() -> None:
 def test_of_one_chunk_kinds_need_no_number() -> None:
     placed = [(0, 0, StageLayer(0)), (0, 0, StageLayer(1, experts=True)), (0, 0, StageLayer(2, mtp=True))]
     assert stage_of(placed, 0, 1, 1).kinds == {"dense": 1, "moe": 1}
+
+
+def test_the_cell_of_a_kind() -> None:
+    placed = [
+        (chunk, 0, StageLayer(2 * chunk + i, full=bool(i), experts=bool(chunk))) for chunk in (0, 1) for i in (0, 1)
+    ]
+    several, one = stage_of(placed, 0, 1, 2).kinds, stage_of(placed[:2], 0, 1, 1).kinds
+    assert [cell_of(kind) for kind in several] == [(0, DENSE), (0, DENSE), (1, "moe"), (1, "moe")]
+    assert [cell_of(kind) for kind in one] == [(0, DENSE), (0, DENSE)]

@@ -247,6 +247,10 @@ def test_remedies_of_the_dynamic_graph(text: str, hint: str) -> None:
             "-parallel_config.recompute_config.foo",
         ),
         (MINDSPEED + "  recompute: [1, 1]\n", "-parallel_config.recompute"),
+        (
+            ONE_STAGE + "  num_layer_list: [3]\n  recompute_config: {recompute: [9]}\n",  # nothing reads the first list
+            "parallel_config.recompute_config.recompute[0]: 8",
+        ),
         (MINDSPEED + "  sequence_parallel: 'on'\n", "parallel_config.sequence_parallel: True"),
         (MINDSPEED + "  sequence_parallel: 'no'\n", "parallel_config.sequence_parallel: False"),
         (

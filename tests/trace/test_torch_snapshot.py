@@ -68,6 +68,17 @@ def test_a_snapshot_of_today(protocol: int, tmp_path: Path) -> None:
     assert (held.small, held.stream, [block.active for block in held.blocks]) == (True, 7, [True, False])
 
 
+def test_turns_by_address(tmp_path: Path) -> None:
+    names = [("alloc", 64), ("alloc", 32), ("free_completed", 64), ("alloc", 64), ("free_completed", 32)]
+    content = {"segments": [segment()], "device_traces": [[event(name, addr=address) for name, address in names]]}
+    events = read_torch_snapshot(written(content, tmp_path)).devices[0].events
+    turns = events.turns
+    assert turns.place.tolist() == [1, 4, 0, 2, 3]
+    assert turns.first.tolist() == [True, False, True, False, False]
+    assert turns.last.tolist() == [False, True, False, False, True]
+    assert list(events.first_turns()) == [(32, 1, True), (64, 0, True)]
+
+
 def test_older_generations(tmp_path: Path) -> None:
     old = {"size": 1024, "state": "active_allocated", "history": [{"addr": 4096, "real_size": 700, "frames": FRAMES}]}
     pending = {"size": 512, "state": "active_pending_free"}

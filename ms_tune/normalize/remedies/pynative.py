@@ -134,7 +134,7 @@ def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[V
         return
     # What is over goes to the middle: the first and the last cell hold embedding and head.
     sizes = [layers // cells] * cells
-    for index in [*range(1, cells - 1), cells - 1, 0][: layers % cells]:
+    for index in range(1, 1 + layers % cells):
         sizes[index] += 1
     ends = [sum(sizes[: index + 1]) for index in range(cells)]
     texts = [write_specs(range(end - size, end))[0] for end, size in zip(ends, sizes, strict=True)]
