@@ -33,6 +33,8 @@ def found(
         ("Muon", "1.7", [("later", "Muon", "")]),
         ("3", "1.7", [("default", "3", "")]),
         ("[AdamW]", "1.7", [("similar", "['AdamW']", "AdamW")]),
+        ("{a: 1}", "1.9", [("default", "{'a': 1}", "")]),
+        ("[]", "1.9", [("default", "[]", "")]),
     ],
 )
 def test_a_name_of_a_release(name: str, version: str, expected: list[tuple[object, ...]]) -> None:

@@ -28,13 +28,13 @@ def unregistered(context: Context) -> Iterator[Violation]:
         known = registered(str(kind), release, context.dialect)
         other = [registered(str(kind), one, context.dialect) for one in served(context.dialect)]
         for path, value in find(context.source.data, tuple(str(dotted).split("."))):
-            given = value[0] if isinstance(value, list) and value else value
+            odd = isinstance(value, (list, dict)) and path[-1] == "type"  # a list of names goes for networks alone
+            given = str(value) if odd else value[0] if isinstance(value, list) and value else value
             section = context.source.get(path[:-1])
             own = isinstance(section, dict) and "auto_register" in section
-            listed = isinstance(value, list) and path[-1] == "type"  # a list of names goes for networks alone
-            if given is None or isinstance(given, (list, dict)) or own or (given in known and not listed):
+            if given is None or isinstance(given, (list, dict)) or own or given in known:
                 continue
-            name = str(value if listed else given)
+            name = str(given)
             since = [one for one, names_ in zip(served(context.dialect), other, strict=True) if name in names_]
             similar = closest(name, sorted(known))
             params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}
