@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.render.memory.words import by_name
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _stage(real: StageResult | None, reference: StageResult | None, console: Con
 def _contents(stage: StageResult | None) -> dict[str, int]:
     if stage is None:
         return {}
-    return {"peak": stage.judged_bytes, **{content.value: size for content, size in stage.contents.items()}}
+    return {"peak": stage.judged_bytes, **by_name(stage.contents)}
 
 
 def to_json(found: BothFigures) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _figures(figures: Figures) -> Mapping[str, Any]:
             "rank": one.run.rank,
             "layers": one.layers,
             "peak_bytes": one.judged_bytes,
-            "categories_at_peak": {content.value: size for content, size in one.contents.items()},
+            "categories_at_peak": by_name(one.contents),
         }
         for one in figures.stages
     ]

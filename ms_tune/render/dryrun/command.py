@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.render.dryrun.jobs import job_params, split_json
-from ms_tune.render.dryrun.json import VERSION, categories, largest, theory_json
+from ms_tune.render.dryrun.json import VERSION, largest, theory_json
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near, theory_lines
 from ms_tune.render.memory import text as memory_text
+from ms_tune.render.memory.words import by_name, or_dash
 from ms_tune.render.verdict import verdict_json, verdict_lines, word
 from ms_tune.texts import Message
 
@@ -153,12 +154,12 @@ def _show_ranks(result: CommandResult, console: Console) -> None:
     columns = [*launched, "rank", "process", *layered, *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
     rows = []
     for rank in sorted(result.ranks, key=lambda one: -one.judged_bytes):
-        sizes = {content.value: amount for content, amount in rank.contents.items()}
+        sizes = by_name(rank.contents)
         amounts = [sizes.get(name, 0) for name in _SHOWN_CONTENTS]
         limit = rank.verdict.limit
         amounts += [rank.judged_bytes, rank.footprint_bytes, limit.bytes if limit else 0]
-        names = ["–" if rank.rank is None else str(rank.rank), str(rank.process.pid) if rank.process else "–"]
-        where = ["–" if number is None else str(number) for number in (rank.job, rank.stage)]
+        names = [or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"]
+        where = [or_dash(rank.job), or_dash(rank.stage)]
         layers = [_layers(rank)] if derived else []
         rows.append([*where[: len(launched)], *names, *layers, *map(in_gib, amounts), word(rank.verdict, console)])
     console.write("")
@@ -170,7 +171,7 @@ def _layers(rank: RankResult) -> str:
     """``2, 3 → 14``: what ran, and what was derived from it."""
     if rank.extrapolation is not None:
         return f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
-    return "–" if rank.layers is None else str(rank.layers)
+    return or_dash(rank.layers)
 
 
 def to_json(result: CommandResult, console: Console) -> dict[str, object]:
@@ -226,13 +227,13 @@ def _figures(rank: RankResult, console: Console) -> dict[str, object]:
         "peak_bytes": reading.peak_bytes,
         "footprint_bytes": reading.footprint_bytes,
         **verdict_json(rank.verdict, console),
-        "categories_at_peak": categories(reading.contents),
+        "categories_at_peak": by_name(reading.contents),
         "layers": rank.layers,
         "full_layers": rank.full_layers,
         "verdict_about": "peak_bytes" if whole is None else "extrapolated_peak_bytes",
         "extrapolated_peak_bytes": None if whole is None else whole.peak_bytes,
         "extrapolated_footprint_bytes": None if whole is None else whole.need.footprint_bytes,
-        "extrapolated_categories_at_peak": None if whole is None else categories(whole.contents),
+        "extrapolated_categories_at_peak": None if whole is None else by_name(whole.contents),
         "extrapolated_from_layers": None if whole is None else list(whole.from_layers),
         "theory": theory_json(rank.theory),
     }

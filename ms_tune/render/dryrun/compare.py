@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.render.dryrun.json import VERSION
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near
-from ms_tune.render.memory.words import signed
+from ms_tune.render.memory.words import by_name, or_dash, signed
 from ms_tune.render.verdict import sentence, verdict_json
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def show(comparison: RealComparison, console: Console) -> None:
     for name, report in (("simulated", worst.simulated), ("real", worst.real)):
         console.write(f"{console.text(f'stages.column.{name}')}: {sentence(report.verdict, console)}")
     if comparison.only_real:
-        missing = ", ".join("–" if rank is None else str(rank) for rank in comparison.only_real)
+        missing = ", ".join(map(or_dash, comparison.only_real))
         console.write(console.text("stages.compare.only-real", ranks=missing))
 
 
 def _row(rank: ComparedRank) -> list[str]:
     simulated, real = rank.simulated.curve, rank.real.curve
     return [
-        "–" if rank.rank is None else str(rank.rank),
+        or_dash(rank.rank),
         in_gib(simulated.peak_bytes),
         in_gib(real.peak_bytes),
         signed(simulated.peak_bytes - real.peak_bytes),
@@ -66,7 +66,7 @@ def to_json(comparison: RealComparison, console: Console) -> dict[str, object]:
                     for what, value in (
                         ("peak_bytes", report.curve.peak_bytes),
                         ("footprint_bytes", report.curve.footprint_bytes),
-                        ("categories_at_peak", {c.value: size for c, size in report.peak.contents.items()}),
+                        ("categories_at_peak", by_name(report.peak.contents)),
                     )
                 },
                 "simulated_verdict": verdict_json(rank.simulated.verdict, console),

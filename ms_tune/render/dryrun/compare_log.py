@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.render.dryrun.json import VERSION
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near
-from ms_tune.render.memory.words import signed
+from ms_tune.render.memory.words import or_dash, signed
 from ms_tune.render.verdict import sentence, verdict_json
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def show(comparison: LogComparison, console: Console) -> None:
     show_table(console, columns, [_row(pair) for pair in comparison.pairs])
     worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
     console.write("")
-    console.write(console.text("stages.log.figures", rank=_rank(worst.rank)))
+    console.write(console.text("stages.log.figures", rank=or_dash(worst.rank)))
     rows = []
     for figure in worst.figures:
         apart = "–" if figure.difference is None else signed(figure.difference)
@@ -46,7 +46,7 @@ def show(comparison: LogComparison, console: Console) -> None:
 def _row(pair: LoggedPair) -> list[str]:
     peak, footprint = pair.figures[:2]
     return [
-        _rank(pair.rank),
+        or_dash(pair.rank),
         _size(peak.simulated),
         _size(peak.real),
         "–" if peak.difference is None else signed(peak.difference),
@@ -56,12 +56,8 @@ def _row(pair: LoggedPair) -> list[str]:
     ]
 
 
-def _rank(rank: int | None) -> str:
-    return "–" if rank is None else str(rank)
-
-
 def _ranks(ranks: Sequence[int | None]) -> str:
-    return ", ".join(map(_rank, ranks))
+    return ", ".join(map(or_dash, ranks))
 
 
 def _size(amount: int | None) -> str:

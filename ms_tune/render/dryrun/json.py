@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.memory.words import by_name
 from ms_tune.render.verdict import verdict_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.result import DryrunResult, Reading, StageResult
     from ms_tune.dryrun.theory import BesideTheory
-    from ms_tune.memory.contents import Content
     from ms_tune.render.console import Console
 
 VERSION = 1
@@ -46,7 +46,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "pipeline_stages": run.stages,
         "layers": run.layers,
         **(_figures(worst, console) if worst else {**dict.fromkeys(_FIGURES), **verdict_json(result.verdict, console)}),
-        "contents": categories(worst.contents) if worst and worst.contents else None,
+        "contents": by_name(worst.contents) if worst and worst.contents else None,
         "stages": [_stage(stage, console) for stage in result.stages],
         "skipped_stages": list(result.skipped),
         "imbalance": round(result.imbalance, 4) if worst else None,
@@ -73,10 +73,10 @@ def _figures(stage: StageResult, console: Console) -> dict[str, object]:
         **verdict_json(stage.verdict, console),
         "device_bytes": stage.verdict.limit.device.card_bytes if stage.verdict.limit else None,
         "verdict_about": "extrapolated_peak_bytes" if whole else "peak_bytes",
-        "categories_at_peak": categories(stage.reading.contents),
+        "categories_at_peak": by_name(stage.reading.contents),
         "full_layers": stage.full_layers,
         "extrapolated_peak_bytes": whole.peak_bytes if whole else None,
-        "extrapolated_categories_at_peak": categories(whole.contents) if whole and whole.contents else None,
+        "extrapolated_categories_at_peak": by_name(whole.contents) if whole and whole.contents else None,
         "extrapolated_from_layers": list(whole.from_layers) if whole else None,
         "bytes_per_layer": whole.layer_bytes if whole else None,
         "activation_bytes_per_layer": stage.layer_activations or 0,
@@ -123,15 +123,10 @@ def _stage(stage: StageResult, console: Console) -> dict[str, object]:
         "micro_batches_in_flight": run.in_flight[0] if run.in_flight else None,
         "micro_batches_in_flight_by_chunk": list(run.in_flight) if run.in_flight else None,
         "layer_activation_bytes": stage.layer_activations,
-        "contents": categories(stage.contents) if stage.contents else None,
+        "contents": by_name(stage.contents) if stage.contents else None,
         "trace": str(stage.reading.trace),
         "seconds": round(stage.reading.seconds, 3),
     }
-
-
-def categories(contents: Mapping[Content, int]) -> dict[str, int]:
-    """Bytes by category."""
-    return {content.value: size for content, size in contents.items()}
 
 
 def largest(reading: Reading) -> list[dict[str, object]]:

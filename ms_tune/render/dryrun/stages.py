@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.render.memory.words import size
+from ms_tune.render.memory.words import by_name, size
 from ms_tune.render.verdict import word
 from ms_tune.units import GIB
 
@@ -52,7 +52,7 @@ def _remarks(result: DryrunResult, console: Console) -> Iterator[str]:
 
 
 def _row(stage: StageResult, console: Console) -> list[str]:
-    sizes = {content.value: amount for content, amount in stage.contents.items()}
+    sizes = by_name(stage.contents)
     shown = [sizes.pop(name, 0) for name in _SHOWN_CONTENTS]
     need = stage.verdict.need
     return [

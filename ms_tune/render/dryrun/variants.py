@@ -9,7 +9,7 @@ from ms_tune.render.dryrun import command
 from ms_tune.render.dryrun import json as dryrun_json
 from ms_tune.render.dryrun.stages import in_gib, show_table
 from ms_tune.render.dryrun.text import near
-from ms_tune.render.memory.words import signed
+from ms_tune.render.memory.words import by_name, or_dash, signed
 from ms_tune.render.verdict import word
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _of_command(variant: CommandVariant) -> _Row:
     if worst is None:
         return _Row(settings, verdict=verdict, error=verdict.no_verdict_because)
     count = worst.extrapolation.layers if worst.extrapolation is not None else worst.layers
-    stage, layers = ("–" if number is None else str(number) for number in (worst.stage, count))
+    stage, layers = map(or_dash, (worst.stage, count))
     derived = worst.extrapolation is not None
     return _Row(
         settings, stage, layers, worst.contents, worst.judged_bytes, verdict, derived, verdict.no_verdict_because
@@ -117,7 +117,7 @@ def _row(number: int, variant: _Row, shared: tuple[str, ...], first: int, consol
     if variant.peak is None:
         blank = ["–"] * (4 + len(_SHOWN_CONTENTS))
         return [str(number), settings, *blank, console.text("stages.variants.no-result")]
-    sizes = {content.value: amount for content, amount in variant.contents.items()}
+    sizes = by_name(variant.contents)
     return [
         str(number),
         settings,

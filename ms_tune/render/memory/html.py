@@ -8,6 +8,7 @@ from ms_tune.render.memory.bands import bands_of
 from ms_tune.render.memory.html_blocks import packed_blocks
 from ms_tune.render.memory.html_page import POINTS, both, document
 from ms_tune.render.memory.json import phase_name
+from ms_tune.render.memory.words import by_name
 from ms_tune.texts import Language, Message
 from ms_tune.verdict.judge import Fit
 
@@ -66,7 +67,7 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "steps": list(rank.steps.ends),
         "spans": [[phase_name(span.phase), span.start, span.end] for span in rank.spans],
         "bands": {"tick": bands.tick, "used": bands.used, "footprint": bands.footprint},
-        "contents": _contents(rank),
+        "contents": by_name(rank.peak.contents),
         "layers": [_group(group) for group in rank.peak.layers[:_TOP]],
         "parameters": [_group(group) for group in rank.peak.parameters[:_TOP]],
         "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
@@ -113,12 +114,8 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _contents(rank: RankReport) -> dict[str, int]:
-    return {content.value: size for content, size in rank.peak.contents.items()}
-
-
 def _group(group: Group) -> list[object]:
-    return [group.key, group.bytes, group.count, {content.value: size for content, size in group.contents.items()}]
+    return [group.key, group.bytes, group.count, by_name(group.contents)]
 
 
 def _finding(finding: MemoryFinding) -> dict[str, object]:
@@ -139,8 +136,8 @@ def _pair(pair: RankComparison) -> dict[str, object]:
     total = [sum(values) for values in zip(*before.used.values(), strict=True)]
     return {
         "rank": pair.after.rank,
-        "was": _contents(pair.before),
-        "now": _contents(pair.after),
+        "was": by_name(pair.before.peak.contents),
+        "now": by_name(pair.after.peak.contents),
         "before": pair.before.curve.peak_bytes,
         "after": pair.after.curve.peak_bytes,
         "curve": {"tick": before.tick, "used": total},

@@ -90,7 +90,7 @@ def texts() -> dict[str, dict[str, str]]:
     names = [name.partition(".")[2] for name in texts_of("memory_html")]
     texts = {name: lookup(f"memory_html.{name}") for name in names}
     texts |= {name.partition(".")[2]: text for name, text in texts_of("memory").items() if name.startswith(_SHARED)}
-    return {name: {"en": text.en, "zh": text.zh} for name, text in texts.items()}
+    return {name: text._asdict() for name, text in texts.items()}
 
 
 def both(message: Message) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.render.memory.words import by_name
 from ms_tune.render.verdict import verdict_json
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _short(rank: RankReport, stage: int | None) -> dict[str, object]:
         "peak_bytes": rank.curve.peak_bytes,
         "peak_tick": rank.curve.peak_tick,
         "footprint_bytes": rank.curve.footprint_bytes,
-        "categories_at_peak": _contents(rank.peak),
+        "categories_at_peak": by_name(rank.peak.contents),
     }
 
 
@@ -60,7 +61,7 @@ def _rank(rank: RankReport, top: int, language: Language) -> dict[str, object]:
         "curve_mismatches": len(rank.curve.mismatches),
         "joined_rows": joined.joined_rows if joined else 0,
         "joinable_rows": joined.joinable_rows if joined else 0,
-        "categories_at_peak": _contents(rank.peak),
+        "categories_at_peak": by_name(rank.peak.contents),
         **_life(rank),
         "steps": len(rank.steps.ends),
         "step_ends": list(rank.steps.ends),
@@ -157,7 +158,7 @@ def _life(rank: RankReport) -> dict[str, object]:
         "late_free_bytes_ticks": lives.late_free_bytes_ticks,
         "peak_if_freed_after_last_use": lives.peak_if_prompt,
         "never_freed_bytes": lives.never_freed_bytes,
-        "never_freed": {content.value: size for content, size in lives.never_freed.items()},
+        "never_freed": by_name(lives.never_freed),
         "late_frees": [
             {
                 "operator": waste.operator,
@@ -206,12 +207,12 @@ def breakdown_json(parts: Breakdown, top: int) -> dict[str, object]:
 
 
 def _group(group: Group) -> dict[str, object]:
-    contents = {content.value: size for content, size in group.contents.items()}
-    return {"key": group.key, "bytes": group.bytes, "count": group.count, "categories": contents}
-
-
-def _contents(parts: Breakdown) -> dict[str, int]:
-    return {content.value: size for content, size in parts.contents.items()}
+    return {
+        "key": group.key,
+        "bytes": group.bytes,
+        "count": group.count,
+        "categories": by_name(group.contents),
+    }
 
 
 def _finding(finding: MemoryFinding, console: Console) -> dict[str, object]:
@@ -237,7 +238,7 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
                 "before_bytes": pair.before.curve.peak_bytes,
                 "after_bytes": pair.after.curve.peak_bytes,
                 "change_bytes": pair.bytes,
-                "categories": {content.value: size for content, size in pair.contents.items()},
+                "categories": by_name(pair.contents),
                 "changes": [
                     {
                         "operator": change.operator,

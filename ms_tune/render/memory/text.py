@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.render.columns import pad, terminal_width
 from ms_tune.render.memory.curve import block_graph
-from ms_tune.render.memory.words import near, show_table, signed, size
+from ms_tune.render.memory.words import largest, near, or_dash, show_table, signed, size
 from ms_tune.render.verdict import verdict_lines, word
 
 if TYPE_CHECKING:
@@ -159,10 +159,16 @@ def _show_groups(name: str, parts: Breakdown, console: Console, top: int) -> Non
     total = max(1, sum(parts.contents.values()))
     rows = []
     for group in groups[:top]:
-        largest = sorted(group.contents.items(), key=lambda item: -item[1])[:2]
-        what = ", ".join(f"{console.text(f'memory.content.{content.value}')} {size(part)}" for content, part in largest)
         key = group.key or console.text("memory.outside")
-        rows.append([size(group.bytes), f"{group.bytes / total:.1%}", str(group.count), key, what])
+        rows.append(
+            [
+                size(group.bytes),
+                f"{group.bytes / total:.1%}",
+                str(group.count),
+                key,
+                largest(group.contents, 2, console),
+            ]
+        )
     console.write("")
     console.write(console.text(f"memory.show.{name}"))
     show_table(console, ["size", "share", "count", name.removesuffix("s"), "content"], rows)
@@ -218,10 +224,9 @@ def _show_ranks(report: MemoryReport, console: Console) -> None:
     console.write(console.text("memory.show.ranks"))
     rows = []
     for rank, stage in zip(report.ranks, report.stages, strict=True):
-        largest = sorted(rank.peak.contents.items(), key=lambda item: -item[1])[:3]
-        what = ", ".join(f"{console.text(f'memory.content.{content.value}')} {size(part)}" for content, part in largest)
+        what = largest(rank.peak.contents, 3, console)
         peak, footprint = size(rank.curve.peak_bytes), size(rank.curve.footprint_bytes)
-        rows.append([_or_dash(rank.rank), _or_dash(stage), peak, footprint, word(rank.verdict, console), what])
+        rows.append([or_dash(rank.rank), or_dash(stage), peak, footprint, word(rank.verdict, console), what])
     show_table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
 
 
@@ -250,14 +255,14 @@ def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
         _show_pair(pair, console, top)
     missing = (*comparison.only_before, *comparison.only_after)
     if missing:
-        console.write(console.text("memory.diff.only", ranks=", ".join(_or_dash(rank) for rank in missing)))
+        console.write(console.text("memory.diff.only", ranks=", ".join(or_dash(rank) for rank in missing)))
     if not comparison.ranks:
         console.write(console.text("memory.diff.none"))
 
 
 def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
     before, after = size(pair.before.curve.peak_bytes), size(pair.after.curve.peak_bytes)
-    rank = _or_dash(pair.after.rank)
+    rank = or_dash(pair.after.rank)
     console.write(console.text("memory.diff.title", rank=rank, before=before, after=after, change=signed(pair.bytes)))
     if not pair.changes:
         console.write(console.text("memory.diff.same"))
@@ -278,7 +283,3 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
     ]
     show_table(console, ["change", "before", "after", "content", "operator", "where"], rows)
     console.write("")
-
-
-def _or_dash(value: int | None) -> str:
-    return "–" if value is None else str(value)

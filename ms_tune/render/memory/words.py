@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from ms_tune.units import GIB, KIB, MIB, gib, mib
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ms_tune.memory.contents import Content
     from ms_tune.render.console import Console
 
 _NUMBERS = {  # columns that hold nothing else
@@ -22,6 +23,22 @@ def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence
     """A table; numbers are on the right and never cut, however narrow the terminal is."""
     right = {place for place, name in enumerate(columns) if name in _NUMBERS}
     console.write_table([console.text(f"memory.column.{name}") for name in columns], rows, right=right)
+
+
+def by_name(contents: Mapping[Content, int]) -> dict[str, int]:
+    """Bytes by the contents' names, as JSON has them."""
+    return {content.value: amount for content, amount in contents.items()}
+
+
+def largest(contents: Mapping[Content, int], most: int, console: Console) -> str:
+    """What takes most, with its bytes."""
+    found = sorted(contents.items(), key=lambda item: -item[1])[:most]
+    return ", ".join(f"{console.text(f'memory.content.{content.value}')} {size(amount)}" for content, amount in found)
+
+
+def or_dash(value: int | None) -> str:
+    """A number, or a dash where there is none."""
+    return "–" if value is None else str(value)
 
 
 def size(amount: int) -> str:
