@@ -140,9 +140,7 @@ def refuse_shared(source: SourceFile, path: KeyPath) -> NoReturn:
 
 
 def _refuse(source: SourceFile, path: KeyPath, reason: str) -> NoReturn:
-    span = source.nearest(path).value
-    name = ".".join(map(str, path))
-    raise ConfigError(msg(f"normalize.write-{reason}", name=name), path=source.path, line=span.line, column=span.column)
+    raise source.wrong(path, msg(f"normalize.write-{reason}", name=".".join(map(str, path))))
 
 
 def _shows_elsewhere(source: SourceFile, path: KeyPath, value: object) -> bool:

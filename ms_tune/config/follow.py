@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError, UsageError
@@ -21,7 +21,6 @@ from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
-    from ms_tune.texts import Message
 
 BASE = "base_config"
 MODEL_CONFIG = "config.json"
@@ -63,20 +62,20 @@ def _merged(
     base: dict[Any, Any] = {}
     for name in names if isinstance(names, list) else [names]:
         if not isinstance(name, str) or not name or "\0" in name:
-            _fail(source, msg("config.base.no-name", value=name))
+            raise source.wrong((BASE,), msg("config.base.no-name", value=name))
         file = source.path.parent / name
         try:
             real = file.resolve()
         except (OSError, RuntimeError):
-            _fail(source, msg("config.base.missing", file=file))
+            raise source.wrong((BASE,), msg("config.base.missing", file=file)) from None
         if real in chain:
-            _fail(source, msg("config.base.circle", file=file))
+            raise source.wrong((BASE,), msg("config.base.circle", file=file))
         if len(chain) > _LONGEST_CHAIN or len(read) >= _MOST_FILES:
-            _fail(source, msg("config.base.too-many", depth=_LONGEST_CHAIN, files=_MOST_FILES))
+            raise source.wrong((BASE,), msg("config.base.too-many", depth=_LONGEST_CHAIN, files=_MOST_FILES))
         if not any(real.is_relative_to(root) for root in roots):
-            _fail(source, msg("config.base.outside", file=file), msg("config.base.outside.hint"))
+            raise source.wrong((BASE,), msg("config.base.outside", file=file), msg("config.base.outside.hint"))
         if not real.is_file():
-            _fail(source, msg("config.base.missing", file=file))
+            raise source.wrong((BASE,), msg("config.base.missing", file=file))
         other = load_source(file)
         read.append(other)
         base |= _merged(other, (*chain, real), roots, read)  # of several, the later one's sections replace the others'
@@ -91,16 +90,11 @@ def _over(own: dict[Any, Any], base: object, source: SourceFile) -> Any:  # noqa
     if isinstance(base, list) and not own:
         return list(base)
     if not isinstance(base, dict):
-        _fail(source, msg("config.base.no-section", keys=", ".join(map(str, own))))
+        raise source.wrong((BASE,), msg("config.base.no-section", keys=", ".join(map(str, own))))
     merged = dict(base)
     for key, value in own.items():
         merged[key] = _over(value, base[key], source) if isinstance(value, dict) and key in base else value
     return merged
-
-
-def _fail(source: SourceFile, message: Message, hint: Message | None = None) -> NoReturn:
-    span = source.nearest((BASE,)).value
-    raise ConfigError(message, hint, path=source.path, line=span.line, column=span.column)
 
 
 def with_model_folder(source: SourceFile) -> SourceFile:

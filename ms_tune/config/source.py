@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import yaml
 
-from ms_tune.config.yaml_nodes import LOADER, Builder, Document, Entry, Node, Plain, Span, find_aliases
+from ms_tune.config.yaml_nodes import LOADER, MAX_DEPTH, Builder, Document, Entry, Node, Plain, Span, find_aliases
 from ms_tune.errors import ConfigError, nearby
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from ms_tune.texts import Message
 
 __all__ = [
     "MAX_BYTES",
@@ -59,6 +61,7 @@ _PROBLEMS = (
     ("could not determine a constructor", "config.unknown-tag"),
     ("mapping values are not allowed", "config.unexpected-colon"),
     ("could not find expected ':'", "config.missing-colon"),
+    ("exceeded maximum nesting depth", "config.too-deep"),  # libyaml of PyYAML 6.0.4, beyond 1,000 levels
 )
 
 
@@ -144,6 +147,14 @@ class SourceFile:
             if position is not None:
                 return position
         return Position(None, self._root.span, self._root.span, (), None)
+
+    def wrong(
+        self, path: KeyPath, message: Message, hint: Message | None = None, *, at_key: bool = False
+    ) -> ConfigError:
+        """The error about what stands, or is missing, at a key path: at its value, or at its key where it has one."""
+        position = self.nearest(path)
+        span = (position.key if at_key else None) or position.value
+        return ConfigError(message, hint, path=self.path, line=span.line, column=span.column)
 
     def saying(self, path: KeyPath) -> SourceFile:
         """The file in which a key path stands: this one, or one that it builds on."""
@@ -328,5 +339,5 @@ def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
             name = (
                 lines.text[offset:].split(None, 1)[0][:60] if offset is not None and lines.text[offset:].strip() else ""
             )
-            lines.fail(msg(text_id, name=name), offset)
+            lines.fail(msg(text_id, name=name, limit=MAX_DEPTH), offset)
     lines.fail(msg("config.syntax", problem=problem or str(error)), offset)

@@ -114,14 +114,8 @@ def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None)
     try:
         text, changes = _edited(source, Change(kind, setting.path, raw=setting.raw), _followers(source, setting.path))
     except EditRefusedError as error:
-        where = source.nearest(setting.path).value
-        raise ConfigError(
-            msg("stages.set.refused", setting=str(setting), reason=error.message),
-            msg("dryrun.set.shared.hint"),
-            path=source.path,
-            line=where.line,
-            column=where.column,
-        ) from error
+        refused = msg("stages.set.refused", setting=str(setting), reason=error.message)
+        raise source.wrong(setting.path, refused, msg("dryrun.set.shared.hint")) from error
     edited = parse_source(text, source.path)
     return edited if changes else source
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MISSING, load_source
 from ms_tune.config.spans import ChangeKind
-from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.cache import read_values
 from ms_tune.lint.finding import Category, Consequence, Family, Severity
@@ -225,10 +224,7 @@ def read_checklist(path: Path) -> Checklist:
     validator = jsonschema.Draft202012Validator(_for_own(schema))
     error = jsonschema.exceptions.best_match(validator.iter_errors(source.data))
     if error is not None:
-        span = source.nearest(tuple(error.absolute_path)).value
-        raise ConfigError(
-            msg("lint.checklist.invalid", problem=error.message), path=path, line=span.line, column=span.column
-        )
+        raise source.wrong(tuple(error.absolute_path), msg("lint.checklist.invalid", problem=error.message))
     return Checklist(tuple(_checks(source.data)), frozenset(source.data.get("disable", ())))
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.config.follow import model_folder
 from ms_tune.config.source import MISSING
-from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import key_at
 from ms_tune.frameworks.models import UNKNOWN, Origin, model_of, names_of
@@ -235,10 +234,7 @@ class _Reader:
 
     def fail(self, path: KeyPath, message: Message, hint: Message | None = None) -> NoReturn:
         """Refuse the config because of what stands, or is missing, here."""
-        source = self._source.saying(path)
-        position = source.nearest(path)
-        span = position.key or position.value
-        raise ConfigError(message, hint, path=source.path, line=span.line, column=span.column)
+        raise self._source.saying(path).wrong(path, message, hint, at_key=True)
 
     def no_layer_count(self) -> NoReturn:
         """Nobody says how many layers there are."""

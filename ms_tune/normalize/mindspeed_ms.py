@@ -7,8 +7,9 @@ The rules are those of ``mindspeed_ms/core/config.py`` of branch r0.1.0, ``Model
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
@@ -58,18 +59,12 @@ def normalize_source(source: SourceFile, version: str | None = None) -> Normaliz
         return NormalizedPlan(MINDSPEED_MS, VERSION, None, None, (), (problem, *problems), (), failure_of(error))
     except TextTooBigError:
         raise ConfigError(msg("plans.text-too-long", limit=MAX_TEXT), path=source.path) from None
-    _check_bounds(source, inputs)
+    if inputs.layers > _MOST:
+        raise source.wrong(
+            ("model_config", "num_layers"), msg("plans.too-many", name="num_layers", limit=_MOST), at_key=True
+        )
     plan = normalize_mindspeed_ms(inputs)
-    return NormalizedPlan(
-        dialect=plan.dialect,
-        framework_version=plan.framework_version,
-        placement=plan.placement,
-        formative=plan.formative,
-        layers=plan.layers,
-        problems=(*plan.problems, *problems),
-        log=plan.log,
-        failure=plan.failure,
-    )
+    return replace(plan, problems=(*plan.problems, *problems))
 
 
 def _section(source: SourceFile, name: str) -> dict[str, Any]:
@@ -77,21 +72,10 @@ def _section(source: SourceFile, name: str) -> dict[str, Any]:
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        _refuse(source, (name,), "plans.not-a-section", name=name)
+        raise source.wrong((name,), msg("plans.not-a-section", name=name), at_key=True)
     if name == "model_config" and value.get("num_layers") is None:
-        _refuse(source, (name,), "plans.no-layer-count", key="model_config.num_layers")
+        raise source.wrong((name,), msg("plans.no-layer-count", key="model_config.num_layers"), at_key=True)
     return value
-
-
-def _refuse(source: SourceFile, path: tuple[str, ...], text: str, **params: object) -> NoReturn:
-    position = source.nearest(path)
-    span = position.key or position.value
-    raise ConfigError(msg(text, **params), path=source.path, line=span.line, column=span.column)
-
-
-def _check_bounds(source: SourceFile, inputs: MindSpeedInputs) -> None:
-    if inputs.layers > _MOST:
-        _refuse(source, ("model_config", "num_layers"), "plans.too-many", name="num_layers", limit=_MOST)
 
 
 def _load(sections: Mapping[str, Mapping[str, Any]]) -> MindSpeedInputs:

@@ -8,9 +8,8 @@ does not have, then its types are checked. Settings that say nothing about layer
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import by_section
 from ms_tune.frameworks.models import UNKNOWN, Origin, model_of
@@ -86,7 +85,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         return NormalizedPlan(MINDFORMERS_PYNATIVE, release, None, None, (), (problem,), (), failure_of(error))
     for key in ("stages", "chunks"):
         if values[key] > _MOST:
-            _refuse(source, ("parallelism",), "plans.too-many", name=key, limit=_MOST)
+            raise source.wrong(("parallelism",), msg("plans.too-many", name=key, limit=_MOST), at_key=True)
     inputs = PynativeInputs(
         layers=counts[0],
         mtp_layers=counts[1],
@@ -169,23 +168,19 @@ def _count(source: SourceFile, model: Model, name: str, least: int) -> int:
     written = [field for field in model.written(name) if field.value is not None]
     if len({repr(field.value) for field in written}) > 1:
         first, second, *_ = (str((field.path or ("",))[-1]) for field in written)
-        _refuse(source, ("model", second), "plans.two-names", first=first, second=second)
+        raise source.wrong(("model", second), msg("plans.two-names", first=first, second=second), at_key=True)
     field = written[0] if written else model.field(name)
     value = field.value
     if value in (None, UNKNOWN) and not least:
         return 0
     if value in (None, UNKNOWN):
-        _refuse(source, ("model",), "plans.no-layer-count", key="model.num_hidden_layers")
+        raise source.wrong(("model",), msg("plans.no-layer-count", key="model.num_hidden_layers"), at_key=True)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
         path = field.path or ("model",)
-        _refuse(source, path, "plans.not-a-count", name=path[-1], value=value, minimum=least, maximum=_MOST)
+        raise source.wrong(
+            path, msg("plans.not-a-count", name=path[-1], value=value, minimum=least, maximum=_MOST), at_key=True
+        )
     return value
-
-
-def _refuse(source: SourceFile, path: tuple[str, ...], text: str, **params: object) -> NoReturn:
-    position = source.nearest(path)
-    span = position.key or position.value
-    raise ConfigError(msg(text, **params), path=source.path, line=span.line, column=span.column)
 
 
 def _load(data: Mapping[Any, Any]) -> dict[str, Any]:
