@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ms_tune.render.memory.words import by_name
@@ -86,15 +87,10 @@ def _figures(stage: StageResult, console: Console) -> dict[str, object]:
 
 def _assumptions(run: PreparedRun, console: Console) -> dict[str, object]:
     """The size of the job and how it is split."""
-    split = run.split
     return {
         "devices": run.world_size,
         "devices_source": console.say(run.devices_source),
-        "data": split.data,
-        "tensor": split.tensor,
-        "pipeline": split.pipeline,
-        "context": split.context,
-        "expert": split.expert,
+        **asdict(run.split),
     }
 
 
