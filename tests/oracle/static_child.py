@@ -214,7 +214,7 @@ def answer(framework: Static, path: str) -> dict[str, Any]:
     """What went wrong with a config, or what it does to its layers."""
     framework.answer = {}
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 4 * SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 20 * SECONDS)  # a thousand layers with eight patterns take some seconds
         framework.start(path)
     except Hang:
         return {"step": framework.step, "error": "endless-loop", "text": ""}
