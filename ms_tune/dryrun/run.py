@@ -264,11 +264,8 @@ def _simulate(jobs: Sequence[_Job], folder: Path, here: _Here, observer: Observe
 
 @cache
 def _load_readers() -> None:
-    """Load what reads traces while there is time, which is when the processes run: it takes a third of a second."""
+    """Load what reads traces while there is time, which is when the processes run: it takes a quarter of a second."""
     from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - see above
-    from ms_tune.trace.columns import polars  # noqa: PLC0415
-
-    polars()
 
 
 def _engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> Engine:

@@ -300,13 +300,14 @@ subprocess.run(["sh", "-c", "kill -9 $$"], preexec_fn=idle, check=False)
 
 _KILLED = """
 CHILD = "import os, mindspore as ms; ms.set_device('Ascend'); x = ms.mint.zeros((1024, 1024, 16)); os.kill(os.getpid(), 9)"
-def fork(use):
+def fork(use, then=lambda: os.kill(os.getpid(), 9)):
     pid = os.fork()
     if not pid:
         if use: x = mint.zeros((1024, 1024, 16))
-        os.kill(os.getpid(), 9)
+        then()
     os.waitpid(pid, 0)
 """
+_BY_C = "import ctypes; os.fork = ctypes.CDLL(None).fork; "
 
 
 @pytest.mark.parametrize(
@@ -314,10 +315,11 @@ def fork(use):
     [
         ("subprocess.run([sys.executable, '-I', '-c', CHILD])", 1),
         ("subprocess.run([sys.executable, '-c', CHILD], env={**os.environ, 'PYTHONPATH': ''})", 1),
-        (
-            "os.fork = __import__('ctypes').CDLL(None).fork; fork(True)",
-            True,
-        ),  # as libraries fork, which Python does not see
+        # As libraries fork, which Python does not see: before the device is in use, and after it.
+        (f"{_BY_C}fork(True)", 1),
+        (f"{_BY_C}x = mint.zeros((64,)); fork(True)", 1),
+        (f"{_BY_C}x = mint.zeros((64,)); fork(False, lambda: os.execvp('sh', ['sh', '-c', 'kill -9 $$']))", 0),
+        (f"{_BY_C}x = mint.zeros((64,)); ctypes.CDLL(None).system(b'kill -9 $$')", 0),
         ("fork(True)", 1),
         ("fork(False)", 0),  # it never used the device
     ],
@@ -328,6 +330,15 @@ def test_who_used_the_device_and_is_killed_is_told_whoever_started_it(
     run = simulated(f"{_KILLED}{kills}\nx = mint.zeros((1024, 1024))\n")
     assert run.json["verdict"] == (None if is_told else "fits")
     assert len(run.json["problems"]) == is_told
+
+
+def test_what_a_c_library_forks_is_told_like_what_python_forks(simulated: Callable[..., RealRun]) -> None:
+    """Its parent's trace is not written over by its own."""
+    ends = "fork(True, lambda: os._exit(0))"
+    run = simulated(f"{_KILLED}{_BY_C}kept = mint.zeros((16, 1024, 256)); {ends}\n")
+    assert run.json["verdict"] is None
+    assert "allocated 64.0 MiB itself" in run.json["no_verdict_because"]
+    assert peaks(run) == pytest.approx([16], abs=0.1)
 
 
 def test_a_program_that_becomes_another_one_has_a_trace_of_each(simulated: Callable[..., RealRun]) -> None:

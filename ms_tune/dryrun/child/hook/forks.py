@@ -1,7 +1,7 @@
 """A mark for each process that uses the device, which goes when it has told what it did: one that stays tells of a process that was killed.
 
 A forked process has no record of its own before its end, and SIGKILL lets nobody write one. The mark is made when it first uses
-the device (``cann_sim/source.py``). Where its parent had used it before, nothing tells when, and it is made at once, but for what
+the device (``cann_sim/source.py``, which also tells of processes that a C library forks). Where its parent had used it before, nothing tells when, and it is made at once, but for what
 forks only to become another program (``os.execv``, ``subprocess`` with ``preexec_fn``) and MindSpore's own workers, which read
 data and are often ended from outside.
 """
@@ -9,6 +9,7 @@ data and are often ended from outside.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import sys
@@ -64,6 +65,23 @@ def _is_another_programs() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def notice(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noqa: ANN401 - a function of C
+    """Have each forked process call this when it is in Python, also one that a C library forked, of which Python knows nothing.
+
+    Returns:
+        What has to be kept as long as processes are forked.
+    """
+
+    def back(_nothing: object) -> int:
+        with contextlib.suppress(Exception):
+            tell()
+        return 0
+
+    function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(back)
+    library.ms_tune_tell_forked(function)
+    return function
 
 
 def before_another_program(tell: Callable[[], None]) -> None:

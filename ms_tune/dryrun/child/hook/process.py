@@ -79,7 +79,8 @@ class _State:
     forked_in_use = False  # forked from a process that had used the device: its trace would be that process's
     inherited = 0  # bytes that such a process had at its start
     forked = False
-    marked = False  # processes that use the device mark themselves
+    pid = 0  # of the process that knows this; another one where it was forked and has not looked yet
+    notices: Any = None  # processes that use the device mark themselves, and forked ones are told by this
     forks = False  # this process has forked others
     called = False  # MindSpore's own function, in a forked process
     done = False
@@ -115,7 +116,9 @@ def _watch(spec: ModuleSpec) -> None:
             _begin_process()
         if os.environ.get(_LOOK):
             os._exit(0)
-        _State.marked = importlib.import_module(f"{__package__}.threads").let_watch()
+        library = importlib.import_module(f"{__package__}.threads").let_watch()
+        if library is not None and _State.process is not None:
+            _State.notices = forks.notice(library, _back_in_python)
         register = atexit.register
         atexit.register = _remembering(register)
         try:
@@ -144,6 +147,7 @@ def _begin_process() -> None:
     """Take a folder and have the trace written there."""
     folder = _claim(Path(os.environ[FOLDER]))
     _State.process = process = Process(folder)
+    _State.pid = os.getpid()
     process.write()
     settings.hold(tracker_path(folder))
     forks.prepare(folder)
@@ -233,9 +237,17 @@ def _before_fork() -> None:
         _State.forked_in_use = device_in_use()
 
 
+def _back_in_python() -> None:
+    """In a forked process; where Python itself forked, it has looked already."""
+    if _State.pid != os.getpid():
+        _before_fork()
+        _after_fork()
+
+
 def _after_fork() -> None:
+    _State.pid = os.getpid()
     _State.forked, _State.done, _State.forks = True, False, False
-    if _State.process is not None and (_State.forked_in_use or not _State.marked):
+    if _State.process is not None and (_State.forked_in_use or _State.notices is None):
         forks.begin(_State.process.folder)
     if _State.forked_in_use:
         with contextlib.suppress(Exception):

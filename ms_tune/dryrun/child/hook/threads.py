@@ -22,13 +22,12 @@ _LEAST = 8
 _WATCHES = "MS_TUNE_WATCHES"  # the variable that names the library, where stand-ins for CANN were built
 
 
-def let_watch() -> bool:
-    """Load these functions, where there are any, before MindSpore loads its Ascend plug-in; says whether they are there."""
+def let_watch() -> ctypes.PyDLL | None:
+    """Load these functions, where there are any, before MindSpore loads its Ascend plug-in."""
     if path := os.environ.get(_WATCHES):
         with contextlib.suppress(OSError):
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-            return True
-    return False
+            return ctypes.PyDLL(path, mode=ctypes.RTLD_GLOBAL)
+    return None
 
 
 def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types
