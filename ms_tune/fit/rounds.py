@@ -59,7 +59,7 @@ class Rounds:
                 if report.planned is None:
                     self._done.append(one)
                     break
-                if self._simulated(report) or (best is not None and not self._promises(report, best)):
+                if self._settled(report) or (best is not None and not self._promises(report, best)):
                     break
                 one = replace(one, peak_bytes=_without(report, fragments))
                 if not self._request.verify or report.stopped:
@@ -115,8 +115,7 @@ class Rounds:
             margin: What these stages are to leave of the limit, for other fragments.
         """
         planned = one.report.planned
-        allow_tight = self._request.allow_tight
-        lacking = [stage for stage in one.verified if not stage.verdict.is_good(allow_tight=allow_tight)]
+        lacking = [stage for stage in one.verified if not self._is_good(stage)]
         if planned is None or len(lacking) == len(one.verified):
             return None
         whole = _holding(table, fragments)
@@ -128,7 +127,7 @@ class Rounds:
         if cells is None:
             return None
         report = with_plan(one.report, whole, cells)
-        if self._simulated(report):
+        if self._settled(report):
             return None
         stages = self._job.stages
         told = tuple(
@@ -140,7 +139,7 @@ class Rounds:
         return Round(report, _without(report, fragments), relieved=told)
 
     def _next(self, table: Table, fragments: tuple[int, ...], *, less: bool) -> tuple[FitReport, tuple[int, ...]]:
-        """A plan that was not simulated yet, where there is one, and what was set aside for its fragments.
+        """A plan that dryruns have not settled yet, where there is one, and what was set aside for its fragments.
 
         What other runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a
         quarter, then nothing.
@@ -152,18 +151,23 @@ class Rounds:
         """
         report = self._plan(table, fragments)
         for part in (2, 4, 0) if less and any(fragments) else ():
-            if report.stopped or (report.planned is not None and not self._simulated(report)):
+            if report.stopped or (report.planned is not None and not self._settled(report)):
                 break
             fewer = tuple(size // part if part else 0 for size in fragments)
             report, held = self._plan(table, fewer), fewer
-            if part == 0 or (report.planned is not None and not self._simulated(report)):
+            if part == 0 or (report.planned is not None and not self._settled(report)):
                 return report, held
         return report, fragments
 
-    def _simulated(self, report: FitReport) -> bool:
-        """Whether a plan's dryrun is there already: another one would show the same."""
-        plan = report.planned and report.planned.plan
-        return any(one.report.planned is not None and one.report.planned.plan == plan for one in self._done)
+    def _settled(self, report: FitReport) -> bool:
+        """Whether another dryrun would tell nothing: the plan's is there already, or that of a stage of it which does not fit."""
+        planned = report.planned
+        if planned is None:
+            return False
+        if any(one.report.planned is not None and one.report.planned.plan == planned.plan for one in self._done):
+            return True
+        proofs = (self._proof(planned.plan, stage) for stage in range(self._job.stages))
+        return any(not self._is_good(found) for found in proofs if found is not None)
 
     def _plan(self, table: Table, fragments: Sequence[int]) -> FitReport:
         """The plan of a table whose stages also hold their fragments."""
@@ -178,9 +182,10 @@ class Rounds:
         return one is not None and other is not None and one.time < other.time * (1 - worth)
 
     def _good(self, one: Round) -> bool:
-        return bool(one.verified) and all(
-            stage.verdict.is_good(allow_tight=self._request.allow_tight) for stage in one.verified
-        )
+        return bool(one.verified) and all(map(self._is_good, one.verified))
+
+    def _is_good(self, stage: Verified) -> bool:
+        return stage.verdict.is_good(allow_tight=self._request.allow_tight)
 
 
 def _faster(one: Round, other: Round) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass, field
 from html import escape
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from ms_tune.fit import run as engine
 from ms_tune.fit.job import read_job
 from ms_tune.fit.request import ConfigFitRequest
 from ms_tune.fit.run import fit_config
+from ms_tune.fit.verify import same_stage
 from ms_tune.normalize.source import normalize_source
 from ms_tune.overview.measured import Foretold, foretold_by_table
 from ms_tune.planning import explain, search
@@ -299,6 +301,20 @@ class TestPlans:
         assert not found.rounds[0].fits
         assert not any(one.relieved for one in found.rounds)
         assert stage.simulated[1] == (0, 1)
+
+    def test_a_stage_that_is_known_not_to_fit_is_in_no_later_plan(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        stage = Stage(World(), World(fragments=700))
+        found = fitted(monkeypatch, tmp_path, stage, 13, job_of(tmp_path, 4, 1, 32, 8))
+        assert len(found.rounds) == 3
+        for earlier, later in itertools.combinations(found.rounds, 2):
+            assert earlier.report.planned is not None
+            assert later.report.planned is not None
+            plans = earlier.report.planned.plan, later.report.planned.plan
+            unfit = [one.stage for one in earlier.verified if one.verdict.outcome is not Fit.FITS]
+            assert unfit
+            assert not any(same_stage(*plans, index) for index in unfit)
 
     def test_nothing_fits(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stage = Stage(World(), World())
