@@ -57,6 +57,8 @@ def _random(count: int) -> None:
     proved = planned = wrong = swaps = 0
     begin = time.process_time()
     for seed in range(count):
+        if seed and seed % 100 == 0:
+            print(f"{seed}: wrong {wrong}", flush=True)
         table = random_table(10_000 + seed)
         found = search(table, Effort.QUICK, 1, lambda _progress: None)
         if not found.found:

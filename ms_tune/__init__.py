@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult
     from ms_tune.errors import MsTuneError
+    from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
-    from ms_tune.fit.run import ConfigFitRequest
     from ms_tune.frameworks.dialect import Dialect
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import Effect, LayerPlan
@@ -36,7 +36,7 @@ _MODULES = {
     "CommandRequest": "dryrun.request",
     "CommandResult": "dryrun.command_result",
     "ConfigFit": "fit.result",
-    "ConfigFitRequest": "fit.run",
+    "ConfigFitRequest": "fit.request",
     "Dialect": "frameworks.dialect",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",

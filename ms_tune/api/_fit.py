@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.explain import Explained
+    from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
-    from ms_tune.fit.run import ConfigFitRequest
     from ms_tune.fit.search import SearchFit, SearchRequest
     from ms_tune.planning.clock import Clock, LayerTimes
     from ms_tune.planning.fit import FitReport
@@ -99,9 +99,10 @@ def fit_config(
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - start-up time
+    from ms_tune.fit import request as asked  # noqa: PLC0415 - as above
     from ms_tune.fit import run  # noqa: PLC0415 - as above
 
-    request = request or run.ConfigFitRequest()
+    request = request or asked.ConfigFitRequest()
     if config is not None:
         request = replace(request, dryrun=replace(request.dryrun, config=Path(config)))
     return run.fit_config(request, observer or Observer(), on_progress)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.cli.parser import Parser
+    from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
-    from ms_tune.fit.run import ConfigFitRequest
     from ms_tune.planning.search import Progress
     from ms_tune.render.console import Console
 
@@ -144,7 +144,7 @@ class _Searching:
 
 
 def _request(arguments: Namespace) -> ConfigFitRequest:
-    from ms_tune.fit.run import ConfigFitRequest  # noqa: PLC0415 - imported late: it needs scipy
+    from ms_tune.fit.request import ConfigFitRequest  # noqa: PLC0415 - imported late: it needs scipy
     from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
     from ms_tune.planning.table import Recompute  # noqa: PLC0415 - as above
 

@@ -9,15 +9,34 @@ from ms_tune.fit.verify import NEAR
 from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ms_tune.config.source import SourceFile
-    from ms_tune.dryrun.result import DryrunResult
     from ms_tune.fit.check import Checked
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.table import Recompute, Table
     from ms_tune.texts import Message
+    from ms_tune.verdict.judge import Verdict
     from ms_tune.verdict.limit import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """A stage that recomputes more than in the plan before, because its dryrun did not fit.
+
+    Attributes:
+        stage: The stage.
+        verdict: Of that dryrun.
+        before: How many layers of each kind of recompute its chunks had.
+        after: How many they have.
+    """
+
+    stage: int
+    verdict: Verdict
+    before: tuple[Mapping[Recompute, int], ...]
+    after: tuple[Mapping[Recompute, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +47,15 @@ class Round:
         report: The plan, and what the table says of it.
         peak_bytes: Every stage's peak by the table, without what was set aside for fragments; empty without a plan.
         verified: The stages that were simulated; empty where none was.
-        result: Their dryrun.
+        relieved: The stages that recompute more than in the plan before; empty where it is another plan altogether.
+        kept: Those of ``verified`` whose dryrun was there already, of a plan before.
     """
 
     report: FitReport
     peak_bytes: tuple[int, ...]
     verified: tuple[Verified, ...] = ()
-    result: DryrunResult | None = None
+    relieved: tuple[Relief, ...] = ()
+    kept: tuple[int, ...] = ()
 
     @property
     def fits(self) -> bool:

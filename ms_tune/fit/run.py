@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.limits import limit_before
-from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.errors import ConfigError, MsTuneError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import costs_of
 from ms_tune.fit.ends import emptied_probes, with_ends
@@ -20,15 +19,15 @@ from ms_tune.fit.measure import measure
 from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_of_first_chunk, some_recomputed
 from ms_tune.fit.remedies import with_remedies
-from ms_tune.fit.result import ConfigFit, Round
+from ms_tune.fit.result import ConfigFit
+from ms_tune.fit.rounds import Rounds
 from ms_tune.fit.table import DENSE_UNITS, table_of
-from ms_tune.fit.verify import NEAR, beside, corrected, lists_of, simulated
+from ms_tune.fit.verify import lists_of
 from ms_tune.normalize.sapp import merge
-from ms_tune.planning.clock import Clock, timed
-from ms_tune.planning.fit import fit as plan_for
+from ms_tune.planning.clock import timed
 from ms_tune.planning.link import swaps
 from ms_tune.planning.request import linked_by
-from ms_tune.planning.search import Effort, without
+from ms_tune.planning.search import without
 from ms_tune.planning.table import Kept, Recompute, check
 from ms_tune.texts import msg
 
@@ -36,54 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.dryrun.result import DryrunResult
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Figures
-    from ms_tune.fit.verify import Verified
-    from ms_tune.planning.fit import FitReport
+    from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.planning.search import Progress
     from ms_tune.planning.table import Table
     from ms_tune.texts import Message
-
-_MOST_ROUNDS = 3
-_WORTH, _WORTH_COMPILED = 0.001, 0.01  # of the step, that another round has to promise: a static graph's takes minutes
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigFitRequest:
-    """What a plan is asked for.
-
-    Attributes:
-        dryrun: The config, its job and its device.
-        kinds: Kinds of recompute that a plan may use.
-        effort: How long to search.
-        seed: Where the search's random numbers begin.
-        verify: Whether the plan is simulated before it is handed over.
-        allow_tight: Whether a plan is good enough that fits only without fragments, or only inside the reserve.
-        clock: What was measured.
-        swap_bandwidth: Bytes a second that go to the host, and as many that come back; with the kind ``swap`` only.
-    """
-
-    dryrun: DryrunRequest = field(default_factory=DryrunRequest)
-    kinds: tuple[Recompute, ...] = tuple(kind for kind in Recompute if kind is not Recompute.SWAP)
-    effort: Effort = Effort.NORMAL
-    seed: int = 1
-    verify: bool = True
-    allow_tight: bool = False
-    clock: Clock = field(default_factory=Clock)
-    swap_bandwidth: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse swap of which nothing tells what it takes.
-
-        Raises:
-            UsageError: Swap is one of the kinds and no bandwidth is given, or the other way round.
-        """
-        if Recompute.SWAP in self.kinds and self.swap_bandwidth is None:
-            raise UsageError(msg("fitting.swap.bandwidth"), msg("fitting.swap.bandwidth.hint"))
-        if Recompute.SWAP not in self.kinds and self.swap_bandwidth is not None:
-            raise UsageError(msg("fitting.swap.kind"), msg("fitting.swap.kind.hint"))
 
 
 def fit_config(
@@ -127,7 +85,8 @@ def fit_config(
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
     keep_table(job, without(raw, [Recompute.SWAP]) if Recompute.SWAP in raw.kinds else raw, fragments)
     made = time.monotonic()
-    rounds, chosen, stands_for = _Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
+    proof = Rounds(job, request, observer, on_progress, reserve)
+    rounds, chosen, stands_for = proof.of(table, fragments)
     if chosen is None:
         rounds = (*rounds[:-1], replace(rounds[-1], report=with_remedies(rounds[-1].report, job)))
     text, changed = job.loaded.source.text, 0
@@ -247,137 +206,3 @@ def _without_idle(table: Table) -> tuple[Table, tuple[Recompute, ...]]:
 
 def _frees(plain: Kept, kept: Kept) -> int:
     return plain.activation_bytes + plain.once_bytes - kept.activation_bytes - kept.once_bytes
-
-
-class _Rounds:
-    """Plans and their dryruns, one after the other, until one fits and the table has foretold it."""
-
-    def __init__(
-        self,
-        job: PlannedJob,
-        request: ConfigFitRequest,
-        observer: Observer,
-        on_progress: Callable[[Progress], None],
-        reserve: int,
-    ) -> None:
-        self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
-        self._reserve = reserve
-        self._done: list[Round] = []
-        self._stands_for: tuple[int, ...] = ()
-
-    def of(self, table: Table, fragments: tuple[int, ...]) -> tuple[tuple[Round, ...], Round | None, tuple[int, ...]]:
-        """All rounds, the one whose plan is handed over, and the simulated stage that stands for each."""
-        best: Round | None = None
-        for number in range(_MOST_ROUNDS):
-            report, fragments = self._next(table, fragments, less=best is None)
-            if report.planned is None:
-                self._done.append(Round(report, ()))
-                break
-            if self._simulated(report):
-                break
-            if best is not None and not _promises(report, best, _WORTH_COMPILED if self._job.compiled else _WORTH):
-                break
-            peaks = tuple(peak - more for peak, more in zip(report.planned.peak_bytes, fragments, strict=True))
-            one = Round(report, peaks)
-            if not self._request.verify or report.stopped:
-                self._done.append(one)
-                return tuple(self._done), best if report.stopped else one, self._stands_for
-            self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
-            result = simulated(self._job, report.planned.plan, self._observer)
-            verified = beside(result, peaks)
-            one = replace(one, verified=verified, result=result)
-            self._done.append(one)
-            self._stands_for = _stands_for(result, self._job.stages)
-            if self._good(one) and (best is None or _faster(one, best)):
-                best = one
-            table = corrected(table, verified, self._stands_for)
-            seen = _fragments(verified, self._stands_for, fragments, self._reserve)
-            # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more,
-            # and after each plan that did not fit something is added.
-            more = 0 if self._good(one) else round((number + 1) * NEAR * table.limit_bytes)
-            fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
-        return tuple(self._done), best, self._stands_for
-
-    def _next(self, table: Table, fragments: tuple[int, ...], *, less: bool) -> tuple[FitReport, tuple[int, ...]]:
-        """A plan that was not simulated yet, where there is one, and what was set aside for its fragments.
-
-        What other runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a
-        quarter, then nothing.
-
-        Args:
-            table: The table.
-            fragments: What other runs lost, by stage.
-            less: Whether a plan is wanted that may have no room for them.
-        """
-        report = self._plan(table, fragments)
-        for part in (2, 4, 0) if less and any(fragments) else ():
-            if report.stopped or (report.planned is not None and not self._simulated(report)):
-                break
-            fewer = tuple(size // part if part else 0 for size in fragments)
-            report, held = self._plan(table, fewer), fewer
-            if part == 0 or (report.planned is not None and not self._simulated(report)):
-                return report, held
-        return report, fragments
-
-    def _simulated(self, report: FitReport) -> bool:
-        """Whether a plan's dryrun is there already: another one would show the same."""
-        plan = report.planned and report.planned.plan
-        return any(one.report.planned is not None and one.report.planned.plan == plan for one in self._done)
-
-    def _plan(self, table: Table, fragments: Sequence[int]) -> FitReport:
-        """The plan of a table whose stages also hold their fragments."""
-        own = table.stage_bytes or (0,) * table.stages
-        held = tuple(size + more for size, more in zip(own, fragments, strict=True))
-        least = min(0, *held)  # what is taken off a stage is given back to all
-        update = table.update
-        if update is not None:
-            stages = tuple(size + more for size, more in zip(update.stage_bytes, fragments, strict=True))
-            update = replace(update, stage_bytes=stages)
-        whole = replace(
-            table,
-            constant_bytes=table.constant_bytes + least,
-            stage_bytes=tuple(size - least for size in held),
-            update=update,
-        )
-        asked = self._request
-        return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
-
-    def _good(self, one: Round) -> bool:
-        return bool(one.verified) and all(
-            stage.verdict.is_good(allow_tight=self._request.allow_tight) for stage in one.verified
-        )
-
-
-def _promises(report: FitReport, best: Round, worth: float) -> bool:
-    """Whether a plan is faster by so much of the step that another dryrun is worth it."""
-    one, other = report.planned, best.report.planned
-    return one is not None and other is not None and one.time < other.time * (1 - worth)
-
-
-def _faster(one: Round, other: Round) -> bool:
-    mine, theirs = one.report.planned, other.report.planned
-    return mine is not None and theirs is not None and mine.time < theirs.time
-
-
-def _stands_for(result: DryrunResult, stages: int) -> tuple[int, ...]:
-    """For every stage the simulated one that holds at least as much: itself, or the nearest before it."""
-    there = sorted(stage.run.stage for stage in result.stages)
-    return tuple(max((one for one in there if one <= stage), default=there[0]) for stage in range(stages))
-
-
-def _fragments(
-    verified: Sequence[Verified], stands_for: Sequence[int], before: Sequence[int], reserve: int
-) -> tuple[int, ...]:
-    """What each stage needs beside its peak and the reserve, as its plan had it.
-
-    Args:
-        verified: The stages that were simulated.
-        stands_for: For each stage the one that stands for it.
-        before: What was set aside before, which stays for stages that were not simulated.
-        reserve: The reserve by the job's split; a run may create other communicators.
-    """
-    seen = {one.stage: one.needed_bytes - reserve - one.peak_bytes for one in verified}
-    return tuple(
-        seen[stage] if other == stage else size
-        for stage, (other, size) in enumerate(zip(stands_for, before, strict=True))
-    )

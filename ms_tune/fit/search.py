@@ -13,7 +13,8 @@ from ms_tune.estimate.widths import widths_of
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, with_layout
 from ms_tune.fit.rank import rank
-from ms_tune.fit.run import ConfigFitRequest, fit_config
+from ms_tune.fit.request import ConfigFitRequest
+from ms_tune.fit.run import fit_config
 from ms_tune.frameworks.models import model_of
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, Space, layouts
 from ms_tune.texts import msg

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.plan import plan as planned
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.run import dryrun
 from ms_tune.layers.conversion.sapp import SappLists
@@ -12,6 +13,7 @@ from ms_tune.layers.conversion.sapp import SappLists
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
@@ -73,14 +75,37 @@ def _rows(rows: Rows) -> list[list[int]]:
     return [list(row) for row in rows]
 
 
-def simulated(job: PlannedJob, plan: Plan, observer: Observer) -> DryrunResult:
-    """The dryrun of a plan: every stage that no other one outdoes, with all its layers.
+def worst_stages(job: PlannedJob, plan: Plan) -> tuple[int, ...]:
+    """The stages of a plan that no other one outdoes.
+
+    Raises:
+        MsTuneError: The plan cannot be written into the config.
+    """
+    loaded = job.with_lists(lists_of(job, plan))
+    return tuple(stage.run.stage for stage in planned(_whole(job, StageChoice.WORST), loaded).stages)
+
+
+def simulated(job: PlannedJob, plan: Plan, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
+    """The dryrun of some stages of a plan, with all their layers.
 
     Raises:
         MsTuneError: The plan cannot be written into the config, or a process failed.
     """
-    request = replace(job.request, layers=None, fewest_layers=False, stages=StageChoice.WORST)
-    return dryrun(request, observer, job.with_lists(lists_of(job, plan)))
+    return dryrun(_whole(job, stages), observer, job.with_lists(lists_of(job, plan)))
+
+
+def _whole(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:
+    return replace(job.request, layers=None, fewest_layers=False, stages=stages)
+
+
+def same_stage(one: Plan, other: Plan, stage: int) -> bool:
+    """Whether a stage has the same layers in two plans, which do the same: then its dryruns show the same."""
+    return one.offset == other.offset and _column(one, stage) == _column(other, stage)
+
+
+def _column(plan: Plan, stage: int) -> tuple[tuple[int, ...], ...]:
+    rows = (plan.recompute, plan.select_recompute, plan.select_comm_recompute, plan.swap)
+    return tuple(tuple(row[stage] for row in every) for every in rows)
 
 
 def beside(result: DryrunResult, predicted: Sequence[int]) -> tuple[Verified, ...]:
@@ -104,9 +129,9 @@ def corrected(table: Table, verified: Sequence[Verified], stages: Sequence[int])
 
     Args:
         table: The table.
-        verified: The stages that were simulated.
+        verified: The stages that it simulated.
         stages: For each stage the one that stands for it.
     """
     more = {one.stage: one.peak_bytes - one.predicted_bytes for one in verified}
     own = table.stage_bytes or (0,) * table.stages
-    return replace(table, stage_bytes=tuple(own[stage] + more[stages[stage]] for stage in range(table.stages)))
+    return replace(table, stage_bytes=tuple(own[stage] + more.get(stages[stage], 0) for stage in range(table.stages)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.planning.anneal import Best
 from ms_tune.planning.clock import Clock
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.explain import Alternative, Remedy, alternatives, critical, gain_of_one_gib, remedies
@@ -178,6 +179,31 @@ def fit(
         clock=clock,
     )
     return _explained(report, found, on_progress)
+
+
+def with_plan(report: FitReport, table: Table, cells: Sequence[Mapping[Recompute, int]]) -> FitReport:
+    """A report of another plan than the one that was found.
+
+    Args:
+        report: The report. Its bound holds: the other plan is one of those that it is about.
+        table: What the other plan is foretold by.
+        cells: How many layers of each kind of recompute every cell has.
+    """
+    costs = costs_of(table)
+    state = costs.state(cells)
+    planned = _planned(costs, state, drawn=True)
+    room = [table.limit_bytes - peak for peak in planned.peak_bytes]
+    stage, step = room.index(min(room)), int(costs.time(state[None])[0])
+    return replace(
+        report,
+        table=table,
+        planned=planned,
+        nearest=None,
+        optimal=report.lower_bound >= planned.time,
+        binding_stage=stage,
+        critical=critical(costs, state),
+        one_gib_more=gain_of_one_gib(Search(table, costs, Best(step, state)), stage, report.seed),
+    )
 
 
 def time_of(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> float:

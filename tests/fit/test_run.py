@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, field
 from html import escape
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,17 +16,19 @@ from ms_tune.config.source import parse_source
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import RunError, UnsupportedError, UsageError
-from ms_tune.fit import kept
+from ms_tune.fit import kept, rounds
 from ms_tune.fit import run as engine
 from ms_tune.fit.job import read_job
-from ms_tune.fit.run import ConfigFitRequest, fit_config
+from ms_tune.fit.request import ConfigFitRequest
+from ms_tune.fit.run import fit_config
+from ms_tune.fit.verify import same_stage
 from ms_tune.normalize.source import normalize_source
 from ms_tune.overview.measured import Foretold, foretold_by_table
 from ms_tune.planning import explain, search
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Plan, Recompute
 from ms_tune.render.console import Console
-from ms_tune.render.fit import config, html
+from ms_tune.render.fit import config, html, why
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language, msg
 from ms_tune.units import GIB
@@ -49,13 +52,23 @@ pytestmark = pytest.mark.slow  # searches, a second each
 
 @dataclass
 class Stage:
-    """A way to run what is made up, and how often that was done."""
+    """A way to run what is made up, how often that was done, and of which stages.
+
+    What a stage's dryruns lose between their blocks, one after the other, may be said in ``lost``.
+    """
 
     world: World
     truth: World
     runs: int = 0
     fails: Recompute | None = None
     loses: str | None = None
+    lost: dict[int, list[int]] = field(default_factory=dict)
+    simulated: list[tuple[int, ...]] = field(default_factory=list)
+
+    def fragments(self, index: int) -> int:
+        """What the next dryrun of a stage loses between its blocks, MiB."""
+        said = self.lost.get(index)
+        return said.pop(0) if said else self.truth.fragments
 
 
 def fitted(
@@ -88,13 +101,14 @@ def fitted(
                 found.append(stage.world.figures(job, SimpleNamespace(probe=probe, kind=kind)))  # type: ignore[arg-type]
         return tuple(found)
 
-    def simulated(_job: PlannedJob, plan: Plan, _observer: Observer) -> DryrunResult:
+    def simulated(_job: PlannedJob, plan: Plan, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:
         stage.runs += 1
+        stage.simulated.append(stages)
         limit = limit_of(device_of(None, device))
         results = []
-        for index in range(job.stages):
+        for index in stages:
             peak = stage.truth.peak(job, plan, index)
-            need = Need.simulated(peak, peak + stage.truth.fragments * MIB)
+            need = Need.simulated(peak, peak + stage.fragments(index) * MIB)
             verdict = judge(need, limit, Outside(communicators=2))
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
@@ -102,7 +116,8 @@ def fitted(
     monkeypatch.setenv("MS_TUNE_CACHE", str(folder / "cache"))
     monkeypatch.setattr(kept, "simulated_by", lambda: "made up")
     monkeypatch.setattr(engine, "measure", measure)
-    monkeypatch.setattr(engine, "simulated", simulated)
+    monkeypatch.setattr(rounds, "simulated", simulated)
+    monkeypatch.setattr(rounds, "worst_stages", lambda _job, _plan: tuple(range(job.stages)))
     request = DryrunRequest(config=job.loaded.source.path, device_bytes=device)
     return fit_config(ConfigFitRequest(request, effort=Effort.QUICK, **asked), Observer())
 
@@ -234,6 +249,72 @@ class TestPlans:
         # Nothing is told as proved that only fragments speak against.
         assert wasteful.rounds[0].verified
         assert wasteful.rounds[0].report.shortage is None
+
+    @pytest.mark.parametrize("language", list(Language))
+    def test_a_stage_that_fragments_fail_recomputes_more_and_runs_alone(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, language: Language
+    ) -> None:
+        stage = Stage(World(), World(), lost={1: [900, 900]})
+        found = fitted(monkeypatch, tmp_path, stage, 16, job_of(tmp_path, 4, 1, 32, 8))
+        assert stage.simulated[:2] == [(0, 1, 2, 3), (1,)]
+        first, second = found.rounds[:2]
+        assert [one.verdict.outcome for one in first.verified] == [Fit.FITS, Fit.TIGHT, Fit.FITS, Fit.FITS]
+        assert first.report.planned is not None
+        assert second.report.planned is not None
+        one, other = first.report.planned.plan, second.report.planned.plan
+        assert one.offset == other.offset
+        assert [after - before for before, after in zip(one.recompute[0], other.recompute[0], strict=True)] == [
+            0,
+            1,
+            0,
+            0,
+        ]
+        # What stayed is what the first dryrun showed, and the report says what was run and why.
+        assert second.kept == (0, 2, 3)
+        assert [second.verified[index] for index in second.kept] == [first.verified[index] for index in second.kept]
+        assert second.fits
+        assert found.chosen is not None
+        assert found.chosen.fits
+        assert second.report.lower_bound <= second.report.planned.time
+        notes = [Console(language).say(note) for note in config.notes(found) if note.id == "fitting.note.relieved"]
+        assert len(notes) == 1
+        assert Console(language).say(first.verified[1].verdict.sentence) in notes[0]
+        assert why.recomputed(second.relieved[0].after[0]) in notes[0]
+        told = config.to_json(found, language)["rounds"]
+        assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]  # type: ignore[index]
+
+    def test_other_fragments_of_a_relieved_stage_are_met_again(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        stage = Stage(World(), World(), lost={1: [900, 1600, 1600]})
+        found = fitted(monkeypatch, tmp_path, stage, 16, job_of(tmp_path, 4, 1, 32, 8))
+        assert stage.simulated == [(0, 1, 2, 3), (1,), (1,)]
+        assert [one.fits for one in found.rounds] == [False, False, True]
+        assert found.chosen is found.rounds[2]
+        assert [note.id for note in config.notes(found)].count("fitting.note.relieved") == 2
+
+    def test_where_no_stage_fits_there_is_nothing_to_keep(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        stage = Stage(World(), World(), lost={0: [900], 1: [900]})
+        found = fitted(monkeypatch, tmp_path, stage, 13)
+        assert not found.rounds[0].fits
+        assert not any(one.relieved for one in found.rounds)
+        assert stage.simulated[1] == (0, 1)
+
+    def test_a_stage_that_is_known_not_to_fit_is_in_no_later_plan(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        stage = Stage(World(), World(fragments=700))
+        found = fitted(monkeypatch, tmp_path, stage, 13, job_of(tmp_path, 4, 1, 32, 8))
+        assert len(found.rounds) == 3
+        for earlier, later in itertools.combinations(found.rounds, 2):
+            assert earlier.report.planned is not None
+            assert later.report.planned is not None
+            plans = earlier.report.planned.plan, later.report.planned.plan
+            unfit = [one.stage for one in earlier.verified if one.verdict.outcome is not Fit.FITS]
+            assert unfit
+            assert not any(same_stage(*plans, index) for index in unfit)
 
     def test_nothing_fits(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stage = Stage(World(), World())

@@ -17,12 +17,13 @@ from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ExitCode, RunError
+from ms_tune.fit import rounds
 from ms_tune.fit import run as engine
 from ms_tune.fit import search as searching
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, placed, with_layout
 from ms_tune.fit.rank import _few, _Ranker
-from ms_tune.fit.run import ConfigFitRequest
+from ms_tune.fit.request import ConfigFitRequest
 from ms_tune.fit.search import Hooks, SearchFit, SearchRequest, search_layouts
 from ms_tune.normalize.source import normalize_source
 from ms_tune.planning import explain, search
@@ -173,17 +174,18 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
             for probe in probes
         )
 
-    def simulated(job: PlannedJob, plan: Plan, _observer: Observer) -> DryrunResult:
+    def simulated(job: PlannedJob, plan: Plan, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:
         limit = limit_of(device_of(None, job.request.device_bytes))
         results = []
-        for index in range(job.stages):
+        for index in stages:
             peak = made.peak(job, plan, index)
             verdict = judge(Need.simulated(peak, peak + made.fragments * MIB), limit, Outside(communicators=2))
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 
     monkeypatch.setattr(engine, "measure", measure)
-    monkeypatch.setattr(engine, "simulated", simulated)
+    monkeypatch.setattr(rounds, "simulated", simulated)
+    monkeypatch.setattr(rounds, "worst_stages", lambda job, _plan: tuple(range(job.stages)))
     return noted
 
 

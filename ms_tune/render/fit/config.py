@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.fit.check import Checked
-    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.result import ConfigFit, Round
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import Planned
     from ms_tune.render.console import Console
@@ -173,6 +173,7 @@ def notes(found: ConfigFit) -> list[Message]:
         told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
     if found.chosen is not None and len(found.rounds) > 1:
         told.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
+    told += [note for number, one in enumerate(found.rounds, start=1) for note in _relieved(number, one)]
     off = sum(not one.exact for one in found.rounds)
     if off:
         told.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
@@ -181,6 +182,19 @@ def notes(found: ConfigFit) -> list[Message]:
     if report.stopped:
         told.insert(0, msg("fit.note.stopped"))
     return told
+
+
+def _relieved(number: int, one: Round) -> Iterator[Message]:
+    """What became of the stages that did not fit in the plan before."""
+    kept = ", ".join(map(str, one.kept)) or "-"
+    run = ", ".join(str(stage.stage) for stage in one.verified if stage.stage not in one.kept) or "-"
+    for relief in one.relieved:
+        does = {
+            name: " | ".join(map(why.recomputed, cells))
+            for name, cells in (("before", relief.before), ("after", relief.after))
+        }
+        told = {"stage": relief.stage, "verdict": relief.verdict.sentence}
+        yield msg("fitting.note.relieved", round=number, kept=kept, run=run, **told, **does)
 
 
 def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
@@ -206,6 +220,8 @@ def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
                     "plan": round_.report.planned.plan.to_json() if round_.report.planned is not None else None,
                     "time": round_.report.planned.time if round_.report.planned is not None else None,
                     "stages": [_stage_json(stage, language) for stage in round_.verified],
+                    "relieved": [one.stage for one in round_.relieved],
+                    "kept": list(round_.kept),
                 }
                 for round_ in found.rounds
             ],
