@@ -20,13 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 more_runs = pytest.mark.skipif("MS_TUNE_TEST_MORE" not in os.environ, reason="MS_TUNE_TEST_MORE is not set")
 
 NETS = [
-    {"kind": "gelu"},
-    {"kind": "relu", "residual": False, "lazy": True},
-    {"kind": "attention", "lazy": True},
+    {"kind": "attention"},
+    {"kind": "gelu", "lazy": True},
+    pytest.param({"kind": "gelu"}, marks=more_runs),
+    pytest.param({"kind": "relu", "residual": False, "lazy": True}, marks=more_runs),
+    pytest.param({"kind": "attention", "lazy": True}, marks=more_runs),
     pytest.param({"kind": "relu"}, marks=more_runs),
     pytest.param({"kind": "relu", "residual": False}, marks=more_runs),
-    pytest.param({"kind": "attention"}, marks=more_runs),
-    pytest.param({"kind": "gelu", "lazy": True}, marks=more_runs),
+    pytest.param({"kind": "gelu", "residual": False, "lazy": True}, marks=more_runs),
     pytest.param({"kind": "relu", "lazy": True}, marks=more_runs),
 ]
 
@@ -49,19 +50,17 @@ def memory(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("settings", NETS)
-def test_recompute_of_all_layers_leaves_what_its_remedy_says(settings: dict[str, Any], tmp_path: Path) -> None:
-    told = {remedy["name"]: remedy for remedy in memory(tmp_path, settings)["remedies"]}["recompute"]
+def test_recompute_and_swap_of_all_layers_leave_what_their_remedies_say(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    told = {remedy["name"]: remedy for remedy in memory(tmp_path, settings)["remedies"]}
     peak = memory(tmp_path, {**settings, "remedy": "recompute"})["peak_bytes"]
-    assert told["peak_after_bytes"] == pytest.approx(peak, rel=0.02)
-    assert "3 %" in told["price"]  # these peaks are in a layer's backward pass
-
-
-def test_swap_leaves_no_less_than_its_remedy_says(tmp_path: Path) -> None:
-    settings = {"kind": "gelu", "lazy": True}
-    first = memory(tmp_path, settings)
-    told = {remedy["name"]: remedy for remedy in first["remedies"]}["swap"]
-    assert told["peak_after_bytes"] <= memory(tmp_path, {**settings, "remedy": "offload"})["peak_bytes"]
-    assert "at best" in told["price"]
+    assert told["recompute"]["peak_after_bytes"] == pytest.approx(peak, rel=0.02)
+    assert "3 %" in told["recompute"]["price"]  # these peaks are in a layer's backward pass
+    if settings["kind"] == "gelu" and settings.get("lazy"):
+        peak = memory(tmp_path, {**settings, "remedy": "offload"})["peak_bytes"]
+        assert told["swap"]["peak_after_bytes"] <= peak
+        assert "at best" in told["swap"]["price"]
 
 
 @needs_mindformers
