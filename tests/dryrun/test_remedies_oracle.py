@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.dryrun import layers_program
+from tests.dryrun.commands import ms_tune
 from tests.dryrun.machine import needs_mindformers, needs_mindspore
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
@@ -30,15 +31,6 @@ NETS = [
     pytest.param({"kind": "gelu", "residual": False, "lazy": True}, marks=more_runs),
     pytest.param({"kind": "relu", "lazy": True}, marks=more_runs),
 ]
-
-
-def ms_tune(folder: Path, *arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ms_tune", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode in (0, 1), done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
 
 
 def memory(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
