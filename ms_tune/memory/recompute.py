@@ -1,10 +1,10 @@
 """What recompute or swap of all layers would save, as far as a trace tells.
 
-Both take the activations of the layers out of memory until the backward pass of their layer, which begins right before the
-first of them is released. Recompute keeps what each layer begins with: the last activation of the layer before it.
+Both take the activations of the layers out of memory until the backward pass of their layer. Recompute keeps what each layer
+begins with, and has in use for a moment what its forward pass needs beyond what it leaves. The order of the backward pass is
+that of the trace; MindSpore may choose another one for what is recomputed.
 
-A layer is what is repeated: the same operators in a static graph, whose scope paths mix up layers that share a
-subgraph, and the same stacks in a dynamic one. Where nothing is repeated in a static graph, numbers in scope paths tell.
+A layer is told by the scopes of a static graph, and by what is repeated, the same stacks, in a dynamic one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 
 from ms_tune.memory.contents import Content, code
 from ms_tune.memory.phases import EAGER, Phase, number
-from ms_tune.memory.places import layer_of_scope, operator_at
+from ms_tune.memory.scoped_layers import KINDS, layers_of
 from ms_tune.trace.memory_block import NEVER_FREED
 from ms_tune.trace.scopes import Pass, pass_of
+from ms_tune.trace.table import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from ms_tune.memory.contents import Contents
     from ms_tune.memory.curve import Curve
+    from ms_tune.memory.scoped_layers import Layer
     from ms_tune.trace.table import Table
 
 _LEAST_BLOCKS = 3  # of a layer: what is repeated with less is no layer
@@ -44,34 +46,121 @@ class Recompute:
         saving: Bytes that recompute takes away at the moment of today's peak.
         peak: The peak that recompute would leave, wherever it is then.
         swap_peak: The peak that swap would leave.
+        reordered: Whether what recompute leaves is at its highest in the backward pass of a static graph's layer, whose order
+            MindSpore then chooses anew.
     """
 
     saving: int
     peak: int
     swap_peak: int
+    reordered: bool
 
 
 def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
     """The effect on a trace; none where nothing tells the layers."""
-    rows = curve.rows[contents.codes[curve.rows] == code(Content.ACTIVATIONS)]
-    rows = rows[np.argsort(table.start[rows], kind="stable")]
-    rows = rows[~_is_recomputed(table)[rows]]
-    eager = table.task.where([EAGER])[rows]
-    static, dynamic = rows[~eager], rows[eager & (contents.phases.settled[rows] == number(Phase.FORWARD))]
-    runs = list(_by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)))
-    repeated = list(_by_repetition(table, static, _operators(table, static)))
-    runs += repeated or list(_by_scope(table, static))
-    start = table.start.copy()
-    kept = start.copy()
-    for run in runs:
-        _postpone(table, run, kept)
-        _postpone(table, run, start)
-    for run in runs:
-        kept[run[-1]] = table.start[run[-1]]
-    at_peak = np.concatenate([run[:-1] for run in runs]) if runs else rows[:0]
-    alive = at_peak[table.live(curve.peak_tick)[at_peak]]
-    saving = int(table.size[alive[kept[alive] > curve.peak_tick]].sum())
-    return Recompute(saving, _peak(table, curve, kept), _peak(table, curve, start))
+    counted = np.zeros(len(table), np.bool_)
+    counted[curve.rows] = True
+    open_ = counted & (contents.codes == code(Content.ACTIVATIONS)) & ~_is_recomputed(table)
+    eager = table.task.where([EAGER])
+    kept, swapped, reads = _Lives(table), _Lives(table), _Read(table, counted)
+    used = np.where(table.last_user == NONE, table.end - 1, table.last_user)
+    dynamic = np.flatnonzero(open_ & eager & (contents.phases.settled == number(Phase.FORWARD)))
+    dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
+    for run in _by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
+        backward = _first(table.end[run], int(table.start[run[-1]]))
+        if backward is not None:
+            kept.postpone(run[:-1], backward)
+            swapped.postpone(run, backward)
+    passes = []  # ticks of the backward passes of a static graph's layers
+    for layer in layers_of(table, contents):
+        made = layer.rows[open_[layer.rows]]
+        backward = _first(used[made], layer.end)
+        if backward is not None:
+            read = reads.by(layer)
+            passing = layer.rows[table.end[layer.rows] < backward]
+            kept.postpone(made, backward)
+            kept.end[read] = np.maximum(kept.end[read], backward)
+            kept.meanwhile.append((backward, _more_at_most(table, made, np.concatenate([read, passing]))))
+            swapped.postpone(made, backward)
+            passes.append((backward, int(used[made].max()) + 1))
+    peak, tick = kept.peak(curve)
+    reordered = any(begin <= tick < end for begin, end in passes)
+    return Recompute(curve.peak_bytes - kept.at(curve), peak, swapped.peak(curve)[0], reordered)
+
+
+class _Read:
+    """What layers begin with.
+
+    Args:
+        table: The trace.
+        counted: Which rows take memory of the device.
+    """
+
+    def __init__(self, table: Table, counted: NDArray[np.bool_]) -> None:
+        self._table = table
+        kernels = np.flatnonzero(counted & table.kind.where(KINDS) & (table.last_user != NONE))
+        self._rows = kernels[np.argsort(table.last_user[kernels], kind="stable")]
+        self._last = table.last_user[self._rows]
+
+    def by(self, layer: Layer) -> NDArray[np.int64]:
+        """What this layer begins with, and nobody needs after it."""
+        first, last = np.searchsorted(self._last, [layer.begin, layer.end + 1])
+        rows = self._rows[first:last]
+        return np.asarray(rows[self._table.start[rows] < layer.begin], np.int64)
+
+
+def _first(ticks: NDArray[np.int64], after: int) -> int | None:
+    """Right before the first of the ticks that are after the forward pass of a layer: its backward pass begins there."""
+    later = ticks[(ticks > after) & (ticks < NEVER_FREED - 1)]
+    return int(later.min()) - 1 if len(later) else None
+
+
+def _more_at_most(table: Table, made: NDArray[np.int64], passing: NDArray[np.int64]) -> int:
+    """What a layer's forward pass has in use at most beyond the blocks that it leaves, up to the last of them."""
+    start = np.concatenate([table.start[made], table.start[passing]])
+    size = np.concatenate([table.size[made], table.size[passing]])
+    tick = np.concatenate([table.end[passing], start])
+    order = np.argsort(tick, kind="stable")
+    used = np.cumsum(np.concatenate([-table.size[passing], size])[order])
+    most = int(used[tick[order] <= table.start[made].max()].max())
+    return max(most - int(table.size[made].sum()), 0)
+
+
+class _Lives:
+    """When each block lives, if layers run their forward pass, or bring back what it left, right before their backward pass.
+
+    Args:
+        table: The trace.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.start, self.end = table.start.copy(), table.end.copy()
+        self.meanwhile: list[tuple[int, int]] = []  # ticks, and bytes in use just then beside the blocks
+
+    def postpone(self, rows: NDArray[np.int64], backward: int) -> None:
+        """Allocate a layer's activations right before its backward pass."""
+        late = self._table.end[rows] > backward
+        self.start[rows] = np.where(late, np.maximum(self.start[rows], backward), self.start[rows])
+
+    def at(self, curve: Curve) -> int:
+        """What is in use when today's peak was."""
+        alive = (self.start[curve.rows] <= curve.peak_tick) & (curve.peak_tick < self.end[curve.rows])
+        return int(self._table.size[curve.rows[alive]].sum())
+
+    def peak(self, curve: Curve) -> tuple[int, int]:
+        """The peak that is left, wherever it is then, and its tick."""
+        freed = curve.rows[self.end[curve.rows] != NEVER_FREED]
+        more = np.array(self.meanwhile, np.int64).reshape(-1, 2)
+        tick = np.concatenate([self.end[freed], self.start[curve.rows], more[:, 0], more[:, 0]])
+        size = self._table.size
+        change = np.concatenate([-size[freed], size[curve.rows], more[:, 1], -more[:, 1]])
+        order = np.argsort(tick, kind="stable")
+        used = np.cumsum(change[order])
+        if not len(used):
+            return 0, 0
+        place = int(used.argmax())
+        return min(curve.peak_bytes, max(int(used[place]), 0)), int(tick[order[place]])
 
 
 def _is_recomputed(table: Table) -> NDArray[np.bool_]:
@@ -80,53 +169,6 @@ def _is_recomputed(table: Table) -> NDArray[np.bool_]:
     stacks = [any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack) for stack in table.stack.values]
     by_scope = np.array(scopes or [False], np.bool_)[table.node.codes]
     return np.asarray(by_scope | np.array(stacks or [False], np.bool_)[table.stack.codes], np.bool_)
-
-
-def _postpone(table: Table, run: NDArray[np.int64], start: NDArray[np.int64]) -> None:
-    """Allocate a layer's activations right before the first of them is released in its backward pass."""
-    ends = table.end[run]
-    later = ends[(ends > table.start[run[-1]]) & (ends != NEVER_FREED)]
-    if len(later):
-        begin = int(later.min()) - 1
-        start[run] = np.where(ends > begin, np.maximum(start[run], begin), start[run])
-
-
-def _peak(table: Table, curve: Curve, start: NDArray[np.int64]) -> int:
-    """The peak with other moments of allocation."""
-    freed = curve.rows[table.end[curve.rows] != NEVER_FREED]
-    tick = np.concatenate([table.end[freed], start[curve.rows]])
-    change = np.concatenate([-table.size[freed], table.size[curve.rows]])
-    used = np.cumsum(change[np.argsort(tick, kind="stable")])
-    return min(curve.peak_bytes, max(int(used.max(initial=0)), 0))
-
-
-def _by_scope(table: Table, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """The runs of numbered layers: what one allocates before another does."""
-    layer = _layers(table, rows)
-    rows, layer = rows[layer >= 0], layer[layer >= 0]
-    if len(rows):
-        yield from np.split(rows, np.flatnonzero(np.diff(layer)) + 1)
-
-
-def _layers(table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for the layer of each row; -1 where it has none."""
-    nodes = table.node.codes[rows]
-    known: dict[str, int] = {}
-    of_node = np.full(max(len(table.node.values), 1), -1, np.int64)
-    for node in np.unique(nodes).tolist():
-        layer = layer_of_scope(table.node.values[node])
-        if layer.rpartition(".")[2].isdigit():
-            of_node[node] = known.setdefault(layer, len(known))
-    return np.asarray(of_node[nodes], np.int64)
-
-
-def _operators(table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for the operator of each row, by its name."""
-    known: dict[str, int] = {}
-    nodes, places, again = np.unique(table.node.codes[rows], return_index=True, return_inverse=True)
-    names = [operator_at(table, int(rows[place])) for place in places.tolist()]
-    codes = [known.setdefault(name, len(known)) for name in names]
-    return np.array(codes or [0], np.int64)[again.reshape(-1)] if len(nodes) else rows
 
 
 def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

@@ -56,7 +56,8 @@ class Method:
         title, price: What it is, what it costs.
         at: How it is written, by dialect; ``torch_npu`` is the PyTorch of an NPU.
         command: What to run next.
-        rough: What is to be said of its figure in a static graph; None where it holds as in a dynamic one.
+        rough: What is to be said of its figure in a static graph; None where nothing is. Of recompute it is said where the
+            order of what MindSpore recomputes makes the peak.
         early: Whether it is worth a look before there is a trace.
     """
 
@@ -94,12 +95,14 @@ class Remedy:
         bytes_freed: By how much.
         peak_after: The peak that is left, wherever it is then.
         dynamic: Whether the graph is dynamic.
+        rough: Whether second runs came to other figures than this one.
     """
 
     method: Method
     bytes_freed: int
     peak_after: int
     dynamic: bool
+    rough: bool
 
     def how(self, language: Language) -> str:
         """How it is written, for each dialect of this kind of graph."""
@@ -113,7 +116,7 @@ class Remedy:
         """What it costs, and how far its figure is to be relied on."""
         place = 0 if language is Language.EN else 1
         price = self.method.price[place]
-        return price if self.dynamic or self.method.rough is None else f"{price}{_AND[place]}{self.method.rough[place]}"
+        return f"{price}{_AND[place]}{self.method.rough[place]}" if self.rough and self.method.rough else price
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,8 @@ def remedies_of(known: Known) -> tuple[Remedy, ...]:
         after = _peak_after(method, known, replayed)
         freed = curve.peak_bytes - after
         if freed * _LEAST >= curve.peak_bytes and method.how(DYNAMIC if dynamic else STATIC, Language.EN):
-            found.append(Remedy(method, freed, after, dynamic))
+            rough = not dynamic and (method.method != "recompute" or known.recompute.reordered)
+            found.append(Remedy(method, freed, after, dynamic, rough))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 
 

@@ -229,6 +229,7 @@ def portfolio(problem: Problem, lives: Lives) -> Iterator[tuple[str, NDArray[np.
     yield "live-by-size", by(most, size)
     for share in _NEAR_PEAK[1:]:
         yield f"near-peak-{share:.1%}-by-size", by(most >= share * peak, size)
+    yield "neighbours-times-size", by(_neighbours(lives) * size.astype(np.float64), size)
     yield "size", by(size, span)
     yield "peak-first-by-span", by(most, span, size)
     yield "area", by(area, size)
@@ -237,6 +238,13 @@ def portfolio(problem: Problem, lives: Lives) -> Iterator[tuple[str, NDArray[np.
     yield "levels-by-start", by(np.searchsorted(_LEVELS, most / max(peak, 1), side="right"), -lives.lower, size)
     yield "size-class-by-span", by(np.frexp(size.astype(np.float64))[1], span, size)
     yield "start", by(-lives.lower, size)
+
+
+def _neighbours(lives: Lives) -> NDArray[np.int64]:
+    """By block: how many are alive with it at some time, itself among them."""
+    begun = np.searchsorted(np.sort(lives.lower), lives.upper, side="left")
+    ended = np.searchsorted(np.sort(lives.upper), lives.lower, side="right")
+    return np.asarray(begun - ended, np.int64)
 
 
 def by(*keys: NDArray[np.generic]) -> NDArray[np.int32]:

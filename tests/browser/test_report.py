@@ -242,6 +242,12 @@ def _search(page: Browser, text: str) -> None:
     page.wait("State.found !== null" if text else "State.found === null")
 
 
+def test_code_in_c_tells_no_place_of_a_block(page: Browser) -> None:
+    frames = "[['/job/train.py', 3, 'main'], ['Modules/main.c', 5, 'Py_Main'], ['??', 0, 'at::empty']]"
+    assert page.run(f"tellingFrame({frames})") == ["/job/train.py", 3, "main"]
+    assert page.run("tellingFrame([['??', 0, 'clone']])") is None
+
+
 def test_a_search_marks_blocks_in_every_picture_of_a_snapshot(browser: Browser, tmp_path: Path) -> None:
     snapshot = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle")
     page = _opened(browser, tmp_path, "memory", str(snapshot))

@@ -6,7 +6,6 @@ takes. How weights are sharded is HyperParallel's doing, which is not at hand.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import zipfile
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.dryrun.commands import ms_tune
 from tests.dryrun.machine import needs_mindformers
 from tests.oracle import dynamic_network, wheels
 
@@ -89,15 +89,6 @@ def mindformers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(found) as archive:
         archive.extractall(folder)
     return folder
-
-
-def ms_tune(folder: Path, *arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ms_tune", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode in (0, 1), done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
 
 
 def held(folder: Path, run: str) -> int:

@@ -94,11 +94,12 @@ def test_the_peak_that_recompute_leaves() -> None:
     curve = curve_of(table)
     assert curve.peak_bytes == 4390
     found = recompute_of(table, Contents(table, None), curve)
-    # Right before the last layer's backward pass its 1,000 are back, beside what each layer begins with.
+    # Right before the last layer's backward pass its 1,000 are back, beside what each layer hands on.
     assert (found.saving, found.peak) == (4000, 100 + 200 + 1000 + 4 * 10)
-    assert found.swap_peak == 100 + 200 + 1000 + 10
+    assert found.swap_peak == found.peak
+    assert found.reordered
     tiny = rank_of(QWEN_TINY)  # two layers, two micro-batches in flight: what each layer begins with stays
-    assert tiny.recompute.saving == pytest.approx(0.68 * tiny.peak.contents[Content.ACTIVATIONS], rel=0.01)
+    assert tiny.recompute.saving == pytest.approx(0.918 * tiny.peak.contents[Content.ACTIVATIONS], rel=0.01)
     rank = rank_of(QWEN_8B)
     assert rank.recompute.peak == 14373225472  # the update of the weights needs nearly as much
     assert rank.curve.peak_bytes - rank.recompute.saving < rank.recompute.peak < rank.curve.peak_bytes

@@ -227,6 +227,16 @@ class TestFacts:
         assert len({name for name, _ in found}) == len(found) > 10
         assert all(sorted(order.tolist()) == list(range(len(rows))) for _, order in found)
 
+    @given(problems())
+    def test_an_order_weighs_sizes_by_neighbours_in_time(self, rows: list[Row]) -> None:
+        blocks = problem(rows)
+        lives = lives_of(blocks)
+        low, high = lives.lower, lives.upper
+        area = [int(((low < high[at]) & (low[at] < high)).sum() * blocks.size[at]) for at in range(len(low))]
+        order = dict(portfolio(blocks, lives))["neighbours-times-size"]
+        found = [area[at] for at in order.tolist()]
+        assert found == sorted(area, reverse=True)
+
     def test_luby(self) -> None:
         assert [luby(number) for number in range(1, 16)] == [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]
 

@@ -8,6 +8,7 @@ from ms_tune.render.columns import pad, terminal_width
 from ms_tune.render.memory.curve import block_graph
 from ms_tune.render.memory.words import largest, near, or_dash, show_table, signed, size
 from ms_tune.render.verdict import verdict_lines, word
+from ms_tune.texts import Language
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +83,8 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     """One line about what holds the peak, and the remedies by what they free."""
     parts = [_held(held, console) for held in rank.held[:_HELD]]
     console.write("")
-    console.write(console.text("remedies.held", parts=", ".join(parts)))
+    comma = ", " if console.language is Language.EN else "，"
+    console.write(console.text("remedies.held", parts=comma.join(parts)))
     if not rank.remedies:
         console.write(console.text("remedies.none"))
         return

@@ -133,9 +133,9 @@ function whereOf(blocks, block) {
   return hasScope(blocks, block) || !frame ? scope : `${frame[0]}:${frame[1]}`;
 }
 
-// The innermost frame that is neither of an installed package nor of the standard library.
+// The innermost frame of Python that is neither of an installed package nor of the standard library.
 function tellingFrame(frames) {
-  const own = frames.filter(([file]) => !/(?:site|dist)-packages\/|\/lib\/python3|^</.test(file));
+  const own = frames.filter(([file]) => /\.py$/.test(file) && !/(?:site|dist)-packages\/|\/lib\/python3|^</.test(file));
   return own[own.length - 1] ?? null;
 }
 

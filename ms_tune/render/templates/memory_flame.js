@@ -23,7 +23,7 @@ function flameTree(blocks) {
     const strong = !isFaint(blocks, block);
     const add = (node) => { node.size += size; node.strong ||= strong; node.content.set(content, (node.content.get(content) ?? 0) + size); };
     add(at);
-    for (const name of flamePath(blocks, block)) {
+    for (const name of flamePath(blocks, block).filter(Boolean)) {
       if (!at.parts.has(name)) at.parts.set(name, { name, size: 0, strong: false, parts: new Map(), content: new Map(), parent: at });
       at = at.parts.get(name);
       add(at);

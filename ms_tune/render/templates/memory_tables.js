@@ -52,14 +52,15 @@ const placeCell = (path) => make("td", { className: "w", title: path }, ...broke
 function drawRemedies() {
   const { remedies, held, peak } = rank(), section = $("remedies");
   section.hidden = !held.length;
+  const [comma, opened, closed] = State.language === "zh" ? ["，", "（", "）"] : [", ", " (", ")"];
   const parts = held.slice(0, 4).map(([phase, content, size]) =>
-    `${say(`content.${content}`)}${phase === "unknown" ? "" : ` (${say(`phase.${phase}`)})`} ${bytes(size)}`);
+    `${say(`content.${content}`)}${phase === "unknown" ? "" : `${opened}${say(`phase.${phase}`)}${closed}`} ${bytes(size)}`);
   const lines = remedies.map((remedy) => make("tr", {}, cell(bytes(remedy.freed), "n"), cell(bytes(remedy.after), "n"),
     make("td", { className: "w" }, ...broken(remedy.title[State.language])), cell(remedy.price[State.language], "w"),
     make("td", { className: "w" }, ...broken(remedy.how[State.language])),
     make("td", {}, stripe({ temporaries: remedy.freed }, peak))));
   const heads = [["frees", "n"], ["leaves", "n"], ["remedy", ""], ["price", ""], ["how", ""]].map(([key, kind]) => [say(`column.${key}`), kind]);
-  section.replaceChildren(make("h2", {}, say("remedies")), make("p", {}, `${say("held")}: ${parts.join(", ")}`),
+  section.replaceChildren(make("h2", {}, say("remedies")), make("p", {}, say("held", { parts: parts.join(comma) })),
     lines.length ? table([...heads, ["", ""]], lines) : make("p", { className: "hint" }, say("no-remedies")),
     make("p", { className: "hint" }, say("remedies-hint")));
 }

@@ -1,0 +1,21 @@
+"""Commands of ms-tune, run in a folder as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def ms_tune(folder: Path, *arguments: str) -> dict[str, Any]:
+    """The JSON that a command prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ms_tune", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report

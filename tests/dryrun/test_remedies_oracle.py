@@ -1,0 +1,81 @@
+"""What `memory` foretells of recompute and swap in static graphs, beside a second simulated run with the setting."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.dryrun import layers_program
+from tests.dryrun.commands import ms_tune
+from tests.dryrun.machine import needs_mindformers, needs_mindspore
+
+pytestmark = [pytest.mark.mindspore, needs_mindspore]
+ROOT = Path(__file__).resolve().parents[2]
+more_runs = pytest.mark.skipif("MS_TUNE_TEST_MORE" not in os.environ, reason="MS_TUNE_TEST_MORE is not set")
+
+NETS = [
+    {"kind": "attention"},
+    {"kind": "gelu", "lazy": True},
+    pytest.param({"kind": "gelu"}, marks=more_runs),
+    pytest.param({"kind": "relu", "residual": False, "lazy": True}, marks=more_runs),
+    pytest.param({"kind": "attention", "lazy": True}, marks=more_runs),
+    pytest.param({"kind": "relu"}, marks=more_runs),
+    pytest.param({"kind": "relu", "residual": False}, marks=more_runs),
+    pytest.param({"kind": "gelu", "residual": False, "lazy": True}, marks=more_runs),
+    pytest.param({"kind": "relu", "lazy": True}, marks=more_runs),
+]
+
+
+def memory(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The report about a run of the small net with these settings."""
+    program = [sys.executable, layers_program.__file__, json.dumps(settings)]
+    run = ["dryrun", "--run-dir", f"run_{settings.get('remedy')}", "--", *program]
+    subprocess.run([sys.executable, "-m", "ms_tune", *run], cwd=folder, check=False, capture_output=True)
+    return ms_tune(folder, "memory", run[2], "--json")
+
+
+@pytest.mark.parametrize("settings", NETS)
+def test_recompute_and_swap_of_all_layers_leave_what_their_remedies_say(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    told = {remedy["name"]: remedy for remedy in memory(tmp_path, settings)["remedies"]}
+    peak = memory(tmp_path, {**settings, "remedy": "recompute"})["peak_bytes"]
+    assert told["recompute"]["peak_after_bytes"] == pytest.approx(peak, rel=0.02)
+    assert "3 %" in told["recompute"]["price"]  # these peaks are in a layer's backward pass
+    if settings["kind"] == "gelu" and settings.get("lazy"):
+        peak = memory(tmp_path, {**settings, "remedy": "offload"})["peak_bytes"]
+        assert told["swap"]["peak_after_bytes"] <= peak
+        assert "at best" in told["swap"]["price"]
+
+
+@needs_mindformers
+@more_runs
+@pytest.mark.parametrize("stages", [1, 2])
+def test_recompute_of_mindformers_own_network(stages: int, tmp_path: Path) -> None:
+    config = yaml.safe_load((ROOT / "yaml_templates/mindformers/qwen3_0_6b.yaml").read_text(encoding="utf-8"))
+    config["parallel_config"] |= {
+        "data_parallel": 1,
+        "pipeline_stage": stages,
+        "micro_batch_num": 4 if stages > 1 else 1,
+    }
+    config["parallel"] |= {"dataset_strategy": [[1, 1]] * 4, "enable_parallel_optimizer": False}
+    config["runner_config"]["batch_size"] = 2
+    config["model"]["model_config"] |= {"num_hidden_layers": 12, "vocab_size": 16000, "seq_length": 2048}
+    config["train_dataset"]["data_loader"]["config"]["seq_length"] = 2048
+    for recompute in (False, True):
+        config["recompute_config"] = {"recompute": recompute, "select_recompute": False}
+        file = tmp_path / f"{recompute}.yaml"
+        file.write_text(yaml.safe_dump(config), encoding="utf-8")
+        whole = ("--layers", "all", "--stages", "all", "--run-dir", f"run_{recompute}", "--json")
+        ms_tune(tmp_path, "dryrun", str(file), *whole)
+    for rank in range(stages):
+        first, second = (ms_tune(tmp_path, "memory", f"run_{run}/rank_{rank}", "--json") for run in (False, True))
+        told = {remedy["name"]: remedy["peak_after_bytes"] for remedy in first["remedies"]}["recompute"]
+        assert told == pytest.approx(second["peak_bytes"], rel=0.02)
