@@ -10,6 +10,7 @@ import re
 from math import fsum
 from typing import TYPE_CHECKING
 
+from ms_tune.launch.refused import refused
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.checks.megatron_sizes import argument, at
 from ms_tune.lint.context import Violation
@@ -31,6 +32,8 @@ def required(context: Context) -> Iterator[Violation]:
     rows = context.options["required"]
     if len(command.given) < _WHOLE or not all(map(command.surely_not, ("use_checkpoint_args", "yaml_cfg"))):
         return
+    if any(True for _ in refused(command)):
+        return  # an argument that is misspelt may be the one
     wanted = [list(map(str, row)) for row in rows] if isinstance(rows, list) else []
     if command.value("tokenizer_type") == "PretrainedFromHF":
         wanted.append(["tokenizer_name_or_path"])
