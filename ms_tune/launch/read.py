@@ -171,7 +171,7 @@ def _launch(launcher: Launcher, words: Sequence[Argument], one: Started) -> Laun
         inner = launcher_of_module(words[at].text or "")
         if inner is not None:
             return _launch(inner, words[at + 1 :], one)
-    behind = at if module else _behind_placeholder(words, at)
+    behind = at if module or _is_mistaken(launcher, words[at : at + 1]) else _behind_placeholder(words, at)
     if behind != at:  # what the launcher is told behind the sentence was not read
         options, at = {**dict.fromkeys(launcher.values), **options}, behind
     program = words[at] if at < len(words) else None
@@ -195,6 +195,8 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
             return found, at
         name, equals, _ = text.lstrip("-").partition("=")
         name = name.replace("-", "_")
+        if launcher.counts and len(name) > 1 and text[1] != "-" and name[0] not in launcher.values:
+            name = f"-{name}"  # one dash: another option, of which the launcher knows letters alone
         at += 1
         if launcher.name == "python" and name in ("c", "m"):
             found[name] = None
@@ -220,6 +222,12 @@ def _behind_placeholder(words: Sequence[Argument], at: int) -> int:
     ahead = next((number for number in range(at, len(words)) if words[number].via[: len(sentence)] != sentence), at)
     later = (number for number in range(ahead, len(words)) if _is_program(words[number]))
     return next(later, at)
+
+
+def _is_mistaken(launcher: Launcher, words: Sequence[Argument]) -> bool:
+    """Whether the word that the launcher takes for a program is none for sure: options in quotation marks, one without dashes, ``#``."""
+    text = (words[0].text or "").lstrip() if words else ""
+    return launcher.known and (text.startswith(("#", "--")) or text.replace("-", "_") in launcher.values)
 
 
 def _is_program(word: Argument) -> bool:

@@ -71,7 +71,9 @@ def refused(command: Command) -> Iterator[Refused]:
                 yield from _choice(one, value, value.text)
 
 
-_OPTION = re.compile(r"--|-[A-Za-z]\w*-\w")  # ``-data-path`` is none of ``--data-path``
+_OPTION = re.compile(
+    r"-[^\s\d.]"
+)  # ``-split`` is none of ``--split``; ``-1e-5`` is a number that argparse takes for an option
 # The program whose parser was asked, and the one that makes the same (``initialize_megatron`` without arguments of its own).
 _ASKED = ("pretrain_gpt.py", "posttrain_gpt.py")
 

@@ -214,7 +214,7 @@ class WordReader:
 
     def closing(self, at: int) -> int:
         """Behind what closes the bracket at an offset; the text's end if nothing does. Quotes and comments are seen."""
-        opened = self.text[at]
+        opened, start = self.text[at], at
         closed = {"(": ")", "[": "]", "{": "}"}[opened]
         depth = 0
         while at < len(self.text):
@@ -232,6 +232,7 @@ class WordReader:
                 if depth == 0:
                     return at + 1
             at += 1
+        self._left_open(start, at)
         return len(self.text)
 
     def _quote_end(self, at: int) -> int:

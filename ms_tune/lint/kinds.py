@@ -28,7 +28,7 @@ FRAMEWORK = "MindSpore"
 VERSION = "2.9"  # the newest that the checks were verified with
 
 _ENV_FILE = ".env"
-_OF_ANY_SCRIPT = "script-not-readable"  # the check that asks nothing of MindSpore
+_OF_ANY_SCRIPT = ("script-not-readable", "program-unknown")  # the checks that ask nothing of MindSpore
 _WORDS = (b"mindspore", b"msadapter")  # a Python file without any of them is not parsed
 _NOT_ONE = {ENVIRONMENT: "lint.not-an-environment", PYTHON: "lint.not-training-code"}
 
@@ -82,7 +82,7 @@ def checks_of(source: SourceFile, kind: str, checks: tuple[Check, ...]) -> tuple
     """Of the checks of a kind those that are made for a file: of a PyTorch script MindSpore's are not."""
     if kind != ENVIRONMENT or not _is_pytorch(source):
         return checks
-    return tuple(check for check in checks if check.name == _OF_ANY_SCRIPT)
+    return tuple(check for check in checks if check.name in _OF_ANY_SCRIPT)
 
 
 def _is_pytorch(source: SourceFile) -> bool:

@@ -161,7 +161,7 @@ def test_a_fault_is_found(old: str, new: str, expected: str) -> None:
         ("TP=2", "TP=$1"),
         ("PP=4", "PP=$(cat pp)"),
         ("NNODES=4", "NNODES=$WORKERS"),
-        ("--num-layers 32", "--num-layers $LAYERS"),
+        ("--num-layers 32", "--num-layers $1"),
         ("--global-batch-size 64", "$BATCH"),
         ("--recompute-num-layers 2", "$FURTHER"),
         ("TP=2", "if [ -d /x ]; then TP=2; else TP=4; fi"),
@@ -171,6 +171,21 @@ def test_a_fault_is_found(old: str, new: str, expected: str) -> None:
 def test_what_is_unknown_is_left_alone(old: str, new: str) -> None:
     assert old in SOUND
     assert ids(SOUND.replace(old, new, 1)) == []
+
+
+def test_a_value_that_nothing_sets_is_told() -> None:
+    assert ids(SOUND.replace("--num-layers 32", "--num-layers $LAYERS", 1)) == ["MST149"]
+    assert ids(SOUND.replace("--num-layers 32", "--num-layers ${LAYERS:-32}", 1)) == []
+
+
+def test_a_long_dash_or_one_dash_makes_another_argument() -> None:
+    for name in ("-\u2014num-layers", "-split"):
+        assert "MST150" in ids(SOUND.replace("--num-layers 32", f"--num-layers 32 {name} 1", 1))
+
+
+@pytest.mark.parametrize("line", ["$TP=4", "TP = 4", "N=$(TP*PP)"])
+def test_a_command_where_a_value_was_meant(line: str) -> None:
+    assert ids(SOUND.replace("PP=4\n", f"PP=4\n{line}\n", 1)) == ["MST147"]
 
 
 def test_the_place_is_where_the_value_is_written() -> None:

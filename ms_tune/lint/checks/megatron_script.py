@@ -41,8 +41,26 @@ def unset(context: Context) -> Iterator[Violation]:
     source, command = command_in(context)
     meant = {name for name, _, _, _ in _misspelt(source, command)}
     for name, word in _unknown(command):
-        if name not in meant and word.open and _GROUP.search(name):
+        if name not in meant and word.open and _GROUP.search(name) and not _option_of(word, command):
             yield Violation((), params={"name": name}, span=source.span_of(word))
+
+
+def unset_values(context: Context) -> Iterator[Violation]:
+    """Options whose whole value is a variable that the script sets nowhere."""
+    source, command = command_in(context)
+    meant = {name for name, _, _, _ in _misspelt(source, command)}
+    for name, word in _unknown(command):
+        option = _option_of(word, command) if word.open else ""
+        if option and name not in meant:
+            yield Violation((), params={"name": name, "option": option}, span=source.span_of(word))
+
+
+def _option_of(word: Argument, command: Command) -> str:
+    """The option whose whole value a word is; nothing if there is none."""
+    if len(word.pieces) != 1:
+        return ""
+    launcher = (f"--{name}" for name, value in command.launch.options.items() if value is word)
+    return next((one.name for one in command.given if one.takes == 1 and one.values[:1] == (word,)), next(launcher, ""))
 
 
 def misspelt(context: Context) -> Iterator[Violation]:
@@ -67,7 +85,8 @@ def _misspelt(source: LaunchSource, command: Command) -> Iterator[tuple[str, Arg
             continue
         like = [one for one in names if one[:2] == name[:2] and one.rstrip(_DIGITS) != name.rstrip(_DIGITS)]
         idle = [one for one in like if one in unused]
-        similar = get_close_matches(name, idle, 1, _SIMILAR) or get_close_matches(name, like, 1, _NEARLY)
+        cases = [one for one in names if one != name and one.lower() == name.lower()]
+        similar = cases or get_close_matches(name, idle, 1, _SIMILAR) or get_close_matches(name, like, 1, _NEARLY)
         if similar:
             yield name, word, "default", similar[0]
 
@@ -80,7 +99,8 @@ def _without_comments(text: str) -> str:
 def _unknown(command: Command) -> Iterator[tuple[str, Argument]]:
     """The variables that nothing is known of but their names, each once, with the word that it stands in."""
     seen = set(FROM_OUTSIDE)
-    for word in command.launch.arguments:
+    told = (word for word in command.launch.options.values() if word is not None)
+    for word in (*command.launch.arguments, *told):
         for piece in word.pieces:
             unknown = piece.unknown
             if unknown is None or unknown.reason is not Reason.ENVIRONMENT or not unknown.name.isidentifier():
@@ -92,6 +112,31 @@ def _unknown(command: Command) -> Iterator[tuple[str, Argument]]:
 
 def _is_used(name: str, text: str) -> bool:
     return re.search(rf"\$\{{?[#!]?{name}\b|\bunset[^\n]*\b{name}\b|\[\[? -v {name}\b", text) is not None
+
+
+def commands_meant_otherwise(context: Context) -> Iterator[Violation]:
+    """What bash runs where a variable was to be set: ``$TP=8``, ``TP =8``, ``TP= 8``, and ``$(A*B)`` for ``$((A*B))``."""
+    source, command = command_in(context)
+    text = _without_comments(source.script.text)
+    known = {name for name, _, message, _ in _misspelt(source, command) if message == "blank"}
+    for one in source.launches.others:
+        if one.place.file is not source.script:
+            continue
+        raw = text[one.place.start : one.place.end]
+        match = _DOLLAR.match(raw) or _BLANK.match(raw)
+        blank = match is not None and not raw.startswith("$")
+        ahead = match is not None and match[0].endswith("=")  # of the sign; behind it may stand a command that is meant
+        if match is None or match[1] in known or (blank and not ahead and not _is_used(match[1], text)):
+            continue
+        span = source.script.span(one.place.start, one.place.start + match.end(1))
+        yield Violation((), "blank" if blank else "dollar", {"name": match[1]}, span=span)
+    for match in _PRODUCT.finditer(text):
+        yield Violation((), "product", {"name": match[0]}, span=source.script.span(*match.span()))
+
+
+_DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)\}?=")
+_BLANK = re.compile(r"([A-Za-z_]\w*)(?:[ \t]+=|=[ \t]+[\d\"'/$])")
+_PRODUCT = re.compile(r"\$\([ \t]*\$?\{?\w+\}?[ \t]*[*][ \t]*\$?\{?\w+\}?[ \t]*\)(?!\))")
 
 
 def never_given(context: Context) -> Iterator[Violation]:

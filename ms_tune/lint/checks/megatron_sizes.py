@@ -242,13 +242,17 @@ def sequence_parallel(context: Context) -> Iterator[Violation]:
 
 
 def ranges(context: Context) -> Iterator[Violation]:
-    """Numbers below the least with which a program trains (option ``least``), and shares that are none (``shares``: from 0 to below 1)."""
+    """Numbers below the least with which a program trains (``least``; ``floors``: 0); shares that are not from 0 to below 1 (``shares``)."""
     _, command = command_in(context)
     least = context.options["least"]
     for dest, low in least.items() if isinstance(least, dict) else ():
         number = command.integer(dest)
         if number is not None and number < low and command.last(dest):
             yield at(command, (dest,), {"number": number, "least": low})
+    for dest in context.names("floors"):
+        floor = command.value(dest)
+        if isinstance(floor, int | float) and floor < 0 and command.last(dest):
+            yield at(command, (dest,), {"number": floor, "least": 0})
     for dest in context.names("shares"):
         share = command.value(dest)
         if isinstance(share, float) and not 0 <= share < 1 and command.last(dest):

@@ -40,8 +40,9 @@ def option_unknown(context: Context) -> Iterator[Violation]:
         if any(one.startswith(name) for one in known):
             continue
         span = source.span_of(word) if word is not None else None
-        similar = closest(name, sorted(known), _SIMILAR)
-        params = {"launcher": launch.launcher.name, "name": f"--{name}", "similar": f"--{similar}"}
+        similar = closest(name.lstrip("-"), sorted(known), _SIMILAR)
+        written = name if name.startswith("-") else f"--{name}"
+        params = {"launcher": launch.launcher.name, "name": written, "similar": f"--{similar}"}
         yield Violation((), "similar" if similar else "default", params, span=span)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ms_tune.config.yaml_nodes import Document
+from ms_tune.frameworks.megatron import programs
 from ms_tune.launch.once import launches_in
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
@@ -13,6 +15,7 @@ from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ms_tune.config.source import Span
     from ms_tune.launch.read import Launch
@@ -70,11 +73,55 @@ def unreadable(context: Context) -> Iterator[Violation]:
     lines = Document(source.text, source.path)
     for problem in launches_in(source.path, source.text).problems:
         quote = problem.reason in _QUOTES
-        if problem.reason in _UNSURE or (quote and _DOCUMENT.search(source.text)):
+        if problem.reason in _UNSURE or ((quote or problem.reason == "(") and _DOCUMENT.search(source.text)):
             continue
         end = source.text.find("\n", problem.offset)
         span = lines.span(problem.offset, end if end >= 0 else len(source.text))
         yield Violation((), "quote" if quote else "default", {}, span=span)
+
+
+def program_unknown(context: Context) -> Iterator[Violation]:
+    """What a launcher takes for the program: all of its options as one word, an option without its dashes, a misspelt name."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+        return
+    known = sorted(programs())
+    for launch in launches_in(source.path, source.text).launches:
+        word, text = launch.program, launch.program.text if launch.program is not None else None
+        if (
+            word is None
+            or text is None
+            or launch.launcher.name not in _LAUNCHERS
+            or word.place.file.path != source.path
+        ):
+            continue
+        name = text.rpartition("/")[2]
+        span = Document(source.text, source.path).span(word.place.start, word.place.end)
+        similar = [one for one in known if _letters(one) == _letters(name)] or get_close_matches(
+            name, known, 1, _NEARLY
+        )
+        if text.lstrip().startswith("--"):
+            yield Violation((), "quoted", {"launcher": launch.launcher.name}, span=span)
+        elif text.startswith("#"):
+            yield Violation((), "comment", {"launcher": launch.launcher.name}, span=span)
+        elif name.replace("-", "_") in launch.launcher.values:
+            yield Violation((), "option", {"launcher": launch.launcher.name, "name": name}, span=span)
+        elif name not in known and similar and not any(path.is_file() for path in _beside(source, text)):
+            yield Violation((), "similar", {"name": name, "similar": similar[0]}, span=span)
+
+
+_LAUNCHERS = ("msrun", "torchrun", "torch.distributed.launch")
+_NEARLY = 0.9  # of two names: a letter differs
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.removesuffix(".py").removesuffix("_py"))
+
+
+def _beside(source: EnvironmentSource, name: str) -> Iterator[Path]:
+    """Where a program may be that a script names: in its folder, and in those above it."""
+    folder = source.path.absolute().parent
+    return (one / name for one in (folder, *folder.parents))
 
 
 def simulated(context: Context) -> Iterator[Violation]:
