@@ -32,9 +32,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(
-    installed: Path, folder: Path, *arguments: str, cache: Path | None = None
-) -> subprocess.CompletedProcess[str]:
+def run(installed: Path, folder: Path, *arguments: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(installed), "LC_ALL": "C.UTF-8"}
     environment |= {"MS_TUNE_CACHE": str(cache)} if cache else {}
     command = [sys.executable, "-m", "ms_tune", *arguments]

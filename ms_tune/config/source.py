@@ -12,7 +12,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 
@@ -62,8 +62,7 @@ _PROBLEMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where one key path stands in the text.
 
     Args:
@@ -82,8 +81,7 @@ class Position:
     plain: Plain | None
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(NamedTuple):
     """A key that stands twice in one mapping; the value of ``first`` is lost."""
 
     path: KeyPath

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 
@@ -33,8 +32,7 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#[^\r\n]*\s*)*)?)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A stretch of the text: offsets from 0, lines and columns from 1, the end exclusive. All count characters."""
 
     start: int
@@ -45,16 +43,14 @@ class Span:
     end_column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(NamedTuple):
     """A scalar without quotes: the text as written, and what YAML 1.1 takes it for (``str``, ``int``, ``null``)."""
 
     raw: str
     kind: str
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A value in a collection: its key (None in a list), and the alias that stands for it, if one does."""
 
     key: Span | None
@@ -62,8 +58,7 @@ class Entry:
     alias: Span | None
 
 
-@dataclass(slots=True)
-class Node:
+class Node(NamedTuple):
     """A value: its span, its children, and how big it is with every alias written out."""
 
     span: Span

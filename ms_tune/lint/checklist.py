@@ -7,9 +7,9 @@ schema by a test; a user's own is checked when it is read.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.config.source import MISSING, load_source
 from ms_tune.config.spans import ChangeKind
@@ -32,8 +32,7 @@ _FOLDER = "checklists"
 _SHARED = "common"
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """What a value has to be.
 
     Args:
@@ -45,8 +44,7 @@ class Condition:
     operand: Any
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(NamedTuple):
     """A check is only made if the value at a path (or the framework's default for it) is like this."""
 
     path: KeyPath
@@ -54,16 +52,14 @@ class When:
     default: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(NamedTuple):
     """A declared check: every value that a path pattern finds has to meet the condition."""
 
     paths: tuple[KeyPath, ...]
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """A check in code: a function of a module of :mod:`ms_tune.lint.checks`, and what to pass to it."""
 
     module: str
@@ -71,8 +67,7 @@ class Function:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class FixRule:
+class FixRule(NamedTuple):
     """How findings of a check are fixed.
 
     Args:
@@ -93,11 +88,10 @@ class FixRule:
     safe: bool
     messages: frozenset[str]
     rewrite: str | None = None
-    sections: Mapping[str, KeyPath] = field(default_factory=dict)
+    sections: Mapping[str, KeyPath] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """Where a check's claim can be read in the framework's own source.
 
     Args:
@@ -113,8 +107,7 @@ class Evidence:
     symbol: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """One entry of a checklist.
 
     Args:
@@ -188,8 +181,7 @@ def read_checks(path: Path) -> tuple[Check, ...]:
     return tuple(_checks(read_values(path)))
 
 
-@dataclass(frozen=True, slots=True)
-class Checklist:
+class Checklist(NamedTuple):
     """A user's own checklist: checks that are added or take the place of others, and checks that are turned off."""
 
     checks: tuple[Check, ...]
@@ -258,7 +250,7 @@ def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
         shared = {key: value for key, value in entry.items() if key != "members"}
         family = Family(entry["id"], entry["name"])
         for member in entry["members"]:
-            yield replace(_check(shared | member, data["dialects"]), family=family)
+            yield _check(shared | member, data["dialects"])._replace(family=family)
 
 
 def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:

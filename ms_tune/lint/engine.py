@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import zip_longest
@@ -240,7 +239,7 @@ def with_remedy(check: Check, context: Context, violations: Iterable[Violation])
             # What this place is about comes first: it names the fix.
             changes = sorted(_remedy(Asked(context)), key=lambda one: not _touches(one.path, violation.path))
             if changes and (refusal or _touches(changes[0].path, violation.path)):
-                yield replace(violation, changes=tuple(changes), safe=False)
+                yield violation._replace(changes=tuple(changes), safe=False)
                 continue
         yield violation
 
