@@ -229,13 +229,14 @@ def parse_source(text: str, path: Path) -> SourceFile:
             if top is None:
                 lines.fail(msg("config.empty"), None, msg("config.empty.hint"))
             lines.fail(msg("config.not-mapping"), top.start_mark.index, msg("config.not-mapping.hint"))
-        root = Builder(lines, aliases, loader).build(top, None)
+        builder = Builder(lines, aliases, loader)
+        root = builder.build(top, None)
         data = _construct(loader, top, lines)
     except yaml.YAMLError as error:
         _fail_yaml(error, lines)
     finally:
         loader.dispose()
-    return SourceFile(path, text, data, tuple(_duplicates(root, (), set())), root)
+    return SourceFile(path, text, data, tuple(_duplicates(root, (), set())) if builder.has_duplicates else (), root)
 
 
 def yaml_text(data: dict[Any, Any]) -> str:

@@ -242,6 +242,13 @@ def _file_stem(dialect: Dialect) -> str:
 
 
 def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
+    conditions: dict[str, When] = {}
+    for check in _entries(data):
+        # Conditions that are the same are one object, and asked about once.
+        yield check._replace(when=tuple(conditions.setdefault(repr(one), one) for one in check.when))
+
+
+def _entries(data: Mapping[str, Any]) -> Iterable[Check]:
     for entry in data.get("checks", ()):
         if "members" not in entry:
             yield _check(entry, data["dialects"])
