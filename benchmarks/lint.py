@@ -1,8 +1,9 @@
-"""Measures ``ms-tune lint`` beside check-jsonschema and cfn-lint, and on a thousand files.
+"""Measures ``ms-tune lint`` beside check-jsonschema and cfn-lint, and on a thousand files beside yamllint.
 
-``python benchmarks/lint.py FOLDER [--peers BIN] [--config FILE]``: FOLDER holds training configs (the ``configs`` of an
-installed MindFormers will do), BIN the programs ``check-jsonschema`` and ``cfn-lint``; without it they are looked for on
-the PATH, and what is not there is left out.
+``python benchmarks/lint.py FOLDER [--program FILE] [--peers BIN] [--config FILE]``: FOLDER holds training configs (the
+``configs`` of an installed MindFormers will do), FILE is an installed ``ms-tune`` (else this checkout runs, where nobody has
+parsed the checklists), BIN has the programs ``check-jsonschema``, ``cfn-lint`` and ``yamllint``; without it they are looked
+for on the PATH, and what is not there is left out. The one file is copied, so that no settings of a checkout are read.
 
 Every run is a whole process, start-up included. The programs take turns, so that a noisy moment hits all of them, and
 all of them run from compiled modules, as after ``pip install``. check-jsonschema gets the schema that ``ms-tune schema``
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 RUNS = 15
 COPIES = 1000
-LINT = [sys.executable, "-m", "ms_tune", "lint"]
+LINT = [sys.executable, "-m", "ms_tune", "lint"]  # of this checkout; --program takes its place
 FIRST = "ms-tune lint, nothing kept from earlier runs"
 
 
@@ -140,30 +141,36 @@ def line_count(config: Path) -> int:
     return len(config.read_text(encoding="utf-8").splitlines())
 
 
-def many_files(configs: Sequence[Path], folder: Path, environment: Mapping[str, str]) -> None:
-    """A folder of a thousand different files, with one process and with two."""
+def many_files(configs: Sequence[Path], folder: Path, programs: str | None, environment: Mapping[str, str]) -> None:
+    """A folder of a thousand different files, with one process and with two, and with yamllint."""
     folder.mkdir()
     for number in range(COPIES):
         text = configs[number % len(configs)].read_text(encoding="utf-8")
         (folder / f"config_{number:04}.yaml").write_text(f"# copy {number}\n{text}\n", encoding="utf-8")
     print(f"\n{COPIES} files, copies of {len(configs)}, medians of 3:\n")
     print(f"| program | wall clock | processor time |\n|{' --- |' * 3}")
-    costs: dict[int, list[Cost]] = {1: [], 2: []}
+    commands = {f"ms-tune lint --jobs {jobs}": [*LINT, "--jobs", str(jobs), str(folder)] for jobs in (1, 2)}
+    yamllint = shutil.which("yamllint", path=programs)
+    commands |= {"yamllint": [yamllint, str(folder)]} if yamllint else {}
+    costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for _ in range(3):
-        for jobs, measured in costs.items():
-            measured.append(cost([*LINT, "--jobs", str(jobs), str(folder)], environment))
-    for jobs, measured in costs.items():
+        for name, command in commands.items():
+            costs[name].append(cost(command, environment))
+    for name, measured in costs.items():
         wall, processor = median(measured)
-        print(f"| ms-tune lint --jobs {jobs} | {wall:.1f} s | {processor:.1f} s |")
+        print(f"| {name} | {wall:.1f} s | {processor:.1f} s |")
 
 
 def main() -> None:
     """Measure and print tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--peers", metavar="BIN", help="where check-jsonschema and cfn-lint are")
+    parser.add_argument("--program", type=Path, help="an installed ms-tune")
+    parser.add_argument("--peers", metavar="BIN", help="where check-jsonschema, cfn-lint and yamllint are")
     parser.add_argument("--config", type=Path, help="the one file (default: the longest in the folder)")
     arguments = parser.parse_args()
+    if arguments.program:
+        LINT[:] = [str(arguments.program.absolute()), "lint"]
     configs = sorted(arguments.folder.rglob("*.yaml"))
     config = arguments.config or max(configs, key=lambda path: path.stat().st_size)
     with tempfile.TemporaryDirectory() as temporary:
@@ -171,8 +178,8 @@ def main() -> None:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "pyc"), "MS_TUNE_CACHE": str(folder / "cache")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         print(json.dumps({"python": sys.version.split()[0], "cores": os.cpu_count(), "load": os.getloadavg()[0]}))
-        one_file(config, folder, arguments.peers, environment)
-        many_files(configs, folder / "many", environment)
+        one_file(Path(shutil.copy(config, folder)), folder, arguments.peers, environment)
+        many_files(configs, folder / "many", arguments.peers, environment)
 
 
 if __name__ == "__main__":

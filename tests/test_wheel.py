@@ -10,6 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+
+from ms_tune.config.yaml_nodes import LOADER
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CONFIG = """\
@@ -29,8 +32,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(installed: Path, folder: Path, *arguments: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(installed), "LC_ALL": "C.UTF-8"}
+    environment |= {"MS_TUNE_CACHE": str(cache)} if cache else {}
     command = [sys.executable, "-m", "ms_tune", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -46,6 +50,31 @@ def test_the_wheel_holds_the_data_files(wheel: Path) -> None:
     assert len(data) > 1
     assert names >= {*data, "ms_tune/py.typed", "ms_tune/dryrun/cann_sim/stand_in.h", "ms_tune/dryrun/cann_sim/marks.h"}
     assert not [name for name in names if name.startswith(("tests/", "docs/"))]
+
+
+def test_checklists_are_parsed_when_the_wheel_is_built(installed: Path, tmp_path: Path) -> None:
+    folder = installed / "ms_tune" / "_data" / "checklists"
+    lists = sorted(folder.rglob("*.yaml"))
+    assert len(lists) > 5
+    for path in lists:
+        parsed = json.loads(path.with_suffix(".json").read_bytes())["values"]
+        assert parsed == yaml.load(path.read_bytes(), Loader=LOADER), path  # noqa: S506 - it is a safe loader
+    (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
+    done = run(installed, tmp_path, "lint", "train.yaml", cache=tmp_path / "cache")
+    assert done.returncode in (0, 1), done.stderr
+    assert not (tmp_path / "cache").exists()  # nothing was left to parse
+
+
+def test_a_checklist_that_is_not_the_one_of_the_build_is_read(installed: Path, tmp_path: Path) -> None:
+    path = installed / "ms_tune" / "_data" / "checklists" / "common.yaml"
+    before = path.read_text(encoding="utf-8")
+    (tmp_path / "train.yaml").write_text(CONFIG.replace("epochs: 1,", "epochs: 1, epochs: 2,"), encoding="utf-8")
+    try:
+        path.write_text(before.replace("MST101", "MST199"), encoding="utf-8")
+        done = run(installed, tmp_path, "lint", "--format", "concise", "train.yaml", cache=tmp_path / "cache")
+    finally:
+        path.write_text(before, encoding="utf-8")
+    assert "MST199" in done.stdout
 
 
 def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: Path) -> None:

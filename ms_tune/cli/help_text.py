@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import textwrap
 from typing import TYPE_CHECKING, Protocol
 
 from ms_tune.render.columns import fold, folds, pad, terminal_width, text_width, wrap
@@ -153,6 +152,8 @@ def _name(action: argparse.Action) -> str:
     if action.nargs == 0:
         return name
     value = action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices or ("VALUE",)))
+    import textwrap  # noqa: PLC0415 - start-up time
+
     value = textwrap.shorten(value, 24, placeholder="..")
     return f"{name}{value}" if value.startswith("[=") else f"{name} {value}"
 

@@ -7,8 +7,7 @@ files of other programs are told by fingerprints of their own (:mod:`ms_tune.fra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.fingerprints import foreign
@@ -26,8 +25,7 @@ _SURELY = 3  # so many strong keys in a file that is nearly all known are believ
 _NEARLY_ALL = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Recognition:
+class Recognition(NamedTuple):
     """What a config looks like.
 
     Args:

@@ -12,7 +12,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 
@@ -65,8 +65,7 @@ _PROBLEMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where one key path stands in the text.
 
     Args:
@@ -85,8 +84,7 @@ class Position:
     plain: Plain | None
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(NamedTuple):
     """A key that stands twice in one mapping; the value of ``first`` is lost."""
 
     path: KeyPath
@@ -242,13 +240,14 @@ def parse_source(text: str, path: Path) -> SourceFile:
             if top is None:
                 lines.fail(msg("config.empty"), None, msg("config.empty.hint"))
             lines.fail(msg("config.not-mapping"), top.start_mark.index, msg("config.not-mapping.hint"))
-        root = Builder(lines, aliases, loader).build(top, None)
+        builder = Builder(lines, aliases, loader)
+        root = builder.build(top, None)
         data = _construct(loader, top, lines)
     except yaml.YAMLError as error:
         _fail_yaml(error, lines)
     finally:
         loader.dispose()
-    return SourceFile(path, text, data, tuple(_duplicates(root, (), set())), root)
+    return SourceFile(path, text, data, tuple(_duplicates(root, (), set())) if builder.has_duplicates else (), root)
 
 
 def yaml_text(data: dict[Any, Any]) -> str:

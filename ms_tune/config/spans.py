@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import yaml
 
@@ -47,8 +46,7 @@ class EditRefusedError(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(NamedTuple):
     """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
 
     start: int
@@ -65,8 +63,7 @@ class ChangeKind(str, Enum):
     ADD_KEY = "add-key"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One change of a config's values.
 
     Args:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 
@@ -13,7 +13,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.texts import Message
@@ -33,8 +33,7 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#[^\r\n]*\s*)*)?)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A stretch of the text: offsets from 0, lines and columns from 1, the end exclusive. All count characters."""
 
     start: int
@@ -45,16 +44,14 @@ class Span:
     end_column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(NamedTuple):
     """A scalar without quotes: the text as written, and what YAML 1.1 takes it for (``str``, ``int``, ``null``)."""
 
     raw: str
     kind: str
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A value in a collection: its key (None in a list), and the alias that stands for it, if one does."""
 
     key: Span | None
@@ -62,16 +59,18 @@ class Entry:
     alias: Span | None
 
 
-@dataclass(slots=True)
-class Node:
+class Node(NamedTuple):
     """A value: its span, its children, and how big it is with every alias written out."""
 
     span: Span
-    entries: dict[str | int, Entry]
+    entries: Mapping[str | int, Entry]
     plain: Plain | None
     values: int
     depth: int
-    duplicates: list[tuple[str | int, Span, Span]]
+    duplicates: Sequence[tuple[str | int, Span, Span]]
+
+
+_NOTHING: Mapping[str | int, Entry] = MappingProxyType({})  # in a scalar
 
 
 class Document:
@@ -142,6 +141,7 @@ class Builder:
         self._loader = loader
         self._done: dict[int, Node | None] = {}
         self._aliased = False
+        self.has_duplicates = False
 
     def build(self, source: Parsed, key: Span | None) -> Node:
         """The node of the whole document."""
@@ -155,6 +155,9 @@ class Builder:
                 self._lines.fail(msg("config.recursive"), alias.start)
             self._aliased = True
             return Entry(key, node, alias)
+        if isinstance(source, yaml.ScalarNode):
+            node = self._done[id(source)] = self._scalar(source)
+            return Entry(key, node, None)
         self._done[id(source)] = None
         node = self._node(source)
         self._done[id(source)] = node
@@ -173,9 +176,18 @@ class Builder:
         if isinstance(source, yaml.SequenceNode):
             children = [self._entry(child, None) for child in source.value]
             return self._collection(source, dict(enumerate(children)), children, [])
-        span = self._scalar_span(source)
-        plain = Plain(self._lines.text[span.start : span.end], source.tag.removeprefix(_TAG))
-        return Node(span, {}, None if source.style else plain, 1, 1, [])
+        raise TypeError(source)
+
+    def _scalar(self, source: yaml.ScalarNode) -> Node:
+        text, start, end = self._lines.text, *offsets(source)
+        if text[start : start + 1] in ("&", "!"):
+            start = min(self._skip_properties(source), end)
+        if not source.style:
+            plain = Plain(text[start:end], source.tag.removeprefix(_TAG))
+            return Node(self._lines.span(start, end), _NOTHING, plain, 1, 1, ())
+        if source.style in ("|", ">"):  # ends behind its last line break
+            end = start + len(text[start:end].rstrip())
+        return Node(self._lines.span(start, end), _NOTHING, None, 1, 1, ())
 
     def _mapping(self, source: yaml.MappingNode) -> Node:
         merged: dict[str | int, Entry] = {}
@@ -193,6 +205,7 @@ class Builder:
             key = self._key(key_source)
             if key in own:
                 duplicates.append((key, own[key].key or key_span, key_span))
+                self.has_duplicates = True
             own[key] = child
         return self._collection(source, merged | own, children, duplicates)
 
@@ -212,12 +225,6 @@ class Builder:
         values = 1 + sum(child.node.values for child in children)
         depth = 1 + max((child.node.depth for child in children), default=0)
         return Node(self._lines.span(start, max(start, end)), entries, None, values, depth, duplicates)
-
-    def _scalar_span(self, source: Parsed) -> Span:
-        start = min(self._skip_properties(source), source.end_mark.index)
-        text = self._lines.text[start : source.end_mark.index]
-        # A block scalar ends behind its last line break.
-        return self._lines.span(start, start + len(text.rstrip() if source.style in ("|", ">") else text))
 
     def _skip_properties(self, source: Parsed) -> int:
         start: int = source.start_mark.index

@@ -152,7 +152,7 @@ def _edited(source: SourceFile, change: Change, followers: Sequence[KeyPath] = (
         EditRefusedError: It cannot be made, or would change more than it should.
     """
     edits = change.edits(source)
-    if not prove(source, [change, *(replace(change, path=path) for path in followers)], edits):
+    if not prove(source, [change, *(change._replace(path=path) for path in followers)], edits):
         raise EditRefusedError(msg("edits.unproven"))
     text = apply_edits(source.text, edits)
     return text, text != source.text

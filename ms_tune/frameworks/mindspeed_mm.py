@@ -6,9 +6,8 @@ asks for is in force nowhere, and nothing says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.frameworks.data import all_at, load
 
@@ -21,8 +20,7 @@ _YAML = ("fsdp_plan", "fully_shard_parallel_size", "ulysses_parallel_size", "rin
 _TOOLS = ("memory_profile", "sorafeature")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One declared setting of a release.
 
     Args:

@@ -8,10 +8,11 @@ Legacy models have a class only (``model.model_config.type``); MindSpeed-Core-MS
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ms_tune.frameworks.data import ABSENT, REQUIRED, all_at, at, load, order
 from ms_tune.frameworks.dialect import Dialect
@@ -36,8 +37,7 @@ class Origin(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a model.
 
     Args:
@@ -62,8 +62,7 @@ class Source(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """What a release knows of a class of models.
 
     Args:
@@ -96,12 +95,12 @@ class Facts:
     ignored: frozenset[str] = frozenset()
     around: frozenset[str] = frozenset()
     twice: frozenset[str] = frozenset()
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    fills: Mapping[str, str] = field(default_factory=dict)
-    derived: Mapping[str, list[str]] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    aliases: Mapping[str, list[str]] = field(default_factory=dict)
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    renamed: Mapping[str, str] = MappingProxyType({})
+    fills: Mapping[str, str] = MappingProxyType({})
+    derived: Mapping[str, list[str]] = MappingProxyType({})
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    aliases: Mapping[str, list[str]] = MappingProxyType({})
+    fields: Mapping[str, Any] = MappingProxyType({})
     listed: bool = False
 
     def names(self, name: str) -> tuple[str, ...]:

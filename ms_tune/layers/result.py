@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,7 @@ class Severity(str, Enum):
     INFO = "info"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """Something about the config that its author should know; ``hint`` says what to write instead, if that was proved."""
 
     id: str
@@ -32,8 +31,7 @@ class Problem:
     hint: Message | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """Where the framework does not go on.
 
     Args:
@@ -68,8 +66,7 @@ def stop(exception: str, text: str, why: Message | None = None) -> NoReturn:
     raise FrameworkStop(exception, text, why)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """The place of one layer: its chunk and column in the framework's tables, its rank inside that cell, its stage."""
 
     chunk: int
@@ -78,8 +75,7 @@ class Cell:
     stage: int
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """How many layers each cell holds, and which.
 
     Args:
@@ -130,8 +126,7 @@ class Warned(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SwapEntry:
+class SwapEntry(NamedTuple):
     """One entry of a swap list, as the framework keeps it: which layers, and how many operators ahead they come back."""
 
     prefetch: object
@@ -145,8 +140,7 @@ class SwapEntry:
         return {"backward_prefetch": self.prefetch, "layers": self.layers}
 
 
-@dataclass(frozen=True, slots=True)
-class ById:
+class ById(NamedTuple):
     """Recompute and swap as the framework has them when swap is on: by the numbers of layers."""
 
     layer_recompute: LayerIds
@@ -156,8 +150,7 @@ class ById:
     op_swap: Mapping[str, Sequence[SwapEntry]]
 
 
-@dataclass(frozen=True, slots=True)
-class Formative:
+class Formative(NamedTuple):
     """The values in the framework's own form: layers of each (chunk, stage), plain or for each pattern.
 
     Rows may be shorter than there are stages, and rows may be missing: a config can say so, and the framework goes
@@ -221,8 +214,7 @@ class Kind(str, Enum):
     PREDICTION = "prediction"  # predicts further tokens
 
 
-@dataclass(frozen=True, slots=True)
-class SwapPlan:
+class SwapPlan(NamedTuple):
     """What one layer offloads to the host.
 
     Args:

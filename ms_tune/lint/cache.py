@@ -1,7 +1,8 @@
 """The values of a YAML file that never changes, kept as JSON: YAML is twenty times as slow to read.
 
-``MS_TUNE_CACHE`` names the folder; else it is ``ms-tune`` in the user's own cache folder. Without a folder that can be
-written everything works, and starts a little later.
+An installed ms-tune has the JSON beside the file (``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``,
+else into ``ms-tune`` in the user's own cache folder. It counts only if it was made of the very bytes of the file. Without a
+folder that can be written everything works, and starts a little later.
 """
 
 from __future__ import annotations
@@ -19,26 +20,40 @@ from ms_tune.config.yaml_nodes import LOADER
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FORM = 1  # of the cached file
+_FORM = 2  # of the JSON
 _TEXT = "tag:yaml.org,2002:str"
 
 
 def read_values(path: Path) -> Any:  # noqa: ANN401 - whatever YAML holds
     """The values in a YAML file of ours."""
-    status = path.stat()
-    key = [_FORM, str(path), status.st_size, status.st_mtime_ns]
+    content = path.read_bytes()
+    key = _key(content)
     kept = _kept_in(path)
-    if kept is not None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(kept, "rb") as file:  # noqa: PTH123
-            found = json.loads(file.read())
-            if found["key"] == key:
-                return found["values"]
-    # Without positions, which nobody asks for here.
-    loader = LOADER(path.read_bytes())
-    values = _values(loader, loader.get_single_node())
+    for place in (f"{str(path).removesuffix('.yaml')}.json", kept):
+        if place is not None:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(place, "rb") as file:  # noqa: PTH123
+                found = json.loads(file.read())
+                if found["key"] == key:
+                    return found["values"]
+    values = _read(content)
     if kept is not None:
         _keep(kept, key, values)
     return values
+
+
+def parsed(content: bytes) -> str:
+    """The JSON that stands for a YAML file; of an empty text if JSON would change its values, as it would dates."""
+    return _as_json(_key(content), _read(content)) or ""
+
+
+def _key(content: bytes) -> list[int]:
+    return [_FORM, len(content), zlib.crc32(content)]
+
+
+def _read(content: bytes) -> Any:  # noqa: ANN401 - as above
+    # Without positions, which nobody asks for here.
+    loader = LOADER(content)
+    return _values(loader, loader.get_single_node())
 
 
 def _values(loader: Any, node: yaml.Node | None) -> Any:  # noqa: ANN401 - whatever YAML holds
@@ -62,10 +77,15 @@ def _kept_in(path: Path) -> str | None:
     return os.path.join(folder, "checklists", f"{path.stem}-{zlib.crc32(str(path).encode()):08x}.json")  # noqa: PTH118
 
 
-def _keep(kept: str, key: list[object], values: object) -> None:
+def _as_json(key: list[int], values: object) -> str | None:
     text = json.dumps({"key": key, "values": values}, ensure_ascii=False, default=str)
-    if json.loads(text)["values"] != values:
-        return  # dates and the like: JSON would change them
+    return text if json.loads(text)["values"] == values else None
+
+
+def _keep(kept: str, key: list[int], values: object) -> None:
+    text = _as_json(key, values)
+    if text is None:
+        return
     folder = os.path.dirname(kept)  # noqa: PTH120 - start-up time
     with contextlib.suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - start-up time

@@ -7,9 +7,9 @@ schema by a test; a user's own is checked when it is read.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.config.source import MISSING, load_source
 from ms_tune.config.spans import ChangeKind
@@ -31,8 +31,7 @@ _FOLDER = "checklists"
 _SHARED = "common"
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """What a value has to be.
 
     Args:
@@ -44,8 +43,7 @@ class Condition:
     operand: Any
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(NamedTuple):
     """A check is only made if the value at a path (or the framework's default for it) is like this."""
 
     path: KeyPath
@@ -53,16 +51,14 @@ class When:
     default: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(NamedTuple):
     """A declared check: every value that a path pattern finds has to meet the condition."""
 
     paths: tuple[KeyPath, ...]
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """A check in code: a function of a module of :mod:`ms_tune.lint.checks`, and what to pass to it."""
 
     module: str
@@ -70,8 +66,7 @@ class Function:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class FixRule:
+class FixRule(NamedTuple):
     """How findings of a check are fixed.
 
     Args:
@@ -92,11 +87,10 @@ class FixRule:
     safe: bool
     messages: frozenset[str]
     rewrite: str | None = None
-    sections: Mapping[str, KeyPath] = field(default_factory=dict)
+    sections: Mapping[str, KeyPath] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """Where a check's claim can be read in the framework's own source.
 
     Args:
@@ -112,8 +106,7 @@ class Evidence:
     symbol: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """One entry of a checklist.
 
     Args:
@@ -187,8 +180,7 @@ def read_checks(path: Path) -> tuple[Check, ...]:
     return tuple(_checks(read_values(path)))
 
 
-@dataclass(frozen=True, slots=True)
-class Checklist:
+class Checklist(NamedTuple):
     """A user's own checklist: checks that are added or take the place of others, and checks that are turned off."""
 
     checks: tuple[Check, ...]
@@ -246,6 +238,13 @@ def _file_stem(dialect: Dialect) -> str:
 
 
 def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
+    conditions: dict[str, When] = {}
+    for check in _entries(data):
+        # Conditions that are the same are one object, and asked about once.
+        yield check._replace(when=tuple(conditions.setdefault(repr(one), one) for one in check.when))
+
+
+def _entries(data: Mapping[str, Any]) -> Iterable[Check]:
     for entry in data.get("checks", ()):
         if "members" not in entry:
             yield _check(entry, data["dialects"])
@@ -254,7 +253,7 @@ def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
         shared = {key: value for key, value in entry.items() if key != "members"}
         family = Family(entry["id"], entry["name"])
         for member in entry["members"]:
-            yield replace(_check(shared | member, data["dialects"]), family=family)
+            yield _check(shared | member, data["dialects"])._replace(family=family)
 
 
 def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.config.source import MISSING
 from ms_tune.frameworks.models import model_of
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.frameworks.models import Model
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """One config in front of one check.
 
     Args:
@@ -34,7 +33,7 @@ class Context:
     dialect: Dialect
     options: Mapping[str, object]
     version: str = ""
-    refused: Callable[[], bool] = field(default=lambda: False, compare=False)
+    refused: Callable[[], bool] = bool  # no
 
     @property
     def model(self) -> Model:
@@ -65,11 +64,13 @@ class Context:
         return frozenset(map(str, value))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class Asked:
     """A context as a key of a cache for what several checks ask: the same for every check of one config and version."""
 
-    context: Context
+    __slots__ = ("context",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Asked):
@@ -81,8 +82,7 @@ class Asked:
         return id(self.context.source)
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(NamedTuple):
     """A check's answer: not this.
 
     Args:
@@ -99,7 +99,7 @@ class Violation:
 
     path: KeyPath
     message: str = "default"
-    params: Mapping[str, object] = field(default_factory=dict)
+    params: Mapping[str, object] = MappingProxyType({})
     at_key: bool = False
     span: Span | None = None
     related: tuple[tuple[KeyPath, str], ...] = ()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import UsageError
 from ms_tune.lint import kinds
@@ -26,16 +25,14 @@ MAX_FILES = 100_000
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A file to check, and whether the user named it (or else a folder or a glob)."""
 
     path: Path
     named: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The files to check, and those that were left out."""
 
     targets: tuple[Target, ...]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from itertools import zip_longest
 from operator import eq, ge, gt, le, lt, ne
@@ -25,6 +24,7 @@ from ms_tune.texts import Language, lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import ModuleType
 
     from ms_tune.config.source import SourceFile, Span
     from ms_tune.frameworks.dialect import Dialect
@@ -68,9 +68,10 @@ def lint(
     found: list[Finding] = []
     checks = tuple(checks)
     whole = _whole(source) if any(check.whole for check in checks) else None
+    met: dict[tuple[int, int], bool] = {}  # many checks are made on the same condition
     for check in checks:
         read = whole if check.whole else source
-        if read is None or not concerns(check, dialect, target, profile):
+        if read is None or not concerns(check, dialect, target, profile) or not _met(check, read, met):
             continue
         try:
             found += _run(check, read, dialect, target)
@@ -85,6 +86,17 @@ def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) 
     return fits and dialect in check.dialects and matches(version, check.versions)
 
 
+def _met(check: Check, source: SourceFile, known: dict[tuple[int, int], bool]) -> bool:
+    """Whether all conditions of a check hold; ``known`` has the answers of this run."""
+    for when in check.when:
+        asked = id(when), id(source)
+        if asked not in known:
+            known[asked] = applies(source, when)
+        if not known[asked]:
+            return False
+    return True
+
+
 def _whole(source: SourceFile) -> SourceFile | None:
     """The config with the settings of its ``base_config``; None if they cannot be read."""
     try:
@@ -94,15 +106,14 @@ def _whole(source: SourceFile) -> SourceFile | None:
 
 
 def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> Iterator[Finding]:
-    if not all(applies(source, when) for when in check.when):
-        return
     if isinstance(check.test, Function):
-        module = import_module(f"ms_tune.lint.checks.{check.test.module}")
-        function = cast("CheckFunction", getattr(module, check.test.name))
+        function = cast("CheckFunction", getattr(_module(check.test.module), check.test.name))
         context = Context(
             source, dialect, check.test.options, version, partial(_refused, check.test.module, source, dialect, version)
         )
-        answers = with_remedy(check, context, function(context))
+        answers = function(context)
+        if check.severity is Severity.ERROR and not check.fixes:
+            answers = with_remedy(check, context, answers)
     else:
         answers = violations(source, check.test)
     for number, violation in enumerate(answers):
@@ -110,6 +121,11 @@ def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> It
             yield _too_many(check, source)
             return
         yield _finding(check, source, violation)
+
+
+@cache
+def _module(name: str) -> ModuleType:
+    return import_module(f"ms_tune.lint.checks.{name}")
 
 
 def _refused(module: str, source: SourceFile, dialect: Dialect, version: str) -> bool:
@@ -230,17 +246,17 @@ def _shown(source: SourceFile, span: Span) -> str:
 
 
 def with_remedy(check: Check, context: Context, violations: Iterable[Violation]) -> Iterator[Violation]:
-    """Violations of errors without a fix of their own, with the remedy if it changes the place that they are about.
+    """Violations of an error that has no fix of its own, with the remedy if it changes the place that they are about.
 
     It is never a safe fix: which of several values its author wanted, nobody but the author knows.
     """
     refusal = f"{check.test.module}.{check.test.name}" in _REFUSALS  # type: ignore[union-attr]  # the caller has looked
     for violation in violations:
-        if check.severity is Severity.ERROR and not check.fixes and not violation.changes:
+        if not violation.changes:
             # What this place is about comes first: it names the fix.
             changes = sorted(_remedy(Asked(context)), key=lambda one: not _touches(one.path, violation.path))
             if changes and (refusal or _touches(changes[0].path, violation.path)):
-                yield replace(violation, changes=tuple(changes), safe=False)
+                yield violation._replace(changes=tuple(changes), safe=False)
                 continue
         yield violation
 
@@ -263,6 +279,7 @@ def _remedy(asked: Asked) -> tuple[Change, ...]:
     return remedy_of(context.source, plan) if plan.failure is not None else ()
 
 
+@cache
 def matches(version: str, versions: str | None) -> bool:
     """Whether a version such as ``1.9`` lies in a range such as ``>=1.7,<2``.
 

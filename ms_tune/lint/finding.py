@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.texts import Language, lookup
 
@@ -79,8 +79,7 @@ class Consequence(str, Enum):
         return lookup(f"consequence.{self.value}")
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """Checks of one subject, which were one check once: its id begins theirs, and its id and name still mean all of them.
 
     Args:
@@ -108,8 +107,7 @@ class Wording:
         return template.format_map(self.params)
 
 
-@dataclass(frozen=True, slots=True)
-class Related:
+class Related(NamedTuple):
     """Another place that a finding is about, and what it has to do with it."""
 
     span: Span

@@ -8,8 +8,8 @@ refused where the config would have more errors or more unknown keys than before
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.config.recognise import unknown_keys
 from ms_tune.errors import MsTuneError
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.finding import Finding, Fix
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(NamedTuple):
     """What fixes of one file have to pass.
 
     Args:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.lint.finding import Category, Severity
 from ms_tune.texts import lookup
@@ -12,8 +11,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Text
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRule:
+class OwnRule(NamedTuple):
     """A rule about ms-tune's own working. Its texts are in :mod:`ms_tune.texts.rule`."""
 
     id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ms_tune.lint.selection import Selection
 from ms_tune.lint.settings import Settings, settings_for
@@ -71,8 +71,7 @@ class Job:
         return self.settings or settings_for(folder)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one file: a report, or why there is none.
 
     Args:

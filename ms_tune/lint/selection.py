@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ms_tune.errors import UsageError, closest
 from ms_tune.lint.finding import Category, Family, Severity
@@ -90,8 +90,7 @@ class Selection:
         yield from (selector for selector, _ in self.severities)
 
 
-@dataclass(frozen=True, slots=True)
-class PathRule:
+class PathRule(NamedTuple):
     """A selection for some files: glob patterns relative to the settings file."""
 
     paths: tuple[str, ...]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.config.recognise import is_fragment, is_mostly_unknown, recognise
 from ms_tune.frameworks.dialect import Dialect
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(NamedTuple):
     """What a config is checked as.
 
     Args:

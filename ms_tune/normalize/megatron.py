@@ -80,7 +80,7 @@ def plan_of(command: Command) -> NormalizedPlan:
     plan = normalize_megatron(inputs)
     if plan.failure is None:
         return plan
-    first = replace(plan.problems[0], hint=remedy(inputs, normalize_megatron))
+    first = plan.problems[0]._replace(hint=remedy(inputs, normalize_megatron))
     return replace(plan, problems=(first, *plan.problems[1:]))
 
 

@@ -53,7 +53,7 @@ def normalize_source(
         if changes:
             from ms_tune.normalize.remedies import describe  # noqa: PLC0415 - start-up time
 
-            first = replace(plan.problems[0], hint=describe(changes))
+            first = plan.problems[0]._replace(hint=describe(changes))
             plan = replace(plan, problems=(first, *plan.problems[1:]))
     if not source.duplicates:
         return plan

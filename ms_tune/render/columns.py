@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import unicodedata
 from typing import TYPE_CHECKING
@@ -33,6 +32,8 @@ def folds() -> bool:
 def terminal_width() -> int:
     """Columns of the terminal; where there is none, a good width for a file."""
     if folds():
+        import shutil  # noqa: PLC0415 - slow to import, and needed on a terminal only
+
         return shutil.get_terminal_size((_FALLBACK, 24)).columns
     return _FALLBACK
 

@@ -80,7 +80,12 @@ class Console:
 
     def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
         """The text in a colour, if the stream is a terminal that wants colours."""
-        return f"{_ANSI[colour]}{text}\033[0m" if wants_colour(stream or sys.stdout) else text
+        wanted = self._in_colour if stream is None else wants_colour(stream)
+        return f"{_ANSI[colour]}{text}\033[0m" if wanted else text
+
+    @cached_property
+    def _in_colour(self) -> bool:
+        return wants_colour(sys.stdout)
 
 
 _ANSI = {"red": "\033[1;31m", "green": "\033[1;32m", "yellow": "\033[1;33m", "cyan": "\033[36m", "dim": "\033[2m"}

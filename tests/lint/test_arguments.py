@@ -68,11 +68,18 @@ def test_arguments_of_classes(text: str, version: str, expected: list[tuple[str,
 
 @pytest.mark.parametrize(
     ("value", "wrong"),
-    [("'False'", True), ("Flase", True), ("2", True), ("0.5", True), ("True", False), ("1", False), ("0", False), ("''", False), ("", False)],
+    [("'False'", True), ("Flase", True), ("2", True), ("0.5", True), ("True", False), ("1", False), ("0", False), ("''", False), ("", False), ("[False]", True), ("[]", False)],
 )  # fmt: skip
 def test_a_switch_is_true_or_false(value: str, wrong: bool) -> None:  # noqa: FBT001 - a column of the table
     assert found(f"only_save_strategy: {value}") == ([("MST563", "only_save_strategy")] if wrong else [])
+    assert found(f"use_parallel: {value}") == ([("MST563", "use_parallel")] if wrong else [])
     assert found(MODEL.format(f"qk_layernorm: {value}")) == ([("MST563", "qk_layernorm")] if wrong else [])
+
+
+def test_a_switch_that_later_releases_refuse() -> None:
+    # 1.6 has no template, and asks it as any other; from 1.7 on its type is looked at first, which another check tells.
+    assert found("auto_trans_ckpt: Faalse", "1.6") == [("MST563", "auto_trans_ckpt")]
+    assert found("auto_trans_ckpt: Faalse", "1.7") == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -317,7 +316,7 @@ def test_what_fills_a_span_is_found_and_nothing_else() -> None:
             span = module.span(node)
             alike = [one for one in module.nodes if isinstance(one, kinds) and module.span(one) == span]
             assert module.at(span, *kinds) is alike[0]
-            assert module.at(replace(span, end=span.end + 1), type(node)) is None
+            assert module.at(span._replace(end=span.end + 1), type(node)) is None
             asked += 1
     assert asked > 40
     assert module.at(None, ast.Name) is None

@@ -89,13 +89,13 @@ def _spoilt(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
         chance = random.random()
         key = random.choice(KEYS)
         if chance < 0.5:
-            inputs = replace(inputs, values=replace(inputs.values, **{key: junk(random)}))
+            inputs = replace(inputs, values=inputs.values._replace(**{key: junk(random)}))
         elif chance < 0.6:
             value = inputs.values.get(key)
             patterns = {random.choice(_WILD_PATTERNS): value, **(value if isinstance(value, dict) else {})}
-            inputs = replace(inputs, values=replace(inputs.values, **{key: patterns}))
+            inputs = replace(inputs, values=inputs.values._replace(**{key: patterns}))
         elif chance < 0.7:
-            inputs = replace(inputs, values=replace(inputs.values, **{key: _as_tuples(inputs.values.get(key))}))
+            inputs = replace(inputs, values=inputs.values._replace(**{key: _as_tuples(inputs.values.get(key))}))
         elif chance < 0.85:
             inputs = replace(inputs, offset=junk(random))
         elif chance < 0.92:
@@ -103,7 +103,7 @@ def _spoilt(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
             inputs = replace(inputs, interleave=False, scheduler="1f1b")
         else:
             name = random.choice(("swap", "layer_swap", "op_swap", "default_prefetch"))
-            inputs = replace(inputs, swap=replace(inputs.swap, **{name: junk(random)}))
+            inputs = replace(inputs, swap=inputs.swap._replace(**{name: junk(random)}))
     return inputs
 
 
@@ -142,13 +142,13 @@ def _random_case(random: Random, version: str) -> RecomputeInputs:
     if core_bubble:
         # The checks of such a model's config are tested elsewhere; here it gets through them.
         rows = [_row(random, stages, sound=sound) for _ in range(2)]
-        values = replace(values, recompute=random.choice((True, False, rows)))
+        values = values._replace(recompute=random.choice((True, False, rows)))
     elif random.random() < 0.25:
         swap = _swap(random, layers, on=random.random() < 0.9, sound=sound)
         if random.random() < 0.9 and swap.swap is True:
             values = _values_by_id(random, layers, values, sound=sound)
     if not legacy and version != "1.6" and random.random() < 0.1:
-        core_swap = replace(_swap(random, layers, on=random.random() < 0.9, sound=sound), default_prefetch=1)
+        core_swap = _swap(random, layers, on=random.random() < 0.9, sound=sound)._replace(default_prefetch=1)
     return RecomputeInputs(
         layers=layers,
         stages=stages,
@@ -181,7 +181,7 @@ def _values_by_id(random: Random, layers: int, counts: RecomputeValues, *, sound
             values[key] = {name: _ids(random, layers, sound=sound) for name in random.sample(_PATTERNS, 2)}
         if not sound and random.random() < 0.1:
             values[key] = random.choice(_ODD_IDS)
-    return replace(counts, **values)
+    return counts._replace(**values)
 
 
 def _ids(random: Random, layers: int, *, sound: bool) -> list[Any]:

@@ -1,6 +1,7 @@
 """Tells what MindFormers makes of whole configs: the filled template, the model's class and what happens to each layer.
 
-Run as :mod:`tests.oracle.static_child`, which does the work; each answer has the values of the loaded config beside it.
+Run as :mod:`tests.oracle.static_child`, which does the work; each answer has the values of the loaded config beside it, and
+the fields of the model's configuration from which the network is built.
 """
 
 # ruff: noqa: ANN401 - MindFormers has no types
@@ -16,11 +17,17 @@ class Reading(static_child.Static):
     """MindFormers, which also remembers the config as it was loaded and as the steps of the start have left it."""
 
     config_read: Any = None
+    built: Any = None
 
     def size(self, config: Any) -> None:
         """The first that is asked once a config is loaded."""
         self.config_read = config
         super().size(config)
+
+    def set_layers(self, kind: Any, model: Any, parallel: Any, chunks: Any) -> None:
+        """The first that is asked once the model's configuration is there."""
+        self.built = _plain(vars(model))
+        super().set_layers(kind, model, parallel, chunks)
 
     def read(self) -> Any:
         """The config as it is now, in plain values."""
@@ -37,9 +44,9 @@ def _plain(value: Any) -> Any:
 
 def answer(framework: Reading, path: str) -> dict[str, Any]:
     """What the static graph's child answers, and the config."""
-    framework.config_read = None
+    framework.config_read = framework.built = None
     found = _of_layers(framework, path)
-    return {**found, "config": framework.read()}
+    return {**found, "config": framework.read(), "built": framework.built}
 
 
 _of_layers = static_child.answer

@@ -120,7 +120,7 @@ def with_patterns(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
         entries = [swap.op_swap] if isinstance(swap.op_swap, dict) else swap.op_swap
         if isinstance(entries, list) and all(isinstance(entry, dict) and "op_name" in entry for entry in entries):
             entries = [{**entry, "op_name": random.choice(patterns)} for entry in entries]
-        return replace(swap, op_swap=entries)
+        return swap._replace(op_swap=entries)
 
     values = RecomputeValues(**{key: renamed(inputs.values.get(key)) for key in KEYS})
     return replace(inputs, values=values, swap=renamed_swap(inputs.swap), core_swap=renamed_swap(inputs.core_swap))

@@ -82,6 +82,7 @@ def reading(framework: Framework, text: str, names: set[str]) -> dict[str, Any]:
     answer = framework.ask(text)
     return {
         "config": without(answer.pop("config"), names),
+        "built": without(answer.pop("built"), names),
         **{key: answer.get(key) for key in ("step", "error", "asked", "counts")},
     }
 
@@ -107,6 +108,9 @@ def wrong_with(framework: Framework, text: str, seen: Counter[str]) -> Iterator[
     assert unsafe is not None
     if unsafe.fixed > safe.fixed:
         seen["unsafe fixes"] += unsafe.fixed - safe.fixed
+        again = linted(unsafe.text, version, "unsafe")
+        if again is None or again.fixed:
+            yield "unsafe fixes are not done at once"
         before, after = reading(framework, text, set()), reading(framework, unsafe.text, set())
         if after["error"] and not before["error"]:
             yield f"stops after unsafe fixes: {after['step']} {after['error']}"

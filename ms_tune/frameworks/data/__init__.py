@@ -36,8 +36,9 @@ def order(release: str) -> tuple[int, ...]:
 def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts are of all types
     """What a fact is in a release; :data:`ABSENT` where the release does not have it."""
     last: object = ABSENT
+    wanted = order(release)
     for since, value in history.items():
-        if order(since) > order(release):
+        if order(since) > wanted:
             break
         last = ABSENT if value == _GONE else value
     return last
@@ -45,5 +46,13 @@ def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts
 
 def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str, Any]:
     """Of many facts those that a release has."""
-    found = ((name, at(history, release)) for name, history in histories.items())
-    return {name: value for name, value in found if value is not ABSENT}
+    found, wanted = {}, order(release)
+    for name, history in histories.items():
+        last: object = ABSENT
+        for since, value in history.items():  # as `at` does, of which there would be ten thousand calls
+            if order(since) > wanted:
+                break
+            last = value
+        if last is not ABSENT and last != _GONE:
+            found[name] = last
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from ms_tune.frameworks.releases import DEFAULT_VERSION
 from ms_tune.layers.mindformers.versions import Rules, rules_of
@@ -18,8 +19,7 @@ KEYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputeValues:
+class RecomputeValues(NamedTuple):
     """The five values just as the config gives them: bool, list, list of lists, list of patterns, dict, or nonsense.
 
     Two values (or two rows of them) that are one object, as a YAML alias makes them, are treated as the framework
@@ -38,8 +38,7 @@ class RecomputeValues:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class SwapValues:
+class SwapValues(NamedTuple):
     """The values of ``swap_config`` just as the config gives them. What is absent is None, but for the two defaults."""
 
     swap: object = False

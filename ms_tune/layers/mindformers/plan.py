@@ -12,7 +12,7 @@ Where the rules come from (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.layers.mindformers.effect import set_layer
@@ -152,13 +152,13 @@ def _format(
         select, comm = dict(by_id.select_recompute), dict(by_id.select_comm_recompute)
         log.append(f"Formative layer_recompute: {by_id.layer_recompute}")
         _drop(inputs, formative, (select, comm), progress)
-        formative = replace(formative, by_id=replace(by_id, select_recompute=select, select_comm_recompute=comm))
+        formative = formative._replace(by_id=by_id._replace(select_recompute=select, select_comm_recompute=comm))
     else:
         formative = formatter.format(values)
         log.append(f"Formative layer_recompute: {formative.layer_recompute}")
         rows, comm_rows = dict(formative.select_recompute), dict(formative.select_comm_recompute)
         _drop(inputs, formative, (rows, comm_rows), progress)
-        formative = replace(formative, select_recompute=rows, select_comm_recompute=comm_rows)
+        formative = formative._replace(select_recompute=rows, select_comm_recompute=comm_rows)
     progress.formative = formative
     if not inputs.reduced:
         log.append(f"Formative select_recompute_exclude: {formative.select_recompute_exclude}")
@@ -197,9 +197,9 @@ def _format_swap(inputs: RecomputeInputs, swap: SwapConfig, formative: Formative
     layer_swap, op_swap = format_swap(swap)
     progress.log += [f"Formative layer swap: {layer_swap}", f"Formative op swap: {op_swap}"]
     assert formative.by_id is not None  # noqa: S101 - the caller has just made it
-    by_id = replace(formative.by_id, layer_swap=layer_swap, op_swap=op_swap)
+    by_id = formative.by_id._replace(layer_swap=layer_swap, op_swap=op_swap)
     log_conflicts(inputs.values, by_id, inputs.rules, progress.log)
-    return replace(formative, by_id=by_id)
+    return formative._replace(by_id=by_id)
 
 
 def _set_layers(inputs: RecomputeInputs, formatter: Formatter, values: RecomputeValues, progress: _Progress) -> None:

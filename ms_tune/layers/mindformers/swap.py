@@ -12,8 +12,7 @@ The rules of MindFormers 1.6 to 2.1:
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.layers.mindformers.recompute import default_patterns, illegal, is_patterns
 from ms_tune.layers.patterns import check_applied
@@ -40,8 +39,7 @@ _WARNING_GAP = " " * 31
 _OPERATOR_GAP = " " * 35
 
 
-@dataclass(frozen=True, slots=True)
-class SwapConfig:
+class SwapConfig(NamedTuple):
     """The swap values as the framework holds them: entries of whole layers, and entries by operator."""
 
     on: bool

@@ -7,13 +7,12 @@ Found by comparing the released sources: ``LayerSetting`` is in ``mindformers/mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ms_tune.frameworks.releases import VERSIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """The rules of one release.
 
     Args:

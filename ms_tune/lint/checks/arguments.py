@@ -7,9 +7,11 @@ A class that MindSpore has is not looked at: what it takes depends on the releas
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import closest
+from ms_tune.frameworks.data import order
 from ms_tune.frameworks.keys import known_in, tables
 from ms_tune.frameworks.registries import DEFAULTED, arguments_of, needed_arguments
 from ms_tune.frameworks.releases import release_or_default
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ms_tune.config.source import KeyPath
+    from ms_tune.frameworks.dialect import Dialect
     from ms_tune.lint.context import Context
 
 _SECTIONS = {"optimizer": "optimizer", "lr_schedule": "lr_schedule", "runner_wrapper": "runner_wrapper"}
@@ -73,8 +76,9 @@ def unread(context: Context) -> Iterator[Violation]:
         if takes is None or not takes.free:
             continue
         for key in map(str, section):
-            similar = closest(key, (takes.names | _OTHERS) - _there(section), _ALIKE)
-            if key not in takes.names and key not in _OTHERS and similar:
+            known = takes.names | _OTHERS
+            similar = "" if key in known else closest(key, known - _there(section), _ALIKE)
+            if similar:
                 yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
 
 
@@ -110,18 +114,15 @@ def _classes(context: Context) -> Iterator[tuple[KeyPath, tuple[str, str], Mappi
 
 
 def not_a_switch(context: Context) -> Iterator[Violation]:
-    """A text or another number than 0 and 1 in the place of a switch: either counts as yes, ``'False'`` and ``Flase``, too.
+    """A text, a list or another number than 0 and 1 in the place of a switch: each counts as yes, ``'False'`` and ``Flase``, too.
 
-    The option ``except`` names keys that other checks tell.
+    The option ``except`` names keys that other checks tell, ``refused-since`` the release from which those of other types
+    are refused that are looked at.
     """
-    for key in tables(context.dialect):
-        if (
-            ".".join(key.path) not in context.names("except")
-            and key.types == ("bool",)
-            and not key.strict
-            and known_in(key, startup.release(context))
-        ):
-            yield from (Violation(path) for path, value in find(context.source.data, key.path) if _is_no_switch(value))
+    others, since = context.names("except"), str(context.options.get("refused-since", "0"))
+    for where in _switches(context.dialect, startup.release(context), since):
+        if ".".join(where) not in others:
+            yield from (Violation(path) for path, value in find(context.source.data, where) if _is_no_switch(value))
     for path, name, section in _classes(context):
         takes = arguments_of(*name, startup.release(context))
         switches = takes.switches if takes else frozenset()
@@ -131,8 +132,16 @@ def not_a_switch(context: Context) -> Iterator[Violation]:
             yield Violation(path)
 
 
+@cache
+def _switches(dialect: Dialect, release: str, refused_since: str) -> tuple[tuple[str, ...], ...]:
+    """Where a release has a switch and refuses nothing else in its place."""
+    refuses = order(release) >= order(refused_since)
+    known = (key for key in tables(dialect) if known_in(key, release) and not (key.strict and refuses))
+    return tuple(key.path for key in known if "bool" in key.types and {"bool", "null"}.issuperset(key.types))
+
+
 def _is_no_switch(value: object) -> bool:
-    return bool(value) and (isinstance(value, str) or (isinstance(value, (int, float)) and value != 1))
+    return bool(value) and (isinstance(value, (str, list)) or (isinstance(value, (int, float)) and value != 1))
 
 
 def no_switch_of_model(context: Context) -> Iterator[Violation]:

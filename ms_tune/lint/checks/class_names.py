@@ -26,7 +26,6 @@ def unregistered(context: Context) -> Iterator[Violation]:
     release = release_or_default(context.version, context.dialect)
     for dotted, kind in names.items() if isinstance(names, dict) else ():
         known = registered(str(kind), release, context.dialect)
-        other = [registered(str(kind), one, context.dialect) for one in served(context.dialect)]
         for path, value in find(context.source.data, tuple(str(dotted).split("."))):
             odd = isinstance(value, (list, dict)) and path[-1] == "type"  # a list of names goes for networks alone
             given = str(value) if odd else value[0] if isinstance(value, list) and value else value
@@ -35,7 +34,7 @@ def unregistered(context: Context) -> Iterator[Violation]:
             if given is None or isinstance(given, (list, dict)) or own or given in known:
                 continue
             name = str(given)
-            since = [one for one, names_ in zip(served(context.dialect), other, strict=True) if name in names_]
+            since = [one for one in served(context.dialect) if name in registered(str(kind), one, context.dialect)]
             similar = closest(name, sorted(known))
             params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}
             yield Violation(path, "later" if since else "similar" if similar else "default", params)

@@ -6,8 +6,7 @@ Sizes are those of ``model_config`` with the defaults of the network's configura
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.config.source import MISSING
 from ms_tune.frameworks.models import UNKNOWN
@@ -28,8 +27,7 @@ _DATA_PARALLEL = (0, 3, "DATA_PARALLEL", "HYBRID_PARALLEL")  # `PARALLEL_MODE` i
 _AUTOMATIC = (2, "AUTO_PARALLEL")
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(NamedTuple):
     """What the config says about the network; a number is None where it is not known.
 
     Args:
@@ -111,8 +109,7 @@ class Network:
         return tuple(1 if value is MISSING else value for value in written)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One rule: its name, where to point, and what the network has if it is broken; None if it is not."""
 
     name: str

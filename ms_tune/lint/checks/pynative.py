@@ -7,7 +7,6 @@ Layers and modules of recompute and swap: ``mindformers/pynative/distributed/act
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.checks import net
@@ -220,7 +219,7 @@ def without_match(context: Context) -> Iterator[Violation]:
     """A pattern that matches no module of the model, if its modules are known, and that does not start above the layer."""
     told = {told.path for check in (unmatched_module, modules_behind_full) for told in check(context)}
     traps = dict.fromkeys(("no-match", "cell-unmatched"), "recompute.select_module")
-    asked = replace(context, options={"traps": traps})
+    asked = context._replace(options={"traps": traps})
     yield from (violation for violation in net.trap(asked) if violation.path not in told)
 
 

@@ -1,0 +1,30 @@
+"""What a wheel has beside the checkout: each checklist parsed, so that nobody waits for YAML on the first run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_IN_WHEEL = "ms_tune/_data/checklists"
+
+
+class ParsedChecklists(BuildHookInterface):  # type: ignore[type-arg,misc]  # hatchling is not installed for type checks
+    """Lays ``NAME.json`` beside each ``NAME.yaml``; a checkout that is installed in place reads the YAML itself."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called before a wheel is built; ``version`` is ``editable`` for one that only points at the checkout."""
+        if version == "editable":
+            return
+        sys.path.insert(0, self.root)
+        from ms_tune.lint.cache import parsed  # noqa: PLC0415 - the package that is being built
+
+        folder, made = Path(self.root) / "checklists", Path(mkdtemp())
+        for number, path in enumerate(sorted(folder.rglob("*.yaml"))):
+            file = made / f"{number}.json"
+            file.write_text(parsed(path.read_bytes()), encoding="utf-8")
+            target = Path(_IN_WHEEL) / path.relative_to(folder).with_suffix(".json")
+            build_data["force_include"][str(file)] = target.as_posix()

@@ -1,0 +1,125 @@
+"""Single slips in the frameworks' own configs, sorted into harmful and harmless by MindFormers' own reading.
+
+``MS_TUNE_ORACLE_SLIPS=300`` is how many, ``MS_TUNE_ORACLE_SEED`` draws others. A slip does harm if the start stops that did not
+stop before, or if anything but the slipped place is read in another way: the filled template, the model's configuration from
+which the network is built, what is done to each layer. A value that is taken as it stands is its author's business: it is
+counted on its own, because no reader can tell it from one that was meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.keys import tables
+from tests.oracle import wheels
+from tests.oracle.framework import Framework, why_missing
+from tests.oracle.test_lint_fixes import linted, without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANY = int(os.environ.get("MS_TUNE_ORACLE_SLIPS", "0"))
+SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "0"))
+_RELEASES = ("1.6", "1.9", "2.1")
+_TOLD = 0.95  # the share of harmful ones that has to be told
+# Of the configuration of a legacy model, which stores whatever it is given, what prediction alone reads.
+_OF_PREDICTION = {"top_k", "top_p", "do_sample", "max_decode_length", "max_length", "repetition_penalty"}
+_LINE = re.compile(r"(?m)^([ ]*(?:- )?)([A-Za-z_]\w*): +([^\s#&*|>{\[][^#\n]*?)([ \t]*(?:#.*)?)$")
+
+pytestmark = pytest.mark.skipif(not MANY, reason="MS_TUNE_ORACLE_SLIPS says how many slips to make")
+
+
+@pytest.fixture(scope="module", params=_RELEASES)
+def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    missing = why_missing(request.param)
+    if missing:
+        pytest.skip(missing)
+    with Framework(request.param, tmp_path_factory.mktemp("framework"), "reading_child") as started:
+        yield started
+
+
+def configs(version: str) -> list[tuple[str, str]]:
+    """The configs of a wheel that train a static graph."""
+    found = wheels.wheel(version)
+    assert isinstance(found, Path)
+    names = [one for one in sorted(wheels.opened(found).namelist()) if one.endswith(".yaml") and "predict" not in one]
+    texts = [(name, wheels.opened(found).read(name).decode()) for name in names]
+    return [(name, text) for name, text in texts if re.search(r"(?m)^parallel_config:", text)]
+
+
+def slip(text: str, random: Random) -> tuple[str, str, str, str]:
+    """A text with one slip: what kind it is, the key, what the key is now, and the text."""
+    place = random.choice(list(_LINE.finditer(text)))
+    before, key, value, after = place.groups()
+    kind = random.choice(("key", "type", "list", "word", "negative"))
+    old, letter = key, random.randrange(1, len(key))
+    if kind == "key":
+        key = key[:letter] + random.choice(("", 2 * key[letter])) + key[letter + 1 :]
+    elif kind == "type":
+        value = "wrong" if re.fullmatch(r"-?[\d.]+|True|False|true|false", value) else "7"
+    elif kind == "list":
+        value = f"[{value}]"
+    elif kind == "negative" and re.fullmatch(r"\d[\d.]*", value) and float(value):
+        value = f"-{value}"
+    elif re.fullmatch(r"-?[\d.]+", value):
+        kind, value = "list", f"[{value}]"  # with a digit twice it is another number, which may be meant
+    else:
+        kind, at = "word", random.randrange(len(value))
+        value = value[:at] + 2 * value[at] + value[at + 1 :]
+    return kind, old, key, f"{text[: place.start()]}{before}{key}: {value}{after}{text[place.end() :]}"
+
+
+def harm(framework: Framework, before: dict[str, Any], text: str, names: set[str]) -> str:
+    """What a slip does: ``stops``, ``lost`` (another place or the built model differs), ``taken`` as it stands, or ``nothing``."""
+    after = framework.ask(text)
+    if after.get("error"):
+        return "stops"
+    dead = {one.name for one in tables(Dialect.MINDFORMERS) if one.state == "dead"}
+    # What stands in the model's section counts as far as it gets into the configuration that is built.
+    beside = names | dead | ({"model_config"} if before["built"] else set())
+    if without(before["config"], beside) != without(after["config"], beside):
+        return "lost"
+    if without(before["built"], names | _OF_PREDICTION) != without(after["built"], names | _OF_PREDICTION):
+        return "lost"
+    if any(before.get(key) != after.get(key) for key in ("asked", "counts")):
+        return "lost"
+    return "nothing" if before["config"] == after["config"] and before["built"] == after["built"] else "taken"
+
+
+def test_harmful_slips_are_told(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+    version, random = framework.version, Random(SEED)  # noqa: S311 - slips are drawn, no secrets
+    sound = [(name, text, framework.ask(text)) for name, text in configs(version)]
+    sound = [one for one in sound if not one[2].get("error")]
+    seen: Counter[tuple[str, bool]] = Counter()
+    untold = []
+    for _ in range(MANY // len(_RELEASES)):
+        name, text, before = random.choice(sound)
+        kind, old, new, slipped = slip(text, random)
+        what = harm(framework, before, slipped, {new} if kind == "key" else {old})
+        found = _said(slipped, version)
+        told = found is None or bool(found - (_said(text, version) or Counter()))
+        seen[what, told] += 1
+        if not told and what != "nothing":
+            line = next(line for line in slipped.splitlines() if line not in text.splitlines())
+            untold.append(f"{what} {kind}: {Path(name).name}: {line.strip()}")
+    harmful = sum(count for (what, _), count in seen.items() if what in ("stops", "lost"))
+    told_of = seen["stops", True] + seen["lost", True]
+    with capsys.disabled():
+        print(f"\n{version}, seed {SEED}: {told_of} of {harmful} harmful ones told; {dict(seen)}")  # noqa: T201 - the figure is the point
+        print("\n".join(untold))  # noqa: T201 - as above
+    assert harmful
+    assert told_of >= _TOLD * harmful
+
+
+def _said(text: str, version: str) -> Counter[tuple[str, str]] | None:
+    """What is said of a config; None if it is refused as a whole."""
+    report = linted(text, version, None)
+    return None if report is None else Counter((one.id, str(one.message)) for one in report.findings)
