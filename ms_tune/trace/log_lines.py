@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
+from importlib.util import find_spec
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import BinaryIO
 
 _BLOCK = 1024**2  # bytes read at once; more do not stay in a processor's cache
 _SAMPLE = 64 * 1024  # bytes at the beginning of a block, that tell whether lines with a word are many
 _MANY = 1024  # bytes a line with a word, below which all lines are looked at one by one
+_FOUR, _FACTOR = 4, 2654435761  # Knuth's multiplicative hashing
 _MAX_LINE = 1024**2  # bytes; what is beyond is a line of its own
 
 
@@ -42,7 +45,7 @@ def chosen(body: bytes, number: int, needles: Sequence[bytes]) -> Iterator[tuple
 def perhaps(body: bytes, number: int, needles: Sequence[bytes]) -> Iterable[tuple[int, bytes, bool]]:
     """As for :func:`chosen`, the lines as they are, and perhaps others: all of them where those with a word are many."""
     most = len(body) // _MANY
-    search = (_fast() if len(body) >= _BLOCK // 2 else None) or _found
+    search = _found_fast if len(body) >= _BLOCK // 2 and _numpy_is_here() else _found
     found = search(body[:_SAMPLE], tuple(needles), _SAMPLE // _MANY)
     if found is not None and len(body) > _SAMPLE:
         found = search(body, tuple(needles), most)
@@ -86,14 +89,50 @@ def _found(body: bytes, needles: tuple[bytes, ...], most: int) -> list[int] | No
     return sorted(found)
 
 
+def _found_fast(body: bytes, needles: tuple[bytes, ...], most: int) -> list[int] | None:
+    """The same with numpy, several times as fast: one look at each four bytes that begin at a multiple of four.
+
+    Wherever it is, a word of seven bytes or more covers such four bytes. Their product's upper half says whether they can be of a word.
+    """
+    import numpy as np  # noqa: PLC0415 - takes longer than a short log, and a base install has none
+
+    factor, shift = np.uint32(_FACTOR), np.uint32(16)
+    known = _fours(needles)
+    wanted = np.zeros(2**16, np.bool_)
+    wanted[(np.fromiter(known, np.uint32) * factor) >> shift] = True
+    fours = np.frombuffer(body, np.uint32, len(body) // _FOUR)
+    maybe = wanted.take((fours * factor) >> shift).nonzero()[0]
+    found = []
+    for place, four in zip(maybe.tolist(), fours[maybe].tolist(), strict=True):
+        for word, offset in known.get(four, ()):
+            at = place * _FOUR - offset
+            if at >= 0 and body.startswith(word, at):
+                found.append(at)
+        if len(found) > most:
+            return None
+    return sorted(found)
+
+
 @cache
-def _fast() -> Callable[[bytes, tuple[bytes, ...], int], list[int] | None] | None:
-    """The same with numpy; None in a base install, which has none."""
-    try:
-        from ms_tune.trace.log_words import places_of  # noqa: PLC0415 - numpy takes longer than a short log
-    except ImportError:
-        return None
-    return places_of
+def _fours(words: tuple[bytes, ...]) -> dict[int, list[tuple[bytes, int]]]:
+    """Four bytes, as a number, to the words that they may be part of, with their offsets: one for each place modulo four."""
+    known: dict[int, list[tuple[bytes, int]]] = {}
+    for word in words:
+        for first in range(_FOUR):
+            offsets = range(first, len(word) - _FOUR + 1, _FOUR)
+            _, offset = max((_rare(word[at : at + _FOUR]), at) for at in offsets)
+            known.setdefault(int.from_bytes(word[offset : offset + _FOUR], sys.byteorder), []).append((word, offset))
+    return known
+
+
+def _rare(four: bytes) -> int:
+    """How unlike other text it is, by its marks: ``time`` is in many words, ``tep_`` is not."""
+    return sum(0 if mark.isalpha() else 1 if mark.isspace() else 2 for mark in four.decode("latin-1"))
+
+
+@cache
+def _numpy_is_here() -> bool:
+    return find_spec("numpy") is not None
 
 
 def text_of(line: bytes) -> str:
