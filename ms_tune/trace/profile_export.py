@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.trace.profile_events import ProfileEvents
     from ms_tune.trace.profile_tables import Kernels, StepRow
+    from ms_tune.trace.time_line import ProfileEvents
 
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 STEPS, KERNELS, EVENTS, COMMUNICATION = (
