@@ -60,13 +60,16 @@ class Layout(NamedTuple):
     """What is kept of events of one layout.
 
     Attributes:
-        kind: What is kept.
+        place: Of what is kept in :class:`Kind`; 0 is nothing.
         take: From an event to its values as they are written: the time stamp before and behind its point, and what the kind needs;
             for :attr:`Kind.DECODED` the event.
     """
 
-    kind: Kind
+    place: int
     take: Callable[[bytes], tuple[bytes, ...]] = itemgetter(slice(None), slice(0))
+
+
+_PLACES = {kind: place for place, kind in enumerate(Kind)}
 
 
 class Layouts:
@@ -134,17 +137,17 @@ def layout_of(text: bytes) -> Layout:
     event = json.loads(b"{%b}" % text)
     kind = kind_of(event)
     if kind not in KEPT:
-        return Layout(kind)
+        return Layout(_PLACES[kind])
     slices = []
     for name in ("ts", *KEPT[kind]):
         found = _PATTERNS[name].search(text)
         # What is written twice, or in another way, is left to the decoder.
         if found is None or text.count(b'"%b"' % name.encode()) > 1 or not _says(event.get(name), found):
-            return Layout(Kind.DECODED)
+            return Layout(_PLACES[Kind.DECODED])
         slices += [slice(*found.span(group)) for group in range(1, found.re.groups + 1)]
     if kind is Kind.HOST and not isinstance(event["pid"], int):
         kind = Kind.HOST_NAMED
-    return Layout(kind, itemgetter(*slices))
+    return Layout(_PLACES[kind], itemgetter(*slices))
 
 
 def _says(value: object, found: re.Match[bytes]) -> bool:

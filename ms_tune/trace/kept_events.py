@@ -66,12 +66,13 @@ class KeptEvents:
         except (ValueError, RecursionError):
             return False
         self.count += len(events)
-        rows: dict[Kind, list[tuple[bytes, ...]]] = {kind: [] for kind in Kind}
-        add = {kind: row.append for kind, row in rows.items() if kind is not Kind.NOTHING}
-        for event, (kind, take) in zip(events, layouts, strict=True):
-            if kind is not Kind.NOTHING:
-                add[kind](take(event))
-        for kind, some in rows.items():
+        # By the kinds' places, as an Enum is slow to look up.
+        rows: list[list[tuple[bytes, ...]]] = [[] for _ in Kind]
+        add = [some.append for some in rows]
+        for event, (place, take) in zip(events, layouts, strict=True):
+            if place:
+                add[place](take(event))
+        for kind, some in zip(Kind, rows, strict=True):
             if some:
                 self._keep_all(kind, some)
         return True

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.trace.time_line import ProfileEvents
 
-_BLOCK = 4 * 1024**2  # characters read at once
+_BLOCK = 1024**2  # characters read at once
 _MOST_REST = 64 * 1024**2  # characters of one event
 # What may stand between two events that are cut apart, and the whole of it.
 _BETWEEN = {"}, {": "}, {", "},{": "},{", "},\n": "},\n{"}
