@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     _T = TypeVar("_T")
 
 _MOST = 2_000_000  # of each kind of event; what is beyond is counted
+_FARTHEST = 9e15  # microseconds from the base, of which the nanoseconds have 64 bits: 285 years
 _LONG = 20.0  # microseconds, from which a host event can explain a gap
 _NOT_HOST = (
     "Ascend Hardware",
@@ -91,6 +92,9 @@ class KeptEvents:
         whole, part, *told = zip(*rows, strict=True)
         base = self._base or 0
         times = [int(one) - base + float(b"0." + digits) for one, digits in zip(whole, part, strict=True)]
+        if not -_FARTHEST < min(times) <= max(times) < _FARTHEST:
+            near = [place for place, at in enumerate(times) if abs(at) < _FARTHEST]
+            times, told = [times[place] for place in near], [tuple(one[place] for place in near) for one in told]
         if kind is Kind.LAUNCH:
             self._launches_at(told[0], times)
         elif kind is Kind.START:
@@ -180,7 +184,8 @@ class KeptEvents:
             return None
         if self._base is None:
             self._base = int(whole)
-        return int(whole) - self._base + (float(f"0.{part}") if part else 0.0)
+        at = int(whole) - self._base + (float(f"0.{part}") if part else 0.0)
+        return at if abs(at) < _FARTHEST else None
 
     def found(self) -> ProfileEvents:
         """All of it, in order of time."""
