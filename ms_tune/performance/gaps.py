@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.performance.profile_result import Cause, Gap
+from ms_tune.trace.profile_tables import between_two
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,6 @@ _NEAR = 1000  # nanoseconds between an idle time's end and the start of what end
 _TOUCH = 0.01  # microseconds between intervals that belong together
 # Tasks of a stream that compute nothing.
 _NO_KERNEL = re.compile(r"[A-Z][A-Z_]+|\w+(?: \w+)+|Notify_\w+|Memcpy|Reduce_Inline|RDMASend")
-_POINT_TO_POINT = ("send", "receive", "recv")
 _MOST_OF = 0.9  # of a gap, that a host event covers which explains it
 _OWN = ("ProfilerStep", "PROFILING")
 
@@ -62,7 +62,7 @@ def in_point_to_point(events: ProfileEvents) -> float | None:
     """Microseconds of exposed communication in sends and receives and in no collective; None where the trace has none."""
     kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for start, length, name in events.collectives:
-        kinds[any(word in name.lower() for word in _POINT_TO_POINT)].append((start, start + length))
+        kinds[between_two(name)].append((start, start + length))
     if not kinds[True]:
         return None
     alone = list(_common(_joined(events.overlap["exposed"]), list(_union(kinds[True]))))

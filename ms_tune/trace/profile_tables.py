@@ -234,8 +234,14 @@ def read_collectives(path: Path) -> list[Collective]:
                 elapsed, transit = _number(times.get("Elapse Time(ms)")), _number(times.get("Transit Time(ms)"))
                 if elapsed is not None:
                     short = name.partition("@")[0]
-                    found.append(Collective(short, step, kind == "p2p", elapsed * 1000, (transit or 0.0) * 1000))
+                    peer = kind == "p2p" or between_two(short)
+                    found.append(Collective(short, step, peer, elapsed * 1000, (transit or 0.0) * 1000))
     return found
+
+
+def between_two(name: str) -> bool:
+    """Whether a collective is a send or a receive; some exporters list ``hcom_BatchSendRecv`` and others with the collectives."""
+    return any(word in name.lower() for word in ("send", "receive", "recv"))
 
 
 def _items(data: object) -> Iterator[tuple[str, object]]:
