@@ -62,8 +62,12 @@ class Batch:
             step = step_of(self.kind.form, told) if self.kind.form else None
             yield rank, step, self.lines[place], self._rates.get(place, NOT_LOGGED)
 
-    def rows(self) -> Rows | None:
-        """All of them; None where they have to be looked at one by one: something is out of bounds, or epochs are counted."""
+    def rows(self, *, counted_only: bool = False) -> Rows | None:
+        """All of them; None where they have to be looked at one by one: something is out of bounds, or epochs are counted.
+
+        Args:
+            counted_only: None of them is kept: without what decides nothing about that.
+        """
         form = self.kind.form
         if form is None or form is Form.MINDSPEED:
             return None
@@ -72,8 +76,9 @@ class Batch:
         number = _whole(told["number"])
         epoch = max(_whole(told["epoch"])) if "epoch" in told else 0
         seconds = [float(one) / 1000 for one in told["time"]]
-        counted = {name: _whole(told[name]) for name in MOST_COUNTED if name in told}
-        floats = {column: [*map(float, told[name])] for name, column in _COLUMNS.items() if name in told}
+        kept = {} if counted_only else told
+        counted = {name: _whole(kept[name]) for name in MOST_COUNTED if name in kept}
+        floats = {column: [*map(float, kept[name])] for name, column in _COLUMNS.items() if name in kept}
         if (
             not 0 < min(seconds) <= max(seconds) < MOST_SECONDS
             or max(*number, *total, epoch * max(*total, 1)) > MOST_STEPS

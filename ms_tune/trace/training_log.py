@@ -182,7 +182,7 @@ class _Reader:
         batch, self._batch = self._batch, Batch(_NONE)
         if not len(batch):
             return
-        rows = batch.rows()
+        rows = batch.rows(counted_only=self._kept >= _MOST_STEPS)
         if rows is None:
             self._one_by_one(batch, 0, len(batch))
         elif rows.ranks:
