@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.kept_events import KeptEvents
+from ms_tune.trace.plain_pickle import no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ _MOST_REST = 64 * 1024**2  # characters of one event
 _BETWEEN = {"}, {": "}, {", "},{": "},{", "},\n": "},\n{"}
 
 
+@no_collection()
 def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> ProfileEvents:
     """Read a trace.
 

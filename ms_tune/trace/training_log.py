@@ -19,6 +19,7 @@ from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, perhaps, text_of
 from ms_tune.trace.logged_memory import reports_in
 from ms_tune.trace.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
+from ms_tune.trace.plain_pickle import no_collection
 from ms_tune.trace.recompute_log import rank_of
 from ms_tune.trace.step_baseline import read_baseline
 from ms_tune.trace.step_batch import Batch
@@ -58,6 +59,7 @@ _UNKNOWN: _Layout = (Kind(None, ("unknown",)), lambda _line: ())
 _NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
 
 
+@no_collection()
 def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> TrainingLog:
     """Read a log, however long.
 
