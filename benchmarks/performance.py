@@ -1,17 +1,18 @@
 """Measures ``ms-tune metrics`` and ``ms-tune profile`` on large files made for it, beside a program that only reads them.
 
 ``python benchmarks/performance.py [LOG_MB] [TRACE_MB]`` (by default 1000 and 500). Two logs: one of nothing but steps, which is the worst, and
-one in which a line of a hundred is a step, as debugging leaves them. Processor seconds, start-up included, and the most memory
-that was resident.
+one in which a line of a hundred is a step, as debugging leaves them. Processor seconds, start-up included, of the command and of a program that
+reads the file; the most memory that was resident; and the seconds by the clock of both where the file is on the disk and not in memory.
 """
 
 from __future__ import annotations
 
 import json
-import resource
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tests.performance.profiles import host_bound
@@ -66,23 +67,38 @@ def _repeat_trace(trace: Path, size: int) -> None:
 
 
 def _show(name: str, file: Path, arguments: list[str]) -> None:
-    reading, _ = _run(["-c", _READ, str(file)])
-    seconds, memory = _run(["-m", "ms_tune", *arguments])
+    reading, _, _ = _run(["-c", _READ, str(file)])
+    seconds, memory, _ = _run(["-m", "ms_tune", *arguments])
+    _forget(file)
+    disk = _run(["-c", _READ, str(file)])[2]
+    _forget(file)
+    clock = _run(["-m", "ms_tune", *arguments])[2]
     size = file.stat().st_size / 1024**2
     print(
         f"{name}, {size:,.0f} MiB: {seconds:.1f} s of processor, {size / seconds:,.0f} MiB/s, "
-        f"reading alone {reading:.2f} s ({seconds / reading:.1f} x), {memory / 1024**2:,.0f} MiB resident"
+        f"reading alone {reading:.2f} s ({seconds / reading:.1f} x), {memory / 1024:,.0f} MiB resident; "
+        f"from the disk {clock:.1f} s by the clock, reading alone {disk:.1f} s ({clock / disk:.1f} x)",
+        flush=True,
     )
 
 
-def _run(arguments: list[str]) -> tuple[float, int]:
-    """Processor seconds, and the most bytes resident of any child so far."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=False)
-    if done.returncode not in (0, 1):
-        sys.exit(done.returncode)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, after.ru_maxrss * 1024
+def _forget(file: Path) -> None:
+    """Take a file out of the page cache."""
+    descriptor = os.open(file, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def _run(arguments: list[str]) -> tuple[float, int, float]:
+    """Processor seconds, the most kibibytes resident, and seconds by the clock."""
+    begin = time.monotonic()
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        sys.exit(process.returncode)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss, time.monotonic() - begin
 
 
 if __name__ == "__main__":

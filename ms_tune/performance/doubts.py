@@ -57,7 +57,7 @@ def of_run(run: LoggedRun, steps: RankSteps, times: StepTimes) -> Iterator[Probl
         yield Problem("coarse-clock", msg("metrics.problem.whole-ms"))
     if times.averaged > 1:
         yield Problem("averaged-steps", msg("metrics.problem.averaged", count=times.averaged))
-    batches = sorted({one for one in steps.batch if one})
+    batches = sorted({*steps.batch} - {0})
     if len(batches) > 1:
         yield Problem("sizes-changed", msg("metrics.problem.sizes", least=batches[0], most=batches[-1]))
     if run.total and steps.number[-1] < run.total and not run.repeated and len(steps) > 1:

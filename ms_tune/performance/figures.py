@@ -84,7 +84,7 @@ def inputs_of(
         job: What the config tells; what it and the log tell is taken from the log.
     """
     log, option, config = (msg(f"metrics.source.{name}") for name in ("log", "option", "config"))
-    batches = {one for one in steps.batch if one}
+    batches = {*steps.batch} - {0}
     batch = float(batches.pop()) if len(batches) == 1 else None
 
     def first(

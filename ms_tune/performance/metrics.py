@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from operator import eq
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -213,17 +214,18 @@ def _main(run: LoggedRun) -> RankSteps:
     def told(steps: RankSteps) -> tuple[int, int, int]:
         return (
             len(steps),
-            sum(value == value for value in steps.tflops),  # noqa: PLR0124 - NaN is what is not logged
-            sum(value == value for value in steps.loss),  # noqa: PLR0124 - as above
+            sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, is what is not logged
+            sum(map(eq, steps.loss, steps.loss)),
         )
 
     return max(run.ranks, key=told)
 
 
 def _ranks(run: LoggedRun) -> Ranks:
-    medians = [(median(steps.seconds[1:]), steps.rank) for steps in run.ranks if len(steps) > 1]
-    if len(medians) < 2:  # noqa: PLR2004 - one rank is beside no other
+    able = [steps for steps in run.ranks if len(steps) > 1]
+    if len(able) < 2:  # noqa: PLR2004 - one rank is beside no other
         return Ranks(len(run.ranks))
+    medians = [(median(steps.seconds[1:]), steps.rank) for steps in able]
     slowest = max(medians, key=lambda one: one[0])
     return Ranks(len(run.ranks), min(medians, key=lambda one: one[0])[0], *slowest)
 

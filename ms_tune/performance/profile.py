@@ -115,7 +115,6 @@ def _times(profile: RankProfile) -> RankTimes:
     times = {Cause.COMPUTE: compute, **_communication(profile, exposed)}
     times |= {Cause.HOST: idle.host, Cause.DEPENDENCY: idle.dependency, Cause.FREE: idle.unlinked}
     whole = compute + exposed + free
-    error = max((row.error for row in profile.steps), default=None)
     queues = {}
     if profile.kernels is not None and whole:
         queues = {name: (count, length / whole) for name, (count, length) in profile.kernels.streams.items()}
@@ -126,11 +125,28 @@ def _times(profile: RankProfile) -> RankTimes:
         whole,
         max(len(profile.steps), 1),
         {cause: time for cause, time in times.items() if time},
-        error,
+        _error(profile),
         queues,
         profile.kernels,
         idle.linked,
     )
+
+
+def _error(profile: RankProfile) -> float | None:
+    """How far computing, exposed communication and free time are from the step, in microseconds; None where nothing tells.
+
+    MindSpore's table has no column with the step: there the parts of the time line are held to its own length.
+    """
+    if not profile.mindspore:
+        return max((row.error for row in profile.steps), default=None)
+    if profile.events is None:
+        return None
+    parts = [profile.events.overlap[name] for name in ("compute", "exposed", "free")]
+    ends = [start + length for part in parts for start, length in zip(part.start, part.length, strict=True)]
+    if not ends:
+        return None
+    begin = min(part.start[0] for part in parts if len(part))
+    return abs(sum(part.total for part in parts) - (max(ends) - begin))
 
 
 def _communication(profile: RankProfile, exposed: float) -> dict[Cause, float]:
@@ -154,8 +170,9 @@ def _communication(profile: RankProfile, exposed: float) -> dict[Cause, float]:
         told = exposed * sum(one.elapsed for one in both[True]) / elapsed
     stages, ranks = min(told, exposed), max(exposed - told, 0.0)
     moving = stages * _transit(both[True])
-    # The exporter's own bubble counts where it found more than the sends and receives tell.
-    bubble = max(stages - moving, min(sum(row.bubble for row in profile.steps), exposed))
+    # The exporter's own bubble counts where it found more than the sends and receives tell; MindSpore's has hidden ones, too.
+    exporters = 0.0 if profile.mindspore else sum(row.bubble for row in profile.steps)
+    bubble = max(stages - moving, min(exporters, exposed))
     transfer = min(moving + ranks * _transit(both[False]), exposed - bubble)
     return {Cause.TRANSFER: transfer, Cause.BUBBLE: bubble, Cause.WAITING: max(exposed - transfer - bubble, 0.0)}
 
@@ -211,8 +228,8 @@ def _doubts(profile: RankProfile) -> Iterator[Problem]:
         yield Problem("no-cores", msg("profile.problem.no-cores", rank=rank))
     if profile.stacks:
         yield Problem("stacks", msg("profile.problem.stacks", rank=rank))
-    worst = max((row.error for row in profile.steps), default=0.0)
-    if worst > _EXACT:
+    worst = _error(profile)
+    if worst is not None and worst > _EXACT:
         text = msg("profile.problem.identity", rank=rank, error=f"{worst:,.3f}")
         yield Problem("identity", text, serious=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import sub
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,7 @@ def step_times(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
 
 def stride(steps: RankSteps) -> int:
     """How many steps a line stands for: what the counter usually rises by."""
-    rises = [later - sooner for sooner, later in zip(steps.number, steps.number[1:], strict=False)]
+    rises = [*map(sub, steps.number[1:], steps.number)]
     return max(int(median(rises)), 1) if rises else 1
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from ms_tune.trace.step_lines import NOT_LOGGED, Form
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.trace.step_lines import StepLine
@@ -80,6 +81,13 @@ class RankSteps:
         """Whether its times are printed as whole milliseconds."""
         return self.form in {Form.STATIC, Form.DYNAMIC}
 
+    def extend(self, columns: Mapping[str, Sequence[float]], count: int) -> None:
+        """Take as many more steps; of what no column tells nothing is known."""
+        for name in COLUMNS:
+            column = getattr(self, name)
+            nothing = 0 if column.typecode == "q" else NOT_LOGGED
+            column.extend(columns[name] if name in columns else array(column.typecode, [nothing]) * count)
+
     def add(self, step: StepLine, number: int, line: int) -> None:
         """Take one more step."""
         self.number.append(number)
@@ -94,6 +102,9 @@ class RankSteps:
         self.batch.append(step.batch)
         self.tokens.append(step.tokens)
         self.peak.append(step.allocated)
+
+
+COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form", "rank"})
 
 
 @dataclass(frozen=True, slots=True)

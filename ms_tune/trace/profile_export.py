@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.trace.profile_events import ProfileEvents
     from ms_tune.trace.profile_tables import Kernels, StepRow
+    from ms_tune.trace.time_line import ProfileEvents
 
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 STEPS, KERNELS, EVENTS, COMMUNICATION = (
@@ -44,6 +44,9 @@ class RankProfile:
         rank: Its number, where a name tells.
         level: ``0``, ``1``, ``2``, ``none`` or empty: how closely was looked.
         stacks: Whether Python stacks were taken, which slows the host down.
+        mindspore: Whether MindSpore exported it: its table's Stage is no step, but the time from the first to the last
+            collective without sends and receives, and its Bubble is all sends and receives, hidden ones too
+            (mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py, 2.9).
         steps: Rows of its step table.
         kernels: Its kernels.
         events: Of its time line.
@@ -55,6 +58,7 @@ class RankProfile:
     rank: int | None
     level: str
     stacks: bool
+    mindspore: bool
     steps: tuple[StepRow, ...]
     kernels: Kernels | None
     events: ProfileEvents | None
@@ -109,7 +113,7 @@ def _exports(path: Path) -> Iterator[Path]:
 def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:
     """Read one rank's export. A file that cannot be read does not stop the others."""
     broken: list[TraceError] = []
-    rank, level, stacks = _told(folder)
+    rank, level, stacks, mindspore = _told(folder)
     steps: list[StepRow] = []
     kernels, events, collectives = None, None, list[Collective]()
     if (folder / STEPS).is_file():
@@ -132,17 +136,20 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
             events = read_events(folder / EVENTS, on_bytes)
         except TraceError as error:
             broken.append(error)
-    return RankProfile(folder, rank, level, stacks, tuple(steps), kernels, events, tuple(collectives), tuple(broken))
+    told = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
+    return RankProfile(folder, rank, level, stacks, mindspore, *told)
 
 
-def _told(folder: Path) -> tuple[int | None, str, bool]:
-    """The rank, the level and whether stacks were taken, from the files and names above an export."""
+def _told(folder: Path) -> tuple[int | None, str, bool, bool]:
+    """The rank, the level, whether stacks were taken, and whether MindSpore wrote it, by the files and names above an export."""
     rank, level, stacks = None, "", False
     above = folder.parent if folder.name == OUTPUT else folder
+    mindspore = above.name.endswith("_ascend_ms")
     for file in sorted(above.glob("profiler_info*.json"))[:1]:
         match = _RANK.search(file.name)
         rank = int(match[1]) if match and match[1] else None
         text = _text(file)
+        mindspore = mindspore or '"ms_profiler_info"' in text
         found = _LEVEL.search(text)
         level = found[1].lower() if found else ""
         stacks = bool(re.search(r'"with_stack"\s*:\s*true', text))
@@ -155,7 +162,7 @@ def _told(folder: Path) -> tuple[int | None, str, bool]:
     if rank is None:
         names = _RANK.search(above.name)
         rank = int(names[2]) if names and names[2] else None
-    return rank, level, stacks
+    return rank, level, stacks, mindspore
 
 
 def _text(file: Path) -> str:

@@ -26,6 +26,8 @@ _MAX_JSON = 512 * 1024**2
 _MOST_ROWS = 5_000_000
 _MOST_TYPES = 100_000
 _MOST_LAYERS, _LONGEST_NUMBER = 10_000, 7  # layers, and characters of a layer's number
+_MOST_SHAPES = 3  # of a type that are told
+_NO_SHAPES = ("", "N/A")
 _TINY = 10.0  # microseconds
 _COMMUNICATION = ("HCCL", "COMMUNICATION")
 
@@ -73,13 +75,23 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorShape:
+    """Kernels of one type with the same shapes of inputs, as the exporter writes them: ``8,4096;4096,11008``."""
+
+    inputs: str
+    count: int
+    microseconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorType:
-    """All kernels of one type on one kind of core."""
+    """All kernels of one type on one kind of core, and the shapes that take longest; levels 1 and 2 tell them."""
 
     name: str
     core: str
     count: int
     microseconds: float
+    shapes: tuple[OperatorShape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +188,7 @@ def read_kernels(path: Path) -> Kernels:
         TraceError: As for :func:`read_steps`.
     """
     types: dict[tuple[str, str], list[float]] = {}
+    shapes: dict[tuple[str, str, str], list[float]] = {}
     streams: dict[str, list[float]] = {}
     layers: dict[tuple[str, int], dict[Pass, list[float]]] = {}
     count = tiny = ai_cpu = 0
@@ -197,13 +210,15 @@ def read_kernels(path: Path) -> Kernels:
             ai_cpu, slow = ai_cpu + 1, slow + length
         if len(types) < _MOST_TYPES or (name, core) in types:
             _add(types, (name, core), length)
+        inputs = (row.get("Input Shapes") or "").strip('" \t')
+        if inputs not in _NO_SHAPES and (len(shapes) < _MOST_TYPES or (name, core, inputs) in shapes):
+            _add(shapes, (name, core, inputs), length)
         _add(streams, (row.get("Stream ID") or "").strip(), length)
         if (scope := SCOPE_LAYER.search(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
             layer = (scope[1], int(scope[2]))
             if layer in layers or len(layers) < _MOST_LAYERS:
                 _add(layers.setdefault(layer, {}), pass_of(row["Name"].strip()), length)
-    found = [OperatorType(name, core, int(n), total) for (name, core), (n, total) in types.items()]
-    found.sort(key=lambda one: -one.microseconds)
+    found = _types(types, shapes)
     each = {stream: (int(n), length) for stream, (n, length) in sorted(streams.items()) if stream}
     return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, tuple(_layers(layers)), cut_off)
 
@@ -234,13 +249,32 @@ def read_collectives(path: Path) -> list[Collective]:
                 elapsed, transit = _number(times.get("Elapse Time(ms)")), _number(times.get("Transit Time(ms)"))
                 if elapsed is not None:
                     short = name.partition("@")[0]
-                    found.append(Collective(short, step, kind == "p2p", elapsed * 1000, (transit or 0.0) * 1000))
+                    peer = kind == "p2p" or between_two(short)
+                    found.append(Collective(short, step, peer, elapsed * 1000, (transit or 0.0) * 1000))
     return found
+
+
+def between_two(name: str) -> bool:
+    """Whether a collective is a send or a receive; some exporters list ``hcom_BatchSendRecv`` and others with the collectives."""
+    return any(word in name.lower() for word in ("send", "receive", "recv"))
 
 
 def _items(data: object) -> Iterator[tuple[str, object]]:
     if isinstance(data, dict):
         yield from data.items()
+
+
+def _types(
+    types: Mapping[tuple[str, str], list[float]], shapes: Mapping[tuple[str, str, str], list[float]]
+) -> list[OperatorType]:
+    """By their time, the longest first."""
+    each: dict[tuple[str, str], list[OperatorShape]] = {}
+    for (name, core, inputs), (count, length) in sorted(shapes.items(), key=lambda one: -one[1][1]):
+        some = each.setdefault((name, core), [])
+        if len(some) < _MOST_SHAPES:
+            some.append(OperatorShape(inputs, int(count), length))
+    found = [OperatorType(*key, int(count), total, tuple(each.get(key, ()))) for key, (count, total) in types.items()]
+    return sorted(found, key=lambda one: -one.microseconds)
 
 
 def _layers(layers: Mapping[tuple[str, int], Mapping[Pass, list[float]]]) -> Iterator[LayerTime]:

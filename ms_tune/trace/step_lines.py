@@ -17,15 +17,15 @@ import math
 import re
 from enum import Enum
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-_MOST_SECONDS = 1e7
-_MOST_STEPS = 10**12
-_MOST_BATCH = 10**9
-_MOST_TOKENS = 10**17
+MOST_SECONDS = 1e7
+MOST_STEPS = 10**12
+MOST_COUNTED = {"batch": 10**9, "tokens": 10**17}
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = re.compile(
@@ -47,6 +47,21 @@ _OLD = re.compile(
 _ITERATION = re.compile(r"iteration\s{1,20}(\d{1,15})\s{0,20}/\s{0,20}(\d{1,15})\s{0,4}\|")
 _WITH_AVERAGE = re.compile(rf"({_N})(?=/| \()")
 _SAMPLES = re.compile(rf"({_N}) samples/s/p")
+_PATTERNS = {
+    "number": _STEP,
+    "time": _TIME,
+    "epoch": _EPOCH,
+    "loss": _LOSS,
+    "norm": _NORM,
+    "tflops": _TFLOPS,
+    "batch": _BATCH,
+}
+# Numbers of which digits alone decide what they are.
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_PLAIN = re.compile(r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,4})?")
+_SIGNED = re.compile("-?" + _PLAIN.pattern)
+_NEEDED = {"number", "time"}
+_COUNTS = {"number", "total", "epoch", "batch", "tokens", "rank"}
 # Key in a line of Megatron's form to what it is; the first that is there counts.
 _KEYS = {
     "elapsed time per iteration (ms)": "time",
@@ -79,7 +94,7 @@ class Form(str, Enum):
 
 
 NOT_LOGGED = math.nan
-_FLOATS = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
+FLOATS = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
 
 
 class StepLine(NamedTuple):
@@ -130,14 +145,8 @@ def rank_before(line: str) -> tuple[int | None, str]:
 
 def steps_in(line: str) -> Iterator[StepLine | None]:
     """The steps that a line tells about; several where lines ran into each other, None for one that is damaged."""
-    if "per_step_time" in line:
-        starts = [match.start() for match in _BRACE.finditer(line)]
-        yield from map(_mindformers, _pieces(line, starts))
-    elif "elapsed time per iteration" in line:
-        starts = [match.start() for match in _ITERATION.finditer(line)]
-        yield from map(_megatron, _pieces(line, starts))
-    elif found := _OLD.search(line):
-        yield _step(Form.MINDSPEED, (int(found[2]), 0, int(found[1])), found[4], {"loss": found[3].strip("[],()")})
+    for form, spans in _places(line):
+        yield step_of(form, {name: line[start:end] for name, (start, end) in spans.items()})
 
 
 def samples_per_second(line: str) -> float:
@@ -146,42 +155,100 @@ def samples_per_second(line: str) -> float:
     return _positive(found[1]) if found else NOT_LOGGED
 
 
-def _pieces(line: str, starts: list[int]) -> list[str]:
-    """The line at each start; as a whole where there is none, so that it counts as damaged."""
-    if len(starts) < 2:  # noqa: PLR2004 - nearly all
-        return [line[starts[0] :]] if starts else [line]
-    ends = [*starts[1:], len(line)]
-    return [line[start:end] for start, end in zip(starts, ends, strict=True)]
+class Kind(NamedTuple):
+    """Lines that tell the same.
+
+    Attributes:
+        form: Who prints them; None for MindFormers' second line.
+        names: What they tell: names of :func:`step_of`, and ``rank``; or ``rate`` alone.
+    """
+
+    form: Form | None
+    names: tuple[str, ...]
 
 
-def _mindformers(text: str) -> StepLine | None:
-    step, time = _STEP.search(text), _TIME.search(text)
-    if step is None or time is None:
+def layout_of(line: bytes) -> tuple[Kind, Callable[[bytes], tuple[bytes, ...]]] | None:
+    """What a line tells and where: all lines that differ from it in digits alone tell the same in the same places.
+
+    Returns:
+        Its kind, and what takes the values, as they are printed, out of it or out of another such line; None if it does not tell of one
+        step or one rate, or of something that is no plain number.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
         return None
-    epoch = _EPOCH.search(text)
-    values: dict[str, str] = {}
-    patterns = {"loss": _LOSS, "norm": _NORM, "tflops": _TFLOPS, "batch": _BATCH}
-    for name, pattern in patterns.items():
-        if found := pattern.search(text):
-            values[name] = found[1]
-    form = Form.STATIC if epoch else Form.DYNAMIC
-    return _step(form, (int(step[1]), int(step[2]), int(epoch[1]) if epoch else 0), time[1], values)
+    prefix, rate = _PREFIX.match(text), _SAMPLES.search(text)
+    begin = prefix.end() if prefix else 0
+    steps = list(_places(text[begin:]))
+    if "\x1b" in text or len(steps) + (rate is not None) != 1:
+        return None
+    form, spans = steps[0] if steps else (None, {"rate": (0, 0)})
+    places = {name: (begin + start, begin + end) for name, (start, end) in spans.items()}
+    if rate is not None:
+        places = {"rate": rate.span(1)}
+    elif prefix is not None:
+        places["rank"] = next(span for span in map(prefix.span, range(1, 7)) if span[0] >= 0)
+    known = {}
+    for name, (start, end) in places.items():
+        value = text[start:end]
+        if (_WHOLE if name in _COUNTS else _SIGNED if name == "loss" else _PLAIN).fullmatch(value):
+            known[name] = slice(len(text[:start].encode()), len(text[:end].encode()))
+        elif any(mark.isdigit() for mark in value) or not math.isnan(_number(value)) or name in _NEEDED:
+            return None
+    if not known.keys() >= _NEEDED and "rate" not in known:
+        return None
+    names = tuple(sorted(known))
+    # Two at least, as there is no tuple otherwise.
+    return Kind(form, names), itemgetter(*(known[name] for name in names), *([slice(0)] if len(names) == 1 else []))
 
 
-def _megatron(text: str) -> StepLine | None:
-    head = _ITERATION.match(text)
+def _places(line: str) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:
+    """Where a line says what of each of its steps: names of :func:`step_of`, with the beginnings and ends of their values."""
+    if "per_step_time" in line:
+        for start, end in _pieces(line, _BRACE):
+            yield _mindformers(line, start, end)
+    elif "elapsed time per iteration" in line:
+        for start, end in _pieces(line, _ITERATION):
+            yield Form.MEGATRON, _megatron(line, start, end)
+    elif found := _OLD.search(line):
+        loss = found[3]
+        start = found.start(3) + len(loss) - len(loss.lstrip("[],()"))
+        spans = {name: found.span(group) for name, group in (("epoch", 1), ("number", 2), ("time", 4))}
+        yield Form.MINDSPEED, {**spans, "loss": (start, start + len(loss.strip("[],()")))}
+
+
+def _pieces(line: str, head: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """From each head to the next; as a whole where there is none, so that it counts as damaged."""
+    starts = [match.start() for match in head.finditer(line)]
+    return zip(starts or [0], [*starts[1:], len(line)], strict=True)
+
+
+def _mindformers(line: str, start: int, end: int) -> tuple[Form, Mapping[str, tuple[int, int]]]:
+    spans: dict[str, tuple[int, int]] = {}
+    for name, pattern in _PATTERNS.items():
+        if found := pattern.search(line, start, end):
+            spans[name] = found.span(1)
+            if name == "number":
+                spans["total"] = found.span(2)
+    return Form.STATIC if "epoch" in spans else Form.DYNAMIC, spans
+
+
+def _megatron(line: str, start: int, end: int) -> Mapping[str, tuple[int, int]]:
+    head = _ITERATION.match(line, start, end)
     if head is None:
-        return None
-    values: dict[str, str] = {}
+        return {}
+    spans = {"number": head.span(1), "total": head.span(2)}
+    at = head.end()
     # What stands behind the last bar may be cut off.
-    for part in text[head.end() :].split("|")[:-1]:
+    for part in line[at:end].split("|")[:-1]:
         key, _, value = part.partition(":")
         name = _named(key)
-        if name is not None and name not in values:
-            values[name] = value.strip()
-    if "time" not in values:
-        return None
-    return _step(Form.MEGATRON, (int(head[1]), int(head[2]), 0), values.pop("time"), values)
+        if name is not None and name not in spans:
+            begin = at + len(part) - len(value.lstrip())
+            spans[name] = (begin, begin + len(value.strip()))
+        at += len(part) + 1
+    return spans
 
 
 @lru_cache(maxsize=256)  # the lines of a log have the same few, with the same blanks
@@ -189,31 +256,23 @@ def _named(key: str) -> str | None:
     return _KEYS.get(key.strip())
 
 
-def _step(form: Form, counters: tuple[int, int, int], time: str, values: dict[str, str]) -> StepLine | None:
-    number, total, epoch = counters
-    seconds = _positive(time) / 1000
-    if not 0 < seconds < _MOST_SECONDS or max(number, total, epoch * max(total, 1)) > _MOST_STEPS:
+def step_of(form: Form, told: Mapping[str, str]) -> StepLine | None:
+    """A step from what a line says of it, as printed; None where too little is left of it, or what cannot be.
+
+    Args:
+        form: Who printed it.
+        told: ``number``, ``total``, ``epoch``, ``time`` (milliseconds), and the other names of :class:`StepLine`.
+    """
+    if not told.keys() >= _NEEDED or (form is not Form.MINDSPEED and "total" not in told):
         return None
-    told = values.get
-    norm, tflops, counted, hardware, allocated, reserved = [
-        _positive(values[name]) if name in values else NOT_LOGGED for name in _FLOATS
-    ]
-    return StepLine(
-        form,
-        number,
-        total,
-        epoch,
-        seconds,
-        _number(told("loss", "")),
-        norm,
-        tflops,
-        counted,
-        hardware,
-        _count(told("batch", ""), _MOST_BATCH),
-        _count(told("tokens", ""), _MOST_TOKENS),
-        allocated,
-        reserved,
-    )
+    number, total, epoch = (int(told.get(name, 0)) for name in ("number", "total", "epoch"))
+    seconds = _positive(told["time"]) / 1000
+    if not 0 < seconds < MOST_SECONDS or max(number, total, epoch * max(total, 1)) > MOST_STEPS:
+        return None
+    rest = {name: _positive(told[name]) for name in FLOATS if name in told}
+    loss = _number(told.get("loss", ""))
+    batch, tokens = (_count(told.get(name, ""), most) for name, most in MOST_COUNTED.items())
+    return StepLine(form, number, total, epoch, seconds, loss, batch=batch, tokens=tokens, **rest)
 
 
 def _number(text: str) -> float:

@@ -7,25 +7,33 @@ It may hold the lines of several ranks: behind prefixes, or without, where the s
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError, nearby
 from ms_tune.texts import msg
-from ms_tune.trace.log_lines import bodies, chosen
+from ms_tune.trace.log_lines import bodies, perhaps, text_of
 from ms_tune.trace.logged_memory import reports_in
 from ms_tune.trace.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
+from ms_tune.trace.plain_pickle import no_collection
 from ms_tune.trace.recompute_log import rank_of
 from ms_tune.trace.step_baseline import read_baseline
-from ms_tune.trace.step_lines import Form, rank_before, samples_per_second, steps_in
+from ms_tune.trace.step_batch import Batch
+from ms_tune.trace.step_lines import NOT_LOGGED, Form, Kind, layout_of, rank_before, samples_per_second, steps_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from ms_tune.trace.logged_steps import LoggedMemory
+    from ms_tune.trace.step_batch import Rows
     from ms_tune.trace.step_lines import StepLine
+
+    _Layout = tuple[Kind, Callable[[bytes], tuple[bytes, ...]]]
 
 _MOST_STEPS = 1_000_000  # of a file; what is beyond is counted
 _MOST_RUNS = 1000
@@ -42,9 +50,16 @@ _REMARKS = {
     "Eval result: ": "evaluation",
 }
 _TAIL = re.compile(r"==> \S{0,400}worker_(\d{1,6})\.log <==")
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_MOST_LAYOUTS = 20_000  # kept; a log has some dozen
+_LONGEST = 4096  # bytes of a line whose layout is kept
+_MOST_WAITING = 20_000  # steps
+_NONE = Kind(None, ())
+_UNKNOWN: _Layout = (Kind(None, ("unknown",)), lambda _line: ())
 _NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
 
 
+@no_collection()
 def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> TrainingLog:
     """Read a log, however long.
 
@@ -61,10 +76,10 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
             for body, first in bodies(file):
                 if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
                     return TrainingLog(path, rank_of(path), (read_baseline(path),))
-                for number, line, whole in chosen(body, first, _NEEDLES):
-                    reader.take(number, line, whole=whole)
+                reader.read(perhaps(body, first, _NEEDLES))
                 ended = body.endswith(b"\n")
                 on_bytes(len(body))
+        reader.end()
     except FileNotFoundError:
         raise TraceError(msg("trace.folder.absent"), nearby(path), path=path) from None
     except OSError as error:
@@ -111,7 +126,140 @@ class _Reader:
         self._latest: RankSteps | None = None
         self._early: dict[int, LoggedMemory] = {}  # what was said of a run before its first step
 
-    def take(self, number: int, line: str, *, whole: bool) -> None:
+        self._known: dict[bytes, _Layout | None] = {}  # by lines without the values of their digits
+        self._kinds: dict[Kind, Kind] = {}
+        self._batch = Batch(_NONE)
+
+    def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> None:
+        """Read lines: those that tell of steps many at a time, others by themselves."""
+        known, batch = self._known, self._batch
+        kind, told, numbers = batch.kind, batch.told, batch.lines
+        for number, line, whole in lines:
+            layout = known.get(line.translate(_DIGITS), _UNKNOWN)
+            if layout is not None and layout[0] is kind and whole:
+                told.append(layout[1](line))
+                numbers.append(number)
+            elif layout is not _UNKNOWN or any(needle in line for needle in _NEEDLES):
+                self._next(number, line, self._layout(line) if whole else None, whole=whole)
+                batch = self._batch
+                kind, told, numbers = batch.kind, batch.told, batch.lines
+        if len(batch) > _MOST_WAITING:
+            self.end()
+
+    def _layout(self, line: bytes) -> _Layout | None:
+        key = line.translate(_DIGITS)
+        if key in self._known:
+            return self._known[key]
+        found = layout_of(line)
+        if found is not None:
+            found = (self._kinds.setdefault(found[0], found[0]), found[1])
+        if len(self._known) >= _MOST_LAYOUTS:
+            self._known.clear()
+        if len(line) <= _LONGEST:
+            self._known[key] = found
+        return found
+
+    def _next(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
+        """Read a line that is not like the one before."""
+        if layout is None:
+            self.end()
+            self._take(number, text_of(line), whole=whole)
+            return
+        kind, take = layout
+        if kind.form is None:
+            rate = float(take(line)[0])
+            if len(self._batch):
+                self._batch.rate(rate)
+            else:
+                self._rate(rate if rate < math.inf else NOT_LOGGED)
+            return
+        if kind is not self._batch.kind:
+            self.end()
+            self._batch = Batch(kind)
+        self._batch.told.append(take(line))
+        self._batch.lines.append(number)
+
+    def end(self) -> None:
+        """Put the steps that wait where they belong."""
+        batch, self._batch = self._batch, Batch(_NONE)
+        if not len(batch):
+            return
+        rows = batch.rows(counted_only=self._kept >= _MOST_STEPS)
+        if rows is None:
+            self._one_by_one(batch, 0, len(batch))
+        elif rows.ranks:
+            self._of_ranks(batch, rows)
+        else:
+            self._of_one(batch, rows)
+
+    def _of_one(self, batch: Batch, rows: Rows) -> None:
+        """Steps without a rank before them: rising ones of the present run together, others by themselves."""
+        falls = [at for at, (one, after) in enumerate(pairwise(rows.number), 1) if after <= one]
+        begin = 0
+        for end in [*falls, len(batch)]:
+            while begin < end:
+                place = self._present(self._tailed, rows, begin)
+                if place is None:
+                    self._one_by_one(batch, begin, begin + 1)
+                    begin += 1
+                else:
+                    self._extend(place, rows, range(begin, end))
+                    begin = end
+
+    def _of_ranks(self, batch: Batch, rows: Rows) -> None:
+        """Steps of several ranks: together if all of them go on with their present runs."""
+        each: dict[int, list[int]] = {}
+        for at, rank in enumerate(rows.ranks):
+            each.setdefault(rank, []).append(at)
+        places = {rank: self._present(rank, rows, some[0]) for rank, some in each.items()}
+        rising = all(rows.number[at] < rows.number[after] for some in each.values() for at, after in pairwise(some))
+        if not rising or None in places.values() or self._kept + len(batch) > _MOST_STEPS:
+            self._one_by_one(batch, 0, len(batch))
+            return
+        for rank, place in places.items():
+            if place is not None:
+                self._extend(place, rows, each[rank])
+        self._latest = places[rows.ranks[-1]]
+
+    def _present(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
+        """The steps that a rank's step goes on with, if it does; and no other step of the batch has another total."""
+        writer = self._writers.get(rank)
+        if writer is None or writer.run < 0 or rows.total.count(self.runs[writer.run].total) < len(rows.total):
+            return None
+        own = (one for one in self.runs[writer.run].ranks if one.rank == rank and one.form is rows.form)
+        found = next(own, None)
+        return found if found is not None and rows.number[at] > found.number[-1] else None
+
+    def _extend(self, place: RankSteps, rows: Rows, at: Sequence[int]) -> None:
+        """Add steps to those of a rank, as far as there is room."""
+        kept = at[: max(_MOST_STEPS - self._kept, 0)]
+        self.dropped += len(at) - len(kept)
+        if not kept:
+            return
+        columns = {"number": rows.number, **rows.columns}
+        if len(kept) < len(rows.number):
+            columns = {name: [*itemgetter(*kept, kept[0])(column)][:-1] for name, column in columns.items()}
+        place.extend(columns, len(kept))
+        self._kept += len(kept)
+        writer = self._writers[place.rank if place.rank is not None else self._tailed]
+        writer.last = max(writer.last, place.number[-1])
+        self._latest = place
+
+    def _one_by_one(self, batch: Batch, begin: int, end: int) -> None:
+        for rank, step, line, rate in batch.singles(begin, end):
+            if step is None:
+                self._damage(line)
+            else:
+                self._step(self._tailed if rank is None else rank, step, line)
+            if rate == rate:  # noqa: PLR0124 - NaN is what is not logged
+                self._rate(rate)
+
+    def _damage(self, line: int) -> None:
+        self.damaged_count += 1
+        if len(self.damaged) < _MOST_DAMAGED:
+            self.damaged.append(line)
+
+    def _take(self, number: int, line: str, *, whole: bool) -> None:
         """Read a line; one without an end may be cut off."""
         rank, text = rank_before(line)
         rank = self._tailed if rank is None else rank
@@ -119,13 +267,11 @@ class _Reader:
         for step in steps_in(text):
             found = True
             if step is None:
-                self.damaged_count += 1
-                if len(self.damaged) < _MOST_DAMAGED:
-                    self.damaged.append(number)
+                self._damage(number)
             else:
                 self._step(rank, step, number)
         if "samples/s/p" in text:
-            self._rate(text, whole=whole)
+            self._rate(samples_per_second(text), whole=whole)
         elif not found:
             self._other(text, number)
 
@@ -173,8 +319,7 @@ class _Reader:
         writer.last = 0
         return _more(self.runs[writer.run], RankSteps(step.form, rank))
 
-    def _rate(self, text: str, *, whole: bool) -> None:
-        rate = samples_per_second(text)
+    def _rate(self, rate: float, *, whole: bool = True) -> None:
         if self._latest is None:
             self.orphans += 1
         elif whole:

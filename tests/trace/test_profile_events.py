@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.trace import profile_events
-from ms_tune.trace.profile_events import ProfileEvents, read_events
+from ms_tune.trace import kept_events, profile_events
+from ms_tune.trace.profile_events import read_events
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ms_tune.trace.time_line import Moments, ProfileEvents
 
 
 def read(folder: Path, *events: object, text: str | None = None) -> ProfileEvents:
@@ -38,6 +40,10 @@ def rows(found: ProfileEvents, kind: str) -> list[tuple[float, float]]:
     assert one.total == sum(one.length)
     assert len(one) == len(one.length)
     return list(zip(one.start, one.length, strict=True))
+
+
+def told(moments: Moments[Any]) -> dict[int, Any]:
+    return dict(zip(moments.at, moments.told, strict=True))
 
 
 def test_what_the_device_did_is_in_order_of_time(tmp_path: Path) -> None:
@@ -77,7 +83,7 @@ def test_collectives_and_kernels_have_names_by_their_nanoseconds(tmp_path: Path)
         event("Mul", "1004", 400, args=["Task Type"]),
     )
     assert found.collectives == [(-1, 3, "hccl_x"), (pytest.approx(0.0045), 2, "hcom_send")]
-    assert found.names == {-1000: "hccl_x", 4: "hcom_send", 1002: "MatMul", 2003: "Add"}
+    assert told(found.names) == {-1000: "hccl_x", 4: "hcom_send", 1002: "MatMul", 2003: "Add"}
     assert found.host_names == ["Sub", "Mul"]
 
 
@@ -93,7 +99,7 @@ def test_a_launch_is_a_flow_with_both_ends(tmp_path: Path) -> None:
         flow("t", 8, "1001"),
     )
     assert found.base == 1002
-    assert found.launches == {500: -1.75}
+    assert told(found.launches) == {500: -1.75}
 
 
 def test_long_events_of_the_host_alone(tmp_path: Path) -> None:
@@ -139,7 +145,7 @@ def test_time_stamps(tmp_path: Path, stamp: object, read_as: object) -> None:
 
 
 def test_what_is_beyond_the_most_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile_events, "_MOST", 1)
+    monkeypatch.setattr(kept_events, "_MOST", 1)
     kinds = [event("Free", 1), event("hcom_x", 1), event("host", 1, 99), flow("s", 1, 1), flow("f", 1, 1)]
     kinds.append(event("MatMul", 2, args={"Task Type": "x"}))
     kinds.append(process(1, "Python"))

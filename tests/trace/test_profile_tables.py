@@ -12,6 +12,7 @@ from ms_tune.trace import profile_tables
 from ms_tune.trace.profile_tables import (
     Collective,
     LayerTime,
+    OperatorShape,
     OperatorType,
     StepRow,
     read_collectives,
@@ -115,6 +116,15 @@ class TestKernels:
         found = read_kernels(file(tmp_path, "kernels.csv", "Name,Duration(us)", "Add_2,3"))
         assert (found.cores, found.cut_off, found.streams) == (False, False, {})
         assert found.types == (OperatorType("Add_2", "N/A", 1, 3),)
+
+    def test_shapes_that_take_longest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(profile_tables, "_MOST_SHAPES", 2)
+        shapes = ['"""8,4096"""', '"""8,4096"""', '"""16,4096;4096,8"""', '"""2"""', "N/A", ""]
+        rows = [f"MatMul,AI_CORE,{10 * (place + 1)},{one}" for place, one in enumerate(shapes)]
+        head = "Name,Accelerator Core,Duration(us),Input Shapes"
+        (one, other) = read_kernels(file(tmp_path, "kernels.csv", head, *rows, "Add,AI_CORE,1,")).types
+        assert one.shapes == (OperatorShape("2", 1, 40), OperatorShape("8,4096", 2, 30))
+        assert (one.count, one.microseconds, other.shapes) == (6, 210, ())
 
     def test_layers_by_their_scopes(self, tmp_path: Path) -> None:
         names = ["layers-CellList/10-Block/Add", "Gradients/layers-CellList/2-Block/Add", "layers-CellList/2-Block/Mul"]

@@ -84,7 +84,16 @@ def _kernels(kernels: Kernels, top: int) -> dict[str, object]:
         "ai_cpu": kernels.ai_cpu,
         "ai_cpu_us": kernels.ai_cpu_microseconds,
         "types": [
-            {"name": one.name, "core": one.core, "count": one.count, "microseconds": one.microseconds}
+            {
+                "name": one.name,
+                "core": one.core,
+                "count": one.count,
+                "microseconds": one.microseconds,
+                "shapes": [
+                    {"inputs": shape.inputs, "count": shape.count, "microseconds": shape.microseconds}
+                    for shape in one.shapes
+                ],
+            }
             for one in kernels.types[:top]
         ],
         "layers": [

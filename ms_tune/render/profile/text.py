@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _BAR = 30  # characters
 _MOST_RANKS = 32
 _MOST_LAYERS_SHOWN = 32
+_LONGEST_SHAPES = 40  # characters
 
 
 def show_report(report: ProfileReport, top: int, console: Console) -> None:
@@ -133,11 +134,16 @@ def _operators(report: ProfileReport, top: int, console: Console) -> tuple[str, 
                 f"{one.microseconds / kernels.microseconds:.1%}",
                 one.name,
                 one.core,
+                _short(one.shapes[0].inputs) if one.shapes else "",
             ]
             for one in kernels.types[:top]
         ]
-    names = ("operator-count", "operator-ms", "operator-share", "operator-type", "operator-core")
+    names = ("operator-count", "operator-ms", "operator-share", "operator-type", "operator-core", "operator-shapes")
     return console.text("profile.show.operators"), [console.text(f"profile.show.{name}") for name in names], rows, 3
+
+
+def _short(shapes: str) -> str:
+    return shapes if len(shapes) <= _LONGEST_SHAPES else f"{shapes[: _LONGEST_SHAPES - 1]}…"
 
 
 def _layers(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
