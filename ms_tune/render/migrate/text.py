@@ -103,4 +103,4 @@ def write_diff(found: Migration, name: Path | None, console: Console) -> None:
     """What differs between the two files, as a unified diff."""
     old = found.original.splitlines()
     for line in difflib.unified_diff(old, found.text.splitlines(), str(found.path), str(name or "new"), lineterm=""):
-        console.write(line)
+        console.write_whole(line)  # as `patch` takes it
