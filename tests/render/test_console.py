@@ -8,7 +8,6 @@ import os
 import struct
 import sys
 import termios
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,29 +16,21 @@ from ms_tune.render.columns import text_width
 from ms_tune.render.console import Console
 from ms_tune.texts import Language, msg
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ERROR = UsageError(msg("cli.usage.file", file="train.yaml " * 12), msg("cli.usage.hint", program="ms-tune " * 9))
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Standard error is a terminal of 80 columns; what is written there can be read from the number given."""
+@pytest.mark.parametrize("language", Language)
+def test_errors_are_folded_on_a_terminal(language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.openpty()
     fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    monkeypatch.setenv("NO_COLOR", "1")
     with os.fdopen(writer, "w", encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
-        monkeypatch.setenv("NO_COLOR", "1")
-        yield reader
+        Console(language).fail(ERROR)
+        stream.flush()
+        lines = os.read(reader, 1 << 16).decode().splitlines()
+        monkeypatch.undo()
     os.close(reader)
-
-
-@pytest.mark.parametrize("language", Language)
-def test_errors_are_folded_on_a_terminal(terminal: int, language: Language) -> None:
-    Console(language).fail(ERROR)
-    sys.stderr.flush()
-    lines = os.read(terminal, 1 << 16).decode().splitlines()
     assert len(lines) > 2
     assert max(map(text_width, lines)) <= 80
 
