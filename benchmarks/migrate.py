@@ -57,6 +57,9 @@ def configs(repository: Path, tags: list[str]) -> Iterator[tuple[str, str, str]]
 
 def outcome(found: Migration) -> str:
     """What became of a config, in a few words."""
+    hanging = [one for one in found.questions if one.why and one.why.id == "migrate.why.hangs"]
+    if hanging:
+        return "written with questions: the model stands in `pretrained_model_dir`, which is not here"
     if not found.refused:
         failed = [one.name for one in found.proof if one.holds is False]
         if failed:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mkdocs.exceptions import PluginError
 from mkdocs.utils import get_relative_url
 
 from ms_tune import api
@@ -14,6 +15,8 @@ from ms_tune.render.rule.markdown import reference
 # What lets the theme's search work from a folder; the theme would load it from elsewhere.
 _SHIM, _OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker/shim-1.0.4.js"
 _OTHER_LANGUAGE = re.compile(r"^\[(?:中文|English)\]\(\S+\)\n", re.MULTILINE)
+# The theme's search cuts Chinese words out of what is typed, and never tries one that reaches its end: 重计算 becomes 重 and 计.
+_CUT = re.compile(r"(?<=\+1;)(\w)<(\w)(?=\.length;\1\+\+\)\2\.slice\(\w,\1\)in )")
 # Sections of every check's page that nobody looks for.
 _SAME_EVERYWHERE = re.compile(r"^(## (?:How to ignore it|Evidence)\b.*)$", re.MULTILINE)
 
@@ -58,3 +61,26 @@ def on_post_page(output: str, page: Page, **_: object) -> str:
         page: What it is.
     """
     return output.replace(_SHIM, get_relative_url(_OWN_SHIM, page.url))
+
+
+def on_post_template(output_content: str, **_: object) -> str:
+    """What is no page, such as ``404.html``, as it is written: without anything that comes from a network, either.
+
+    Args:
+        output_content: The file.
+    """
+    return output_content.replace(_SHIM, _OWN_SHIM)
+
+
+def on_post_build(config: MkDocsConfig, **_: object) -> None:
+    """What the theme's search does with Chinese words, mended in the built site.
+
+    Args:
+        config: The site's settings.
+    """
+    (worker,) = Path(config.site_dir).glob("assets/javascripts/workers/search.*.min.js")
+    text, mended = _CUT.subn(r"\1<=\2", worker.read_text(encoding="utf-8"))
+    if mended != 1:
+        message = "the theme's search has changed: look whether it finds 重计算 as one word"
+        raise PluginError(message)
+    worker.write_text(text, encoding="utf-8")

@@ -39,7 +39,6 @@ NEUTRAL = {
     "dryrun.check.label.python",
     "dryrun.show.changed",
     "normalize.column.chunk",
-    "normalize.column.stage",
     "normalize.effect.none",
     "normalize.framework.mindformers",
     "normalize.framework.mindformers-pynative",

@@ -339,4 +339,4 @@ def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
                 lines.text[offset:].split(None, 1)[0][:60] if offset is not None and lines.text[offset:].strip() else ""
             )
             lines.fail(msg(text_id, name=name, limit=MAX_DEPTH), offset)
-    lines.fail(msg("config.syntax", problem=problem or str(error)), offset)
+    lines.fail(msg("config.syntax", problem=problem or str(error)), offset, msg("config.syntax.hint"))

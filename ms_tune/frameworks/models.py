@@ -328,6 +328,13 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
     return Facts(None, None, around=around, aliases=general, fields=all_at(data["fields"], release), listed=listed)
 
 
+@cache
+def dynamic_kinds(release: str) -> tuple[str, ...]:
+    """The models that a release's dynamic graph has a network for, by the ``model_type`` of each."""
+    kinds = (name for name, one in load("models")["classes"].items() if not one["legacy"])
+    return tuple(sorted(kind for kind in kinds if "dynamic" in facts_of(release, kind=kind).modes))
+
+
 def names_of(name: str) -> tuple[str, ...]:
     """Every key that the newest release reads a field of a model from (any name of it will do), the field's own first."""
     facts = facts_of(load("models")["releases"][-1])

@@ -149,6 +149,11 @@ def is_finite(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
+def is_off(value: object) -> bool:
+    """Whether a switch, or every number of a list, says no."""
+    return all(map(is_off, value)) if isinstance(value, list) else value in (False, None, 0)
+
+
 def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Every value that is no section, with its key: lists of sections under ``callbacks`` are looked into, others are one value."""
     if isinstance(value, dict) and value:

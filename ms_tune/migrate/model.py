@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ms_tune.config.source import source_of
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.migration import row_for, unread
-from ms_tune.frameworks.models import UNKNOWN, facts_of, known, model_of
-from ms_tune.migrate.draft import is_finite, why
+from ms_tune.frameworks.models import UNKNOWN, dynamic_kinds, facts_of, known, model_of
+from ms_tune.migrate.draft import is_finite, is_off, why
 from ms_tune.migrate.write import nested
 
 if TYPE_CHECKING:
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 _SECTION = ("model", "model_config")
 _NAMES = ("model_type", "architectures")
+_FOLDERS: tuple[KeyPath, ...] = (("pretrained_model_dir",), ("model", "pretrained_model_dir"))
+# What hangs on which model it is, and where it would stand in the new file.
+_OF_LAYERS: dict[KeyPath, tuple[str, ...]] = {
+    ("model",): ("model",),
+    ("recompute_config",): ("recompute",),
+    ("swap_config",): ("swap",),
+    ("parallel_config", "pipeline_stage"): ("parallelism", "pipeline_parallel"),
+    ("moe_config",): ("model",),
+}
 
 
 def is_served(draft: Draft) -> bool:
@@ -39,29 +48,47 @@ def apply_model(draft: Draft) -> None:
     _of_folder(draft, facts)
 
 
+def folder_not_here(draft: Draft) -> KeyPath | None:
+    """The key of a folder in whose ``config.json`` the model stands, which is not here: nothing else says which model it is."""
+    if draft.model.kind or draft.model.architecture or draft.get("use_legacy", default=True) is not False:
+        return None
+    return next((path for path in _FOLDERS if draft.has(path)), None)
+
+
+def ask_model(draft: Draft, folder: KeyPath) -> None:
+    """Which model it is, and all that hangs on it: questions, for the rest of the file is the same whatever the answer."""
+    named = draft.source.get(folder)
+    draft.ask(folder, why("folder", folder=named) if named else why("folder-empty"), ("model",))
+    stages, target = ("parallel_config", "pipeline_stage"), ("parallelism", "pipeline_parallel")
+    if draft.get("use_parallel", default=False) is not True or draft.source.get(stages) == 1:
+        draft.translate(stages, target, 1)
+    for section, place in _OF_LAYERS.items():
+        for path in draft.under(*section):
+            value = draft.source.get(path)
+            if section[0] == "recompute_config" and is_off(value):
+                draft.default(path, why("off"))
+            elif row_for(path, value, draft.target) is None:
+                draft.ask(path, why("hangs"), place)
+
+
 def refuse_model(draft: Draft) -> None:
     """What stands in the way where the dynamic graph has no network for the model; the settings of its layers wait."""
     kind = draft.model.kind or draft.model.architecture
-    folders = (("pretrained_model_dir",), ("model", "pretrained_model_dir"))
-    folder = next((path for path in folders if draft.has(path)), None)
     ways: list[KeyPath] = [("model", "arch", "type"), *((*_SECTION, name) for name in (*_NAMES, "type"))]
-    if draft.get("use_legacy", default=True) is not False and draft.has(("use_legacy",)):
+    if kind and draft.get("use_legacy", default=True) is not False:
         ways.append(("use_legacy",))
     there = [path for path in ways if draft.has(path)]
-    if folder and not kind:
-        draft.ask(folder, why("folder", folder=draft.source.get(folder)), ("model",), blocks=True)
+    for path in _FOLDERS if not kind else ():
+        draft.drop(path, why("folder-legacy"), blocks=True)
     for path in there:
-        draft.drop(path, why("no-network", model=kind or "?", release=draft.target), blocks=True)
-    if not there and (kind or not folder):
+        draft.drop(
+            path,
+            why("no-network", model=kind or "?", release=draft.target, networks=", ".join(dynamic_kinds(draft.target))),
+            blocks=True,
+        )
+    if not there and not any(map(draft.has, _FOLDERS)):
         draft.missing.append(why("no-model"))
-    waiting: list[KeyPath] = [
-        ("model",),
-        ("recompute_config",),
-        ("swap_config",),
-        ("parallel_config", "pipeline_stage"),
-        ("moe_config",),
-    ]
-    for section in waiting:
+    for section in _OF_LAYERS:
         for path in draft.under(*section):
             draft.ask(path, why("waits"))
 

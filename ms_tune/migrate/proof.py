@@ -21,7 +21,7 @@ from ms_tune.layers.result import Effect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity
-from ms_tune.migrate.model import differing
+from ms_tune.migrate.model import differing, is_served
 from ms_tune.migrate.result import Fate, Verdict
 from ms_tune.migrate.split import global_batch
 from ms_tune.normalize.script import normalize_script
@@ -49,6 +49,9 @@ _MASTER = 12  # and with the float32 weight
 def prove(draft: Draft, text: str, dialect: Dialect) -> tuple[Verdict, ...]:
     """Every part of the proof, in the order in which it is told; of other frameworks' models what is the same for all."""
     source = parse_source(text, _NEW)
+    if dialect is Dialect.MINDFORMERS and not is_served(draft):
+        unknown = (Verdict(name, holds=None, detail=_said("model-unknown")) for name in ("layers", "fields", "weights"))
+        return (_loads(text, draft.target), _lints(source, draft.target), _batch(draft, source), *unknown)
     layers = _layers(draft, source, dialect)
     if dialect is not Dialect.MINDFORMERS:
         weights = Verdict("weights", holds=None, detail=_said("other-network"))

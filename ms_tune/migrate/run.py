@@ -15,7 +15,7 @@ from ms_tune.launch.read import read_launches
 from ms_tune.migrate.draft import Draft
 from ms_tune.migrate.foreign import arguments_of, command_in, decide_megatron, decide_mindspeed
 from ms_tune.migrate.keys import apply_table
-from ms_tune.migrate.model import apply_defaults, apply_model, is_served, refuse_model
+from ms_tune.migrate.model import apply_defaults, apply_model, ask_model, folder_not_here, is_served, refuse_model
 from ms_tune.migrate.proof import prove, with_folder
 from ms_tune.migrate.result import Migration
 from ms_tune.migrate.split import apply_split
@@ -137,9 +137,14 @@ def goal_of(to: str) -> str | None:
 
 def decide(draft: Draft) -> None:
     """Every key gets its fate: those that several decide together, the model's, those by the table, then defaults that differ."""
-    served = is_served(draft)
+    served, folder = is_served(draft), folder_not_here(draft)
     apply_split(draft, served=served)
-    (apply_model if served else refuse_model)(draft)
+    if served:
+        apply_model(draft)
+    elif folder is not None:
+        ask_model(draft, folder)
+    else:
+        refuse_model(draft)
     apply_table(draft)
     if served:
         apply_defaults(draft)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.frameworks.models import facts_of, names_of
 from ms_tune.layers.result import Severity
-from ms_tune.migrate.draft import why
+from ms_tune.migrate.draft import is_off, why
 from ms_tune.normalize.convert import convert_source, target_of
 
 if TYPE_CHECKING:
@@ -270,11 +270,6 @@ def _doubts(converted: Converted) -> dict[str | int, Message]:
     return found
 
 
-def _is_off(value: object) -> bool:
-    """Whether a switch, or every number of a list, says no."""
-    return all(map(_is_off, value)) if isinstance(value, list) else value in (False, None, 0)
-
-
 def _lead(  # noqa: PLR0913 - a key by all that decides about it
     draft: Draft,
     path: tuple[str | int, ...],
@@ -287,7 +282,7 @@ def _lead(  # noqa: PLR0913 - a key by all that decides about it
     """A key of the layers, whose value the plan has made; where it could not be said there, or not quite, it is asked."""
     if not known or not draft.has(path):
         return
-    off = _is_off(draft.source.get(path))
+    off = is_off(draft.source.get(path))
     if to in draft.values:
         lost = bool(errors) and not off and path not in _PLACES
         if lost:

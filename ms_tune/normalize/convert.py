@@ -12,7 +12,7 @@ import yaml
 
 from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
-from ms_tune.errors import UnsupportedError, UsageError
+from ms_tune.errors import UnsupportedError, UsageError, closest
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.names import counterpart, family_of, models
@@ -50,7 +50,9 @@ def target_of(text: str) -> Target:
     name, at, version = text.partition("@")
     if name not in {dialect.value for dialect in Dialect}:
         choices = ", ".join(dialect.value for dialect in Dialect)
-        raise UsageError(msg("normalize.no-such-dialect", value=name, choices=choices))
+        similar = closest(name, (dialect.value for dialect in Dialect))
+        hint = msg("config.not-found.similar", similar=similar) if similar else None
+        raise UsageError(msg("normalize.no-such-dialect", value=name, choices=choices), hint)
     dialect = Dialect(name)
     return Target(dialect, release_of(dialect, version if at else None))
 

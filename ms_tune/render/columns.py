@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
+    from typing import TextIO
 
 _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
@@ -36,6 +37,14 @@ def terminal_width() -> int:
 
         return shutil.get_terminal_size((_FALLBACK, 24)).columns
     return _FALLBACK
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Columns of the terminal that a stream is; None where it is none, or does not tell."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
 
 
 def text_width(text: str) -> int:

@@ -10,9 +10,10 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ms_tune.render.columns import fold, folds, table, terminal_width
+from ms_tune.render.columns import fold, folds, table, terminal_width, width_of
 from ms_tune.texts import Language, Message, msg, render
 
 if TYPE_CHECKING:
@@ -68,15 +69,20 @@ class Console:
     def warn(self, message: Message) -> None:
         """Something that the user should know and that does not stop the command."""
         label = self.text("cli.warning")
-        self.note(f"{self.paint(label, 'yellow', sys.stderr)}: {self.say(message)}")
+        self._tell(f"{self.paint(label, 'yellow', sys.stderr)}: {self.say(message)}")
 
     def fail(self, error: MsTuneError) -> None:
         """Tell the user what is wrong, where, and what to do."""
         where = error.location()
         label = self.paint(self.text("cli.error"), "red", sys.stderr)
-        self.note(f"{where + ': ' if where else ''}{label}: {self.say(error.message)}")
+        self._tell(f"{where + ': ' if where else ''}{label}: {self.say(error.message)}")
         if error.hint is not None:
-            self.note(f"  {self.paint(self.text('cli.hint'), 'cyan', sys.stderr)}: {self.say(error.hint)}")
+            self._tell(f"  {self.paint(self.text('cli.hint'), 'cyan', sys.stderr)}: {self.say(error.hint)}")
+
+    def _tell(self, text: str) -> None:
+        """Notes for a reader, folded on a terminal; programs get a line a note."""
+        width = width_of(sys.stderr)
+        self.note("\n".join(part for line in text.split("\n") for part in fold(line, width)) if width else text)
 
     def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
         """The text in a colour, if the stream is a terminal that wants colours."""

@@ -63,9 +63,11 @@ def test_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (row["fate"], row["to"], row["new_value"]) == ("translated", "parallelism.tensor_parallel", 2)
 
 
-def test_diff(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff(config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
     assert main(command(config, "--diff")) == 0
     out = capsys.readouterr().out
+    assert {line[:1] for line in out.splitlines()} <= set("-+@ ")  # long lines are not folded: `patch` takes it
     assert out.startswith("--- ")
     assert "+training:" in out
 

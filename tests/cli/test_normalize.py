@@ -419,7 +419,9 @@ def test_the_heat_map(
     config.write_text(text + "parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}}\n")
     assert main(["normalize-recompute", "--lang", language, str(config)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    start = next(number for number, line in enumerate(lines) if line.split()[:3] == ["stage", "0", "1"])
+    start = next(
+        number for number, line in enumerate(lines) if line.split()[:3] in (["stage", "0", "1"], ["阶段", "0", "1"])
+    )
     assert len(lines[start].split()) == 17
     assert lines[start + 1].startswith("  chunk 0 ")
     assert "█" in lines[start + 1]

@@ -378,7 +378,9 @@ def test_a_network_that_cannot_be_cut_refuses_a_pipeline() -> None:
 def test_a_config_that_names_its_model_elsewhere(tmp_path: Path) -> None:
     text = "use_legacy: False\nuse_parallel: False\npretrained_model_dir: model\nmodel: {model_config: {}}\n"
     source = parse_source(text, tmp_path / "train.yaml")
-    assert [one.name for one in migrate_source(source, check=False).blocking] == ["pretrained_model_dir"]
+    asked = migrate_source(source, check=False)
+    assert fates(asked)["pretrained_model_dir"] is Fate.ASK
+    assert not asked.refused
     (tmp_path / "model").mkdir()
     sizes = '{"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2, "torch_dtype": "bfloat16"}'
     (tmp_path / "model" / "config.json").write_text(sizes, encoding="utf-8")
@@ -389,6 +391,38 @@ def test_a_config_that_names_its_model_elsewhere(tmp_path: Path) -> None:
     assert "torch_dtype" not in data(found)["model"]
     # Whether there are weights in the folder decides whether they are loaded.
     assert fates(found)["pretrained_model_dir"] is Fate.ASK
+
+
+@pytest.mark.parametrize("folder", ["/not/here", ""])
+def test_all_but_the_model_is_written_where_its_folder_is_not_here(folder: str) -> None:
+    config = yaml.safe_load(SOURCE)
+    config |= {"pretrained_model_dir": folder}
+    config["model"] = {"model_config": {"offset": [1, -1], "moe_grouped_gemm": True}}
+    config["recompute_config"] = {"recompute": [1, 1], "select_recompute": False, "mp_comm_recompute": True}
+    found = migrated(yaml.safe_dump(config), check=True)
+    assert not found.refused
+    assert found.exit_code == 1
+    asked = {"pretrained_model_dir", "recompute_config.recompute", "parallel_config.pipeline_stage"}
+    asked |= {"model.model_config.offset", "model.model_config.moe_grouped_gemm"}
+    assert {key for key, fate in fates(found).items() if fate is Fate.ASK} == asked
+    assert fates(found)["recompute_config.select_recompute"] is Fate.DEFAULT
+    assert at(found, "parallelism.tensor_parallel") == config["parallel_config"]["model_parallel"]
+    assert "pipeline_parallel" not in data(found)["parallelism"]
+    assert [line for line in found.text.splitlines() if "DECIDE" in line and "--model-config" in line]
+    holds = {one.name: one.holds for one in found.proof}
+    assert [holds[name] for name in ("layers", "fields", "weights")] == [None, None, None]
+    assert not found.proved
+
+
+def test_a_legacy_model_is_not_read_from_a_folder() -> None:
+    found = migrated("run_mode: train\nuse_legacy: True\npretrained_model_dir: here\nmodel: {model_config: {}}\n")
+    assert [one.why.id for one in found.blocking if one.why] == ["migrate.why.folder-legacy"]
+
+
+def test_a_model_without_a_network_hears_of_those_that_have_one() -> None:
+    (way, *_) = migrated(SOURCE.replace("deepseek_v3", "telechat3")).blocking
+    assert way.why is not None
+    assert way.why.params["networks"] == "deepseek_v3, deepseek_v4, qwen3"
 
 
 @pytest.mark.parametrize("named", ["elsewhere", "elsewhere/config.json", "elsewhere/other.json"])
@@ -402,7 +436,7 @@ def test_the_models_config_is_named_by_its_user(tmp_path: Path, named: str) -> N
         "model": {"model_config": {"offset": [1, -1]}},
     }
     source = parse_source(yaml.safe_dump(config), tmp_path / "train.yaml")
-    assert migrate_source(source, version="1.9", check=False).refused
+    assert fates(migrate_source(source, version="1.9", check=False))["model.model_config.offset"] is Fate.ASK
     found = migrate_source(source, version="1.9", model_config=tmp_path / named)
     assert at(found, "model.hidden_size") == 256
     holds = {one.name: one.holds for one in found.proof}

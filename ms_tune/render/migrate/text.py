@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ms_tune.migrate.result import Fate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ms_tune.migrate.result import Entry, Migration, Verdict
@@ -38,8 +40,7 @@ def write_migration(found: Migration, console: Console, *, everything: bool) -> 
         if rows:
             console.write("")
             console.write(console.paint(console.text(f"migrate.fate.{fate.value}"), _COLOURS[fate]))
-            for one in rows:
-                _entry(one, console)
+            _entries(rows, console)
     if found.added:
         console.write("")
         console.write(console.text("migrate.added"))
@@ -56,20 +57,21 @@ def _worth_telling(one: Entry) -> bool:
     return one.fate is not Fate.DEFAULT
 
 
-def _entry(one: Entry, console: Console) -> None:
-    line = f"  {one.line or '-':>4}  {one.name}: {_short(one.value)}"
-    if one.fate is Fate.TRANSLATED:
-        line += f" -> {'.'.join(one.to)}: {_short(one.new)}"
-    console.write(line)
-    if one.why is not None:
-        console.write(f"        {console.say(one.why)}")
+def _entries(rows: Sequence[Entry], console: Console) -> None:
+    """Keys, and below those that share one their reason."""
+    for one, following in zip_longest(rows, rows[1:]):
+        line = f"  {one.line or '-':>4}  {one.name}: {_short(one.value)}"
+        if one.fate is Fate.TRANSLATED:
+            line += f" -> {'.'.join(one.to)}: {_short(one.new)}"
+        console.write(line)
+        if one.why is not None and (following is None or following.why != one.why):
+            console.write(f"        {console.say(one.why)}")
 
 
 def _end(found: Migration, console: Console) -> None:
     if found.refused:
         console.write(console.paint(console.text("migrate.refused"), "red"))
-        for one in found.blocking:
-            _entry(one, console)
+        _entries(found.blocking, console)
         for one_missing in found.missing:
             console.write(f"        {console.say(one_missing)}")
         return
@@ -101,4 +103,4 @@ def write_diff(found: Migration, name: Path | None, console: Console) -> None:
     """What differs between the two files, as a unified diff."""
     old = found.original.splitlines()
     for line in difflib.unified_diff(old, found.text.splitlines(), str(found.path), str(name or "new"), lineterm=""):
-        console.write(line)
+        console.write_whole(line)  # as `patch` takes it
