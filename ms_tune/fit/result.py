@@ -47,6 +47,7 @@ class Round:
         report: The plan, and what the table says of it.
         peak_bytes: Every stage's peak by the table, without what was set aside for fragments; empty without a plan.
         verified: The stages that were simulated; empty where none was.
+        stands_for: The simulated stage that stands for each stage; empty where none was simulated.
         relieved: The stages that recompute more than in the plan before; empty where it is another plan altogether.
         kept: Those of ``verified`` whose dryrun was there already, of a plan before.
     """
@@ -54,6 +55,7 @@ class Round:
     report: FitReport
     peak_bytes: tuple[int, ...]
     verified: tuple[Verified, ...] = ()
+    stands_for: tuple[int, ...] = ()
     relieved: tuple[Relief, ...] = ()
     kept: tuple[int, ...] = ()
 
@@ -85,7 +87,6 @@ class ConfigFit:
         chosen: The round whose plan is handed over; None where no plan fits.
         text: The config with that plan; the config itself without one.
         changed: How many values are other.
-        stands_for: The simulated stage that stands for each stage; empty where none was simulated.
         notes: What the user should know.
         seconds: Of the dryruns for the table, and of those of plans.
     """
@@ -102,7 +103,6 @@ class ConfigFit:
     chosen: Round | None
     text: str
     changed: int
-    stands_for: tuple[int, ...]
     notes: tuple[Message, ...]
     seconds: tuple[float, float]
 

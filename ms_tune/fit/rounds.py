@@ -45,10 +45,9 @@ class Rounds:
         self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
         self._reserve = reserve
         self._done: list[Round] = []
-        self._stands_for: tuple[int, ...] = ()
 
-    def of(self, table: Table, fragments: tuple[int, ...]) -> tuple[tuple[Round, ...], Round | None, tuple[int, ...]]:
-        """All rounds, the one whose plan is handed over, and the simulated stage that stands for each."""
+    def of(self, table: Table, fragments: tuple[int, ...]) -> tuple[tuple[Round, ...], Round | None]:
+        """All rounds, and the one whose plan is handed over."""
         best: Round | None = None
         relief: Round | None = None
         for number in range(_MOST_ROUNDS):
@@ -64,7 +63,7 @@ class Rounds:
                 one = replace(one, peak_bytes=_without(report, fragments))
                 if not self._request.verify or report.stopped:
                     self._done.append(one)
-                    return tuple(self._done), best if report.stopped else one, self._stands_for
+                    return tuple(self._done), best if report.stopped else one
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
             one = self._verified(one)
             self._done.append(one)
@@ -72,15 +71,15 @@ class Rounds:
             if good and (best is None or _faster(one, best)):
                 best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
-            table = corrected(table, fresh, self._stands_for)
-            seen = _fragments(one.verified, self._stands_for, fragments, self._reserve)
+            table = corrected(table, fresh, one.stands_for)
+            seen = _fragments(one, fragments, self._reserve)
             margin = round((number + 1) * NEAR * table.limit_bytes)
             relief = None if best is not None else self._relief(one, table, seen, margin)
             # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more,
             # and after each plan that did not fit something is added.
             more = 0 if good else margin
             fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
-        return tuple(self._done), best, self._stands_for
+        return tuple(self._done), best
 
     def _verified(self, one: Round) -> Round:
         """The round with the dryruns of its stages: those that plans before had, and a run of the others."""
@@ -93,8 +92,8 @@ class Rounds:
             self._observer.say(msg("fitting.kept", stages=_numbers(tuple(kept)), left=_numbers(left)))
         fresh = beside(simulated(self._job, planned.plan, left, self._observer), one.peak_bytes) if left else ()
         verified = sorted((*kept.values(), *fresh), key=lambda stage: stage.stage)
-        self._stands_for = _stands_for([stage.stage for stage in verified], self._job.stages)
-        return replace(one, verified=tuple(verified), kept=tuple(kept))
+        stands_for = _stands_for([stage.stage for stage in verified], self._job.stages)
+        return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
 
     def _proof(self, plan: Plan, stage: int) -> Verified | None:
         """What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not."""
@@ -121,18 +120,19 @@ class Rounds:
         whole = _holding(table, fragments)
         # A stage that the lacking one stands for does not fit either, as far as is known.
         numbers = {stage.stage for stage in lacking}
-        cells = relieved(
-            whole, planned.cells, [at for at, other in enumerate(self._stands_for) if other in numbers], margin
-        )
+        stages = [at for at, other in enumerate(one.stands_for) if other in numbers]
+        cells = relieved(whole, planned.cells, stages, margin)
         if cells is None:
             return None
         report = with_plan(one.report, whole, cells)
         if self._settled(report):
             return None
-        stages = self._job.stages
         told = tuple(
             Relief(
-                stage.stage, stage.verdict, planned.cells[stage.stage :: stages], tuple(cells[stage.stage :: stages])
+                stage.stage,
+                stage.verdict,
+                planned.cells[stage.stage :: whole.stages],
+                tuple(cells[stage.stage :: whole.stages]),
             )
             for stage in lacking
         )
@@ -225,19 +225,16 @@ def _holding(table: Table, fragments: Sequence[int]) -> Table:
     )
 
 
-def _fragments(
-    verified: Sequence[Verified], stands_for: Sequence[int], before: Sequence[int], reserve: int
-) -> tuple[int, ...]:
-    """What each stage needs beside its peak and the reserve, as its plan had it.
+def _fragments(one: Round, before: Sequence[int], reserve: int) -> tuple[int, ...]:
+    """What each stage needs beside its peak and the reserve, as a round had it.
 
     Args:
-        verified: The stages that were simulated.
-        stands_for: For each stage the one that stands for it.
+        one: The round.
         before: What was set aside before, which stays for stages that were not simulated.
         reserve: The reserve by the job's split; a run may create other communicators.
     """
-    seen = {one.stage: one.needed_bytes - reserve - one.peak_bytes for one in verified}
+    seen = {stage.stage: stage.needed_bytes - reserve - stage.peak_bytes for stage in one.verified}
     return tuple(
         seen[stage] if other == stage else size
-        for stage, (other, size) in enumerate(zip(stands_for, before, strict=True))
+        for stage, (other, size) in enumerate(zip(one.stands_for, before, strict=True))
     )

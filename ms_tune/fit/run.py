@@ -85,8 +85,7 @@ def fit_config(
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
     keep_table(job, without(raw, [Recompute.SWAP]) if Recompute.SWAP in raw.kinds else raw, fragments)
     made = time.monotonic()
-    proof = Rounds(job, request, observer, on_progress, reserve)
-    rounds, chosen, stands_for = proof.of(table, fragments)
+    rounds, chosen = Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
     if chosen is None:
         rounds = (*rounds[:-1], replace(rounds[-1], report=with_remedies(rounds[-1].report, job)))
     text, changed = job.loaded.source.text, 0
@@ -106,7 +105,6 @@ def fit_config(
         chosen=chosen,
         text=text,
         changed=changed,
-        stands_for=stands_for,
         notes=tuple(notes),
         seconds=(made - begin, time.monotonic() - made),
     )

@@ -54,7 +54,8 @@ pytestmark = pytest.mark.slow  # searches, a second each
 class Stage:
     """A way to run what is made up, how often that was done, and of which stages.
 
-    What a stage's dryruns lose between their blocks, one after the other, may be said in ``lost``.
+    What a stage's dryruns lose between their blocks, one after the other, may be said in ``lost``, and which stages no other
+    outdoes, one plan after the other, in ``worst``.
     """
 
     world: World
@@ -63,6 +64,7 @@ class Stage:
     fails: Recompute | None = None
     loses: str | None = None
     lost: dict[int, list[int]] = field(default_factory=dict)
+    worst: list[tuple[int, ...]] = field(default_factory=list)
     simulated: list[tuple[int, ...]] = field(default_factory=list)
 
     def fragments(self, index: int) -> int:
@@ -117,7 +119,8 @@ def fitted(
     monkeypatch.setattr(kept, "simulated_by", lambda: "made up")
     monkeypatch.setattr(engine, "measure", measure)
     monkeypatch.setattr(rounds, "simulated", simulated)
-    monkeypatch.setattr(rounds, "worst_stages", lambda _job, _plan: tuple(range(job.stages)))
+    every = tuple(range(job.stages))
+    monkeypatch.setattr(rounds, "worst_stages", lambda _job, _plan: stage.worst.pop(0) if stage.worst else every)
     request = DryrunRequest(config=job.loaded.source.path, device_bytes=device)
     return fit_config(ConfigFitRequest(request, effort=Effort.QUICK, **asked), Observer())
 
@@ -235,6 +238,17 @@ class TestPlans:
         assert first is not None
         assert chosen is not None
         assert chosen.time < first.time
+
+    def test_stages_stand_for_others_as_in_the_plan_that_is_handed_over(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        # The second plan is faster and does not fit; only its first stage had to be run.
+        stage = Stage(World(fragments=3000), World(), lost={0: [50, 9000], 1: [50]}, worst=[(0, 1), (0,)])
+        found = fitted(monkeypatch, tmp_path, stage, 17)
+        assert [one.fits for one in found.rounds[:2]] == [True, False]
+        assert found.chosen is found.rounds[0]
+        assert [one.stands_for for one in found.rounds[:2]] == [(0, 1), (0, 0)]
+        assert config.to_json(found, Language.EN)["stands_for"] == [0, 1]
 
     def test_fragments_of_small_runs_are_no_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         world, truth = World(fragments=6000), World(fragments=20)

@@ -126,7 +126,7 @@ def _verified(found: ConfigFit, seen: dict[int, Verified], stage: int, console: 
         return f"{seen[stage].peak_bytes / GIB:.2f}"
     if not found.last.verified:
         return "-"
-    return console.text("fitting.stands-for", stage=found.stands_for[stage])
+    return console.text("fitting.stands-for", stage=found.last.stands_for[stage])
 
 
 def _free(found: ConfigFit, seen: dict[int, Verified], stage: int, peak: int) -> str:
@@ -214,7 +214,7 @@ def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
             "fragment_bytes": list(found.fragment_bytes),
             "predicted_peak_bytes": list(one.peak_bytes),
             "stages": [_stage_json(stage, language) for stage in one.verified],
-            "stands_for": list(found.stands_for),
+            "stands_for": list(one.stands_for),
             "rounds": [
                 {
                     "plan": round_.report.planned.plan.to_json() if round_.report.planned is not None else None,
