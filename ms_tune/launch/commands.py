@@ -20,7 +20,7 @@ from ms_tune.launch.builtins import (
     store,
 )
 from ms_tune.launch.expand import Expander
-from ms_tune.launch.given_text import TextInside, evaluated, given_text
+from ms_tune.launch.given_text import TextInside, evaluated, given_text, given_to_read
 from ms_tune.launch.outcome import DONE, UNCLEAR, Flow, Outcome, Started
 from ms_tune.launch.parse import DECLARING, parse
 from ms_tune.launch.state import Array, State, merged, unknown_piece
@@ -30,11 +30,17 @@ from ms_tune.launch.values import Place, Reason, Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ms_tune.launch.given_text import Given
     from ms_tune.launch.syntax import Command, Simple
     from ms_tune.launch.values import Argument, File
 
 MAX_CALLS = 16  # functions and files inside of each other
 _CONTROL = frozenset(("break", "continue", "return", "exit", "exec", "eval", "source", "."))
+
+
+def _behind_exec(arguments: list[Argument]) -> list[Argument]:
+    """The command that takes the shell's place where ``exec`` stands in front of it."""
+    return arguments[1:] if arguments and arguments[0].text == "exec" else arguments
 
 
 class _Locals(NamedTuple):
@@ -87,6 +93,9 @@ class CommandFollower(ABC):
             store(one, given_to(one, self._expander, state, file), self._expander, state, file)
             state.exported |= {one.name}
         outcome = self._command(words, state, file, place)
+        if command.document is not None:
+            arguments = [word for word in words if not isinstance(word, Assign)]
+            self._follow(given_to_read(_behind_exec(arguments), state, command.document), place)
         for name, value in outer.items():
             _put_back(state, name, value)
         if outer:
@@ -117,8 +126,13 @@ class CommandFollower(ABC):
 
     def _started_with(self, arguments: list[Argument], state: State, place: Place) -> None:
         """Follow the script that a shell, of this machine or of another, is given as a text."""
-        given = given_text(arguments, state)
+        self._follow(given_text(arguments, state), place)
+
+    def _follow(self, given: Given | None, place: Place) -> None:
         if given is None or self._calls >= MAX_CALLS:
+            return
+        if given.text is None:
+            self.unknown.append(Unknown(Reason.COMMAND, "<<", place))
             return
         script, exits = parse(given.text), self._exits
         if not script.problems:

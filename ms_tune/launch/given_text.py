@@ -1,4 +1,4 @@
-"""Scripts that stand in a word: ``bash -c "..."``, ``eval "..."``, ``ssh host "..."``.
+"""Scripts that stand in a word or a here-document: ``bash -c "..."``, ``eval "..."``, ``ssh host "..."``, ``bash <<EOF``.
 
 What is unknown in such a word is a variable of the inner script that nobody knows. Options: bash's manual ("Invoking Bash"), OpenSSH's
 ``ssh(1)``.
@@ -6,6 +6,7 @@ What is unknown in such a word is a variable of the inner script that nobody kno
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.frameworks.data import load
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import Span
     from ms_tune.launch.state import Value
+    from ms_tune.launch.syntax import HereDocument
     from ms_tune.launch.values import Argument, Piece, Pieces, Place
 
 _FACTS = load("bash")["given_text"]
@@ -27,14 +29,14 @@ _HIDDEN = "ms_tune_unknown_"  # and a number: no script has such a variable
 
 
 class Given(NamedTuple):
-    """A script in a word.
+    """A script in a word or a here-document.
 
     Args:
-        text: Its text; what is unknown in it is a variable.
+        text: Its text; what is unknown in it is a variable. None for one that only a run could tell.
         state: What it starts with.
     """
 
-    text: str
+    text: str | None
     state: State
 
 
@@ -52,15 +54,41 @@ class TextInside(File):
 
 def given_text(arguments: Sequence[Argument], state: State) -> Given | None:
     """The script that a command is given as a text; None if it is given none, or one that only a run could tell."""
+    name, words, elsewhere = _shell_of(arguments)
+    if name in _SHELLS:
+        return _of_shell(words, State() if elsewhere else state)
+    return _of_ssh(words) if name == "ssh" else None
+
+
+def given_to_read(arguments: Sequence[Argument], state: State, document: HereDocument) -> Given | None:
+    """The script that a command reads from a here-document; None if it reads none, or takes it for something else.
+
+    A shell without a script reads one; so does one that ``ssh`` starts, by its name or because nothing is named.
+    """
+    name, words, elsewhere = _shell_of(arguments)
+    if name == "ssh":
+        given = _of_ssh(words)
+        name, *options = given.text.split() if given is not None and given.text else ["sh"]
+    else:
+        options = [word.text or "" for word in words]
+    plain = all(option.startswith("-") and "c" not in option for option in options)
+    if name.rpartition("/")[2] not in _SHELLS or not plain or document.text is None:
+        return None
+    if document.literal:
+        return Given(document.text, State() if elsewhere else _exported(state))
+    # This shell puts its variables in, but for those that a backslash keeps for the inner one.
+    return Given(None if re.search(r"\\[$`\\]", document.text) else document.text, state.copy())
+
+
+def _shell_of(arguments: Sequence[Argument]) -> tuple[str, list[Argument], bool]:
+    """The shell (or ``ssh``) that a command starts, the words behind it, and whether it runs where nothing of this one is known."""
     first = arguments[0].text if arguments else None
     behind = 0
     carrier = _name(arguments[0]) if arguments else ""
     if first is not None and (is_wrapper(first) or carrier in (*_FACTS["carriers"], *_FACTS["elsewhere"])):
         behind = next((number for number, word in enumerate(arguments) if _name(word) in (*_SHELLS, "ssh")), 0)
-    name, words = _name(arguments[behind]) if arguments else "", list(arguments[behind + 1 :])
-    if name in _SHELLS:
-        return _of_shell(words, State() if carrier in _FACTS["elsewhere"] else state)
-    return _of_ssh(words) if name == "ssh" else None
+    name = _name(arguments[behind]) if arguments else ""
+    return name, list(arguments[behind + 1 :]), carrier in _FACTS["elsewhere"] or name == "ssh"
 
 
 def evaluated(arguments: Sequence[Argument], state: State) -> str | None:
@@ -82,10 +110,17 @@ def _of_shell(words: list[Argument], state: State) -> Given | None:
             break
     else:
         return None
-    inner = State(variables={name: value for name, value in state.variables.items() if name in state.exported})
-    inner.exported, inner.positional, inner.all_unknown = state.exported, tuple(words[at + 2 :]), state.all_unknown
+    inner = _exported(state)
+    inner.positional = tuple(words[at + 2 :])
     text = _text(words[at : at + 1], inner)
     return Given(text, inner) if text else None
+
+
+def _exported(state: State) -> State:
+    """What a shell of its own knows: the variables that programs see."""
+    inner = State(variables={name: value for name, value in state.variables.items() if name in state.exported})
+    inner.exported, inner.all_unknown = state.exported, state.all_unknown
+    return inner
 
 
 def _of_ssh(words: list[Argument]) -> Given | None:

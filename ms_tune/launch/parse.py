@@ -21,6 +21,7 @@ from ms_tune.launch.syntax import (
     Condition,
     Function,
     Group,
+    HereDocument,
     If,
     Loop,
     Pipeline,
@@ -305,10 +306,12 @@ class _Parser(PieceReader):
         assigns: list[Assign] = []
         words: list[Word | Assign] = []
         end = start
+        document: HereDocument | None = None
         while True:
             self._blanks()
+            self._document = None
             if self._redirection():
-                end = self.at
+                end, document = self.at, self._document or document
                 continue
             if self.at >= len(self.text) or self.text[self.at] in METACHARACTERS:
                 if self.startswith(("<(", ">(")):
@@ -329,7 +332,7 @@ class _Parser(PieceReader):
             return self._defined(words[0])
         if not words and not assigns and end == start:
             raise NotReadError(self.at, "unexpected")
-        return Simple(tuple(assigns), tuple(words), start, end)
+        return Simple(tuple(assigns), tuple(words), start, end, document)
 
     def _defined(self, name: Word | Assign) -> Function:
         self.at += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ms_tune.launch.syntax import Assign, Text, Word
+from ms_tune.launch.syntax import Assign, HereDocument, Text, Word
 from ms_tune.launch.words import METACHARACTERS, NotReadError, WordReader
 
 ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
@@ -16,7 +16,8 @@ class PieceReader(WordReader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._here: list[tuple[str, bool]] = []
+        self._here: list[HereDocument] = []
+        self._document: HereDocument | None = None  # of the redirection that was read last
 
     def _blanks(self, *, newlines: bool = False) -> None:
         while self.at < len(self.text):
@@ -34,10 +35,13 @@ class PieceReader(WordReader):
 
     def _newline(self) -> None:
         self.at += 1
-        for word, indented in self._here:
-            blanks = r"\t*" if indented else ""
-            match = re.compile(rf"^{blanks}{re.escape(word)}\r?$", re.MULTILINE).search(self.text, self.at)
-            self.at = match.end() if match else len(self.text)
+        for document in self._here:
+            blanks = r"\t*" if document.indented else ""
+            end = re.compile(rf"^{blanks}{re.escape(document.word)}\r?$", re.MULTILINE).search(self.text, self.at)
+            if end is not None:
+                text = self.text[self.at : end.start()]
+                document.text = re.sub(r"^\t+", "", text, flags=re.MULTILINE) if document.indented else text
+            self.at = end.end() if end else len(self.text)
         self._here.clear()
 
     def _peek(self) -> str:
@@ -100,8 +104,10 @@ class PieceReader(WordReader):
         operator = match[0].lstrip("0123456789")
         if operator in ("<<", "<<-"):
             word = self.word()
-            plain = "".join(part.text for part in word.parts if isinstance(part, Text))
-            self._here.append((plain, operator == "<<-"))
+            plain = [part for part in word.parts if isinstance(part, Text)]
+            literal = any(part.quoted for part in plain) or "\\" in self.text[word.start : word.end]
+            self._document = HereDocument("".join(part.text for part in plain), operator == "<<-", literal)
+            self._here.append(self._document)
         elif self.startswith(("<(", ">(")) or (self.at < len(self.text) and self.text[self.at] not in METACHARACTERS):
             self.word()
         return True

@@ -105,14 +105,32 @@ class Assign:
     index: str | None = None
 
 
+@dataclass(slots=True, eq=False)
+class HereDocument:
+    """What ``<<WORD`` gives a command to read; its text is known as soon as the line that it is named in has ended.
+
+    Args:
+        word: The word that it ends at.
+        indented: Whether tabs in front of its lines do not count (``<<-``).
+        literal: Whether it is taken as it stands, because part of the word is quoted; variables in it count otherwise.
+        text: Its text; None where it has none, because the script ends before it.
+    """
+
+    word: str
+    indented: bool
+    literal: bool
+    text: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Simple:
-    """A command: assignments before it, its words (assignments among them behind ``export`` and its like)."""
+    """A command: assignments before it, its words (assignments among them behind ``export`` and its like), what it is given to read."""
 
     assigns: tuple[Assign, ...]
     words: tuple[Word | Assign, ...]
     start: int
     end: int
+    document: HereDocument | None = None
 
 
 @dataclass(frozen=True, slots=True)
