@@ -12,7 +12,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
     from typing import TextIO
 
 _GAP = "  "
@@ -66,28 +66,47 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Contain
     Args:
         heads: The columns' names.
         rows: Their texts, of one line or several. Columns without any text are left out.
-        right: The columns that are set to the right and never wrapped: numbers.
+        right: The columns that are set to the right: numbers, of which only the name is ever wrapped.
         width: Columns of the terminal; the other columns are wrapped to fit.
     """
     kept = [column for column in range(len(heads)) if column in right or any(row[column] for row in rows)]
     numbers = [column in right for column in kept]
     cells = [[row[column].split("\n") for column in kept] for row in rows]
-    texts = [[heads[column], *(line for row in cells for line in row[place])] for place, column in enumerate(kept)]
-    widths = [max(map(text_width, lines)) for lines in texts]
-    # Words are never broken.
-    least = [
-        max(text_width(word) for line in lines for word in (*line.split(" "), " " * _NARROWEST)) for lines in texts
-    ]
-    _narrow(
-        widths, [width if number else low for width, low, number in zip(widths, least, numbers, strict=True)], width
-    )
-    yield _line([[heads[column]] for column in kept], widths, numbers)[0]
+    texts = [[line for row in cells for line in row[place]] for place in range(len(kept))]
+    widths = [max(map(text_width, (heads[column], *lines))) for column, lines in zip(kept, texts, strict=True)]
+    # Words stay whole as long as that leaves room for the others; then paths are broken, but never a file's name.
+    for broken in (_at_blanks, _at_folders):
+        least = [
+            max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
+            for column, lines, number in zip(kept, texts, numbers, strict=True)
+        ]
+        _narrow(widths, least, width)
+    yield from _line([wrap(heads[column], limit) for column, limit in zip(kept, widths, strict=True)], widths, numbers)
     yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
     for row in cells:
-        wrapped = [
-            [part for line in cell for part in wrap(line, limit)] for cell, limit in zip(row, widths, strict=True)
-        ]
-        yield from _line(wrapped, widths, numbers)
+        yield from _line([_cell(cell, limit) for cell, limit in zip(row, widths, strict=True)], widths, numbers)
+
+
+def _at_blanks(line: str) -> list[str]:
+    return line.split(" ")
+
+
+def _at_folders(line: str) -> list[str]:
+    """Of a path its folders and its file: ``/opt/site/``, ``train.py:18``."""
+    return [part for word in line.split(" ") for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
+
+
+def _least(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
+    """What has to stand in one line of a column."""
+    return lines if number else [" " * _NARROWEST, *(part for line in lines for part in broken(line))]
+
+
+def _cell(lines: Sequence[str], width: int) -> list[str]:
+    """The lines of a cell, in a column of so many."""
+    found: list[str] = []
+    for part in (part for line in lines for part in wrap(line, width)):
+        found += [part] if text_width(part) <= width else _at_folders(part)
+    return found
 
 
 def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
