@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -22,9 +22,15 @@ class ParsedChecklists(BuildHookInterface):  # type: ignore[type-arg,misc]  # ha
         sys.path.insert(0, self.root)
         from ms_tune.lint.cache import parsed  # noqa: PLC0415 - the package that is being built
 
-        folder, made = Path(self.root) / "checklists", Path(mkdtemp())
+        self._made = TemporaryDirectory()
+        folder, made = Path(self.root) / "checklists", Path(self._made.name)
         for number, path in enumerate(sorted(folder.rglob("*.yaml"))):
             file = made / f"{number}.json"
             file.write_text(parsed(path.read_bytes()), encoding="utf-8")
             target = Path(_IN_WHEEL) / path.relative_to(folder).with_suffix(".json")
             build_data["force_include"][str(file)] = target.as_posix()
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
+        """Called with the wheel written: what was laid into it is not needed any more."""
+        if version != "editable":
+            self._made.cleanup()
