@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.launch.builtins import (
@@ -24,14 +25,14 @@ from ms_tune.launch.given_text import TextInside, evaluated, given_text, given_t
 from ms_tune.launch.outcome import DONE, UNCLEAR, Flow, Outcome, Started
 from ms_tune.launch.parse import DECLARING, parse
 from ms_tune.launch.state import Array, State, merged, unknown_piece
-from ms_tune.launch.syntax import Assign, substitutes
+from ms_tune.launch.syntax import Assign, Simple, Word, substitutes
 from ms_tune.launch.values import Place, Reason, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ms_tune.launch.given_text import Given
-    from ms_tune.launch.syntax import Command, Simple
+    from ms_tune.launch.syntax import Command
     from ms_tune.launch.values import Argument, File
 
 MAX_CALLS = 16  # functions and files inside of each other
@@ -95,7 +96,8 @@ class CommandFollower(ABC):
         outcome = self._command(words, state, file, place)
         if command.document is not None:
             arguments = [word for word in words if not isinstance(word, Assign)]
-            self._follow(given_to_read(_behind_exec(arguments), state, command.document), place)
+            put_in = partial(self._in_quotes, state, place)
+            self._follow(given_to_read(_behind_exec(arguments), state, command.document, put_in), place)
         for name, value in outer.items():
             _put_back(state, name, value)
         if outer:
@@ -127,6 +129,17 @@ class CommandFollower(ABC):
     def _started_with(self, arguments: list[Argument], state: State, place: Place) -> None:
         """Follow the script that a shell, of this machine or of another, is given as a text."""
         self._follow(given_text(arguments, state), place)
+
+    def _in_quotes(self, state: State, place: Place, text: str) -> Argument | None:
+        """A text as it is in double quotes; None where it does not end in them."""
+        inside = TextInside(place, f'_ "{text}"')
+        script = parse(inside.text)
+        parts = script.body.commands if not script.problems else ()
+        command = parts[0][0] if len(parts) == 1 else None
+        if not isinstance(command, Simple):
+            return None
+        found = self._expander.fields([word for word in command.words[1:] if isinstance(word, Word)], state, inside)
+        return found[0] if len(found) == 1 else None
 
     def _follow(self, given: Given | None, place: Place) -> None:
         if given is None or self._calls >= MAX_CALLS:

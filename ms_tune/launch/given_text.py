@@ -15,7 +15,7 @@ from ms_tune.launch.state import State
 from ms_tune.launch.values import File
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ms_tune.config.source import Span
     from ms_tune.launch.state import Value
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _FACTS = load("bash")["given_text"]
 _SHELLS = frozenset(_FACTS["shells"])
 _WITH_VALUE = frozenset(_FACTS["ssh_with_value"])
+_QUOTED = {
+    '"': '\\"',
+    '\\"': '\\\\\\"',
+}  # quotation marks of a here-document, which are none of a shell's, as double quotes have them
 _HIDDEN = "ms_tune_unknown_"  # and a number: no script has such a variable
 
 
@@ -60,10 +64,18 @@ def given_text(arguments: Sequence[Argument], state: State) -> Given | None:
     return _of_ssh(words) if name == "ssh" else None
 
 
-def given_to_read(arguments: Sequence[Argument], state: State, document: HereDocument) -> Given | None:
+def given_to_read(
+    arguments: Sequence[Argument], state: State, document: HereDocument, put_in: Callable[[str], Argument | None]
+) -> Given | None:
     """The script that a command reads from a here-document; None if it reads none, or takes it for something else.
 
     A shell without a script reads one; so does one that ``ssh`` starts, by its name or because nothing is named.
+
+    Args:
+        arguments: The command.
+        state: What it is given in.
+        document: The document.
+        put_in: What becomes of a word in double quotes: this shell puts its variables into a document that is not literal.
     """
     name, words, elsewhere = _shell_of(arguments)
     if name == "ssh":
@@ -74,10 +86,13 @@ def given_to_read(arguments: Sequence[Argument], state: State, document: HereDoc
     plain = all(option.startswith("-") and "c" not in option for option in options)
     if name.rpartition("/")[2] not in _SHELLS or not plain or document.text is None:
         return None
+    inner = State() if elsewhere else _exported(state)
     if document.literal:
-        return Given(document.text, State() if elsewhere else _exported(state))
-    # This shell puts its variables in, but for those that a backslash keeps for the inner one.
-    return Given(None if re.search(r"\\[$`\\]", document.text) else document.text, state.copy())
+        return Given(document.text, inner)
+    if '"' in document.text and re.search(r"`|\$[({]", document.text):
+        return Given(None, inner)  # these quotation marks may be those of a command in it
+    word = put_in(re.sub(r'\\\\|\\?"', lambda mark: _QUOTED.get(mark[0], mark[0]), document.text))
+    return Given(_text([word], inner) if word is not None else None, inner)
 
 
 def _shell_of(arguments: Sequence[Argument]) -> tuple[str, list[Argument], bool]:

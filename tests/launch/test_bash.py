@@ -108,3 +108,25 @@ def test_random_scripts(tmp_path: Path) -> None:
         known += sum(word.text is not None for word in words)
         total += len(words)
     assert known > total * 0.6  # it is not by knowing nothing that nothing is wrong
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "A=1\nBASH <<EOF\npython 1 --x $A\nEOF\n",
+        "A=1\nBASH -e <<'EOF'\npython 1 --x $A\nEOF\n",
+        'export A=1\nexec BASH -s <<"EOF"\npython 1 --x $A\nEOF\n',
+        "f() {\n\tBASH <<-EOF\n\t\tpython 1 \\\n\t\t--x $1\n\tEOF\n}\nf 5\n",
+        "BASH <<A <<B\npython 1\nA\npython 2 --x 2\nB\n",
+        "A=1\nBASH <<EOF\nA=2\npython 1 $A\nEOF\n",
+        "BASH <<EOF\nfor one in 1; do\n  python 1 a\ndone\nEOF\npython 2\n",
+        "BASH -c : <<EOF\npython 1\nEOF\n",
+        "export A=1\nBASH <<EOF\nA=2\npython 1 $A \\$A \\\\$A\nEOF\n",
+        "A='$B'\nexport B=3\nBASH <<EOF\npython 1 $A \"a  b\" 'c $B' \\\"\nEOF\n",
+        "f() {\n  BASH <<EOF\ng() { python 1 $1 \\$1; }\ng 5\nEOF\n}\nf 4\n",
+        "BASH <<EOF\npython 1 ${A:-x y} \nEOF\n",
+        'BASH <<\'EOF\'\npython 1 "$(:)" ${A:-"x y"}\nEOF\n',
+    ],
+)
+def test_here_documents(script: str, tmp_path: Path) -> None:
+    assert differences(script.replace("BASH", BASH or ""), tmp_path) == []
