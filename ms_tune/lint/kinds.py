@@ -28,7 +28,11 @@ FRAMEWORK = "MindSpore"
 VERSION = "2.9"  # the newest that the checks were verified with
 
 _ENV_FILE = ".env"
-_OF_ANY_SCRIPT = ("script-not-readable", "program-unknown")  # the checks that ask nothing of MindSpore
+# The checks that ask nothing of MindSpore.
+_OF_ANY_SCRIPT = (
+    *("script-not-readable", "program-unknown"),
+    *("environment-variable-misspelt", "environment-value-out-of-range"),
+)
 _WORDS = (b"mindspore", b"msadapter")  # a Python file without any of them is not parsed
 _NOT_ONE = {ENVIRONMENT: "lint.not-an-environment", PYTHON: "lint.not-training-code"}
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.variables import variables
 from ms_tune.lint.checklist import Check, read_checklist
 from ms_tune.lint.environment import (
     Environment,
@@ -262,3 +263,29 @@ def test_what_the_shell_and_the_launcher_make_of_settings(text: str, expected: l
         for one in found
         if one.name in {"settings-cut-by-the-shell", "variable-not-exported", "simulation-by-msrun"}
     ] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("export HCCL_DETERMINISITIC=true", ["MST842"]),
+        ("export COMBINED_ENBLE=1", ["MST842"]),
+        ("MS_ALOC_CONF=enable_vmm:True msrun train.py", ["MST842"]),
+        ("export PYTORCH_NPU_ALLOC_CONF=expandable_segment:True", ["MST842"]),
+        ("export NCCL_BUFFSIZE=4194304", []),  # of another library
+        ("export HCCL_CONNECT_TIMEOUTS=60; echo $HCCL_CONNECT_TIMEOUTS", []),  # the script's own
+        ("export MODEL_PATH=/data", []),
+        ("export HCCL_CONNECT_TIMEOUT=7200", []),
+        ("export HCCL_CONNECT_TIMEOUT=72000", ["MST843"]),
+        ("export HCCL_CONNECT_TIMEOUT=${TIMEOUT:-1200}", []),
+        ("export HCCL_BUFFSIZE='200M'", ["MST843"]),
+        ("export ACLNN_CACHE_LIMIT=1e5", ["MST843"]),
+    ],
+)
+def test_variables_are_held_against_their_documentation(text: str, expected: list[str]) -> None:
+    assert ids(text + "\n") == expected
+
+
+def test_no_documented_name_is_taken_for_a_slip_of_another() -> None:
+    for name in variables():
+        assert "MST842" not in ids(f"export {name}=1\n"), name

@@ -128,6 +128,12 @@ FAULTS = [
     ("--bf16", "--fp16 --bf16", "MST167"),
     ("--bf16", "", "MST168"),
     ("CONNECTIONS=1", "CONNECTIONS=8", "MST169"),
+    ("--global-batch-size 64", "--global-batch-size 66", "MST146"),
+    ("--num-experts 8", "--num-experts 8 --moe-router-group-topk 2", "MST130"),
+    ("--num-experts 8", "--num-experts 8 --moe-router-num-groups 3 --moe-router-group-topk 2", "MST130"),
+    ("--num-experts 8", "--num-experts 8 --moe-router-num-groups 4 --moe-router-group-topk 5", "MST130"),
+    ("--num-experts 8", "--num-experts 8 --ffn-hidden-size 4097", "MST143"),
+    ("--num-experts 8", "--num-experts 8 --ffn-hidden-size 4096 --moe-ffn-hidden-size 1025", "MST143"),
 ]
 
 
@@ -171,6 +177,25 @@ def test_a_fault_is_found(old: str, new: str, expected: str) -> None:
 def test_what_is_unknown_is_left_alone(old: str, new: str) -> None:
     assert old in SOUND
     assert ids(SOUND.replace(old, new, 1)) == []
+
+
+def test_experts_and_tensors_over_ranks_ask_for_sequence_parallelism() -> None:
+    shared = SOUND.replace("--expert-model-parallel-size 1", "--expert-model-parallel-size 2", 1)
+    assert "MST131" not in ids(shared)
+    assert "MST131" in ids(shared.replace("    --sequence-parallel \\\n", "", 1))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--moe-router-num-groups 4 --moe-router-group-topk 4",
+        "--moe-router-num-groups 3",  # nobody chooses among them
+        "--ffn-hidden-size 4097 --moe-ffn-hidden-size 1024",  # every layer has experts
+        "--ffn-hidden-size 4096 --moe-ffn-hidden-size 1025 --moe-tp-extend-ep",  # TP does not share them
+    ],
+)
+def test_sizes_of_experts_that_nothing_asks_about(words: str) -> None:
+    assert {"MST130", "MST143"}.isdisjoint(ids(SOUND.replace("--num-experts 8", f"--num-experts 8 {words}", 1)))
 
 
 def test_a_value_that_nothing_sets_is_told() -> None:

@@ -89,6 +89,20 @@ def batch(context: Context) -> Iterator[Violation]:
         )
 
 
+def interleaved(context: Context) -> Iterator[Violation]:
+    """With virtual stages a step's micro-batches go through the stages in groups of as many as there are: none is smaller."""
+    _, command = command_in(context)
+    processes, sizes = command.launch.processes, _sizes(command)
+    total, micro = command.integer("global_batch_size"), command.integer("micro_batch_size")
+    if not processes or not sizes or processes % prod(sizes) or not total or not micro or sizes[1] <= 1:
+        return
+    virtual = next((one for one in _VIRTUAL if (command.integer(one) or 0) > 0), None)
+    others = ("rampup_batch_size", "schedules_method", "moe_fb_overlap", "microbatch_group_size_per_vp_stage")
+    number, left = divmod(total, micro * (processes // prod(sizes)))
+    if virtual is not None and not left and number % sizes[1] and all(map(command.surely_not, others)):
+        yield at(command, ("global_batch_size",), {"number": number, "stages": sizes[1]})
+
+
 def layers(context: Context) -> Iterator[Violation]:
     """Layers are shared out evenly over stages, and over virtual stages."""
     _, command = command_in(context)
@@ -314,6 +328,7 @@ def _sizes(command: Command) -> tuple[int, ...] | None:
     )
 
 
+_VIRTUAL = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
 _ULYSSES = ("context_parallel_algo", _CONTEXT)
 _LAST_OF_MODEL = (_CONTEXT, _PIPELINE, _TENSOR)
 

@@ -18,6 +18,7 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.launch.options import Command
     from ms_tune.lint.context import Context
 
 _WHOLE = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
@@ -63,16 +64,23 @@ def warm_up(context: Context) -> Iterator[Violation]:
 
 
 def widths(context: Context) -> Iterator[Violation]:
-    """The width of the dense part of a layer, and the vocabulary that is asked for, are shared out over TP."""
+    """The widths of dense layers and of experts, and the vocabulary that is asked for, are shared out over TP."""
     _, command = command_in(context)
     tensor = command.integer(_TENSOR)
     if not tensor or tensor < 2 or not all(map(command.surely_not, ("tp_2d", "unaligned_linear"))):  # noqa: PLR2004 - 1 is none
         return
-    dense = ("ffn_hidden_size",) if command.surely_not("num_experts") else ()
-    for dest in (*dense, "padded_vocab_size"):
+    for dest in sorted({*_shared_widths(command), "padded_vocab_size"}):
         number = command.integer(dest)
         if number and number > 0 and number % tensor and command.last(dest):
             yield at(command, (dest,), {"number": number, "tensor": tensor})
+
+
+def _shared_widths(command: Command) -> Iterator[str]:
+    if command.surely_not("num_experts") or (command.integer("first_k_dense_replace") or 0) > 0:
+        yield "ffn_hidden_size"
+    own = ("moe_tp_extend_ep", "expert_tensor_parallel_size", "moe_ffn_hidden_size")  # experts that TP does not share
+    if command.integer("num_experts") and all(map(command.surely_not, own[:2])):
+        yield "ffn_hidden_size" if command.surely_not(own[2]) else own[2]
 
 
 def split(context: Context) -> Iterator[Violation]:

@@ -1,0 +1,35 @@
+"""The environment variables that MindSpore, CANN and torch_npu read (``data/variables.json``), and what their documentation takes."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.frameworks.data import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Variable(NamedTuple):
+    """What is known of a variable.
+
+    Attributes:
+        whole: The least and the greatest whole number that it takes; None where its values are not all documented.
+        items: The names in a value such as ``name:value,name:value``.
+    """
+
+    whole: tuple[int, int] | None
+    items: tuple[str, ...]
+
+
+@cache
+def variables() -> Mapping[str, Variable]:
+    """Every documented variable by its name."""
+    return MappingProxyType(
+        {
+            name: Variable((one["whole"][0], one["whole"][1]) if "whole" in one else None, tuple(one.get("items", ())))
+            for name, one in load("variables")["variables"].items()
+        }
+    )
