@@ -1,6 +1,7 @@
 """Checks of options that say the same twice, or one thing without the other, as ``validate_args`` of Megatron-LM asks them.
 
-Megatron-LM core_v0.12.1, ``megatron/training/arguments.py``: a program stops over each of them before anything is built.
+Megatron-LM core_v0.12.1, ``megatron/training/arguments.py``; MindSpeed-LLM and MindSpeed 2.2 to 26.1, ``features_manager``: a program
+stops over each of them before anything is built.
 """
 
 from __future__ import annotations
@@ -15,30 +16,63 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.launch.options import Command
     from ms_tune.lint.context import Context
 
 _DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))
 _DECAYS = ("start_weight_decay", "end_weight_decay")
 
 
-def counted_twice(context: Context) -> Iterator[Violation]:
-    """What is given in iterations and in samples, or as a number and as a share (option ``pairs``)."""
+def refused_together(context: Context) -> Iterator[Violation]:
+    """Options that exclude each other."""
     source, command = command_in(context)
-    pairs = context.options["pairs"]
-    for one, other in pairs if isinstance(pairs, list) else ():
-        first, second = command.last(one), command.last(other)
-        if first and second and all(command.value(dest) not in (UNKNOWN, None, 0) for dest in (one, other)):
-            related = ((source.span_of(second.word), "other"),)
-            yield Violation((first.name,), "default", {"other": second.name}, related_spans=related)
+    for one, other in _pairs(context, command):
+        first, second = (command.last(_dests(term)[0]) for term in (one, other))
+        if first is None or not _holds(command, one) or not _holds(command, other):
+            continue
+        related = ((source.span_of(second.word), "other"),) if second is not None else ()
+        yield Violation((first.name,), "default", {"other": _written(other)}, related_spans=related)
 
 
 def needed(context: Context) -> Iterator[Violation]:
-    """Options each of which needs another one (option ``pairs``)."""
+    """Options each of which needs another one."""
     _, command = command_in(context)
+    for one, other in _pairs(context, command):
+        if command.last(_dests(one)[0]) and _holds(command, one) and _fails(command, other):
+            yield at(command, (_dests(one)[0],), {"other": _written(other)})
+
+
+def _pairs(context: Context, command: Command) -> Iterator[tuple[str, str]]:
+    """What the option ``pairs`` holds: two terms as :func:`_holds` reads them, and the releases where they are not all."""
     pairs = context.options["pairs"]
-    for one, other in pairs if isinstance(pairs, list) else ():
-        if command.last(one) and command.value(one) not in (UNKNOWN, None, False) and command.surely_not(other):
-            yield at(command, (one,), {"other": argument(other)})
+    for one, other, *releases in pairs if isinstance(pairs, list) else ():
+        if not releases or command.release in releases:
+            yield one, other
+
+
+def _holds(command: Command, term: str) -> bool:
+    """Whether a term holds for sure: ``dest`` is given, ``dest=value`` is the value in the end, ``a+b`` are both."""
+    for part in term.split("+"):
+        dest, equals, value = part.partition("=")
+        found = command.value(dest)
+        if (found != value) if equals else (not command.last(dest) or found in (UNKNOWN, None, False, 0)):
+            return False
+    return True
+
+
+def _fails(command: Command, term: str) -> bool:
+    """Whether a term of one option does not hold, for sure."""
+    dest, equals, value = term.partition("=")
+    return command.value(dest) not in (UNKNOWN, value) if equals else command.surely_not(dest)
+
+
+def _dests(term: str) -> list[str]:
+    return [part.partition("=")[0] for part in term.split("+")]
+
+
+def _written(term: str) -> str:
+    dest, _, value = term.partition("=")
+    return f"{argument(dest)} {value}".strip()
 
 
 def sources(context: Context) -> Iterator[Violation]:

@@ -1,0 +1,132 @@
+"""What the checklist says of pairs of options, held against the code that refuses them (as :mod:`tests.oracle.megatron_layers` runs it)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.megatron import definitions, names_by_dest
+from ms_tune.lint.checklist import Function, built_in
+from tests.oracle.make_megatron import SOURCES
+from tests.oracle.megatron_layers import _run
+
+_CHECKS = {one.name: one for one in built_in(Dialect.MEGATRON)}
+_BASE = {
+    "num_layers": "4",
+    "hidden_size": "64",
+    "num_attention_heads": "4",
+    "micro_batch_size": "1",
+    "seq_length": "64",
+    "max_position_embeddings": "64",
+}
+_EXPERTS = ("num_experts=8", "moe_router_topk=2", "moe_grouped_gemm", "bf16", "moe_permutation_async_comm")
+# What a pair needs besides, so that the code comes as far as the pair; a value for options of which the pair names none.
+_BESIDE = {
+    "moe_token_dispatcher_type=allgather": ("moe_token_dispatcher_type=alltoall",),
+    "moe_alltoall_overlap_comm": ("moe_token_dispatcher_type=alltoall", "expert_model_parallel_size=2"),
+    "moe_alltoall_overlap_comm+moe_token_dispatcher_type=alltoall_seq": ("expert_model_parallel_size=2",),
+    "moe_expert_capacity_factor": ("moe_token_dispatcher_type=alltoall",),
+    "overlap_param_gather": ("use_distributed_optimizer", "overlap_grad_reduce"),
+    "tp_comm_overlap": ("tensor_model_parallel_size=2",),
+    "distribute_saved_activations": (
+        "tensor_model_parallel_size=2",
+        "recompute_method=uniform",
+        "recompute_num_layers=1",
+    ),
+    "moe_router_load_balancing_type=group_limited_greedy": (
+        "moe_router_group_topk=1",
+        "moe_router_topk_scaling_factor=1.0",
+    ),
+    "moe_fb_overlap": (
+        "expert_model_parallel_size=2",
+        "expert_tensor_parallel_size=1",
+        "moe_token_dispatcher_type=alltoall",
+    ),
+    "enable_dsa_indexer": ("multi_latent_attention", "use_flash_attn"),
+    "rope_scaling_type=longrope": (
+        "rope_scaling_original_max_position_embeddings=64",
+        "long_factor=1",
+        "short_factor=1",
+    ),
+    "schedules_method=dualpipev": ("untie_embeddings_and_output_weights", "pipeline_model_parallel_size=2"),
+}
+# Stand-ins take these no further: the code imports what only a device has.
+_UNREACHED = frozenset(("lora_target_modules", "use_ascend_coc", "use_ascend_mc2", "use_flash_attn", "moe_fb_overlap"))
+
+
+def pairs_of(name: str) -> list[tuple[str, str, list[str]]]:
+    test = _CHECKS[name].test
+    assert isinstance(test, Function)
+    return [(one, other, releases) for one, other, *releases in cast("list[list[str]]", test.options["pairs"])]
+
+
+_PAIRS = [
+    (name, *pair) for name in ("option-without-what-it-needs", "options-refused-together") for pair in pairs_of(name)
+]
+
+
+def words(release: str, settings: dict[str, str]) -> list[str] | None:
+    """Settings as arguments; None where the release does not know one."""
+    found = []
+    for dest, value in settings.items():
+        names = sorted(names_by_dest(release).get(dest, ()), key=lambda one: one.startswith("--no-"))
+        if not names:
+            return None
+        found += [names[0]] if definitions(names[0], release)[-1].action else [names[0], value or "1"]
+    return found
+
+
+def settings_of(*terms: str) -> dict[str, str]:
+    parts = [part.partition("=") for term in terms for part in term.split("+")]
+    return {dest: value for dest, _, value in parts}
+
+
+def case(release: str, one: str, other: str, *, together: bool) -> list[str] | None:
+    """A program with the first option of a pair, and with the second or without."""
+    beside = settings_of(*(_EXPERTS if "moe" in one + other else ()), *_BESIDE.get(one, ()), *_BESIDE.get(other, ()))
+    asked = settings_of(one, other) if together else settings_of(one)
+    left_out = set() if together or "=" in other else {other}
+    settings = {dest: value for dest, value in {**_BASE, **beside}.items() if dest not in left_out}
+    return words(release, {**settings, **asked})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no sources of MindSpeed-LLM")
+@pytest.mark.parametrize("release", ["2.2", "2.3", "26.0", "26.1"])
+def test_the_code_stops_over_a_pair_and_over_nothing_else(release: str) -> None:
+    asked: list[tuple[str, list[str], list[str]]] = []
+    for name, one, other, releases in _PAIRS:
+        if (releases and release not in releases) or _UNREACHED & {
+            *settings_of(one, other),
+            *settings_of(*_BESIDE.get(one, ())),
+        }:
+            continue
+        wrong, right = (case(release, one, other, together=name.startswith("options") == bad) for bad in (True, False))
+        if wrong and right and _default_differs(release, other):
+            asked.append((f"{one}, {other}", wrong, right))
+    answers = [
+        json.loads(line) for line in _run(Path(os.environ[SOURCES]) / release, [c for _, *two in asked for c in two])
+    ]
+    assert len(asked) > 20
+    told = [
+        (pair, _end(bad), _end(good)) for (pair, *_), bad, good in zip(asked, answers[::2], answers[1::2], strict=True)
+    ]
+    unlike = [one for one in told if one[1] is None or one[1] == one[2]]
+    assert not unlike, unlike
+
+
+def _default_differs(release: str, other: str) -> bool:
+    """Whether leaving the second option out leaves it unlike what the pair says."""
+    dest, equals, value = other.partition("=")
+    return not equals or all(
+        one.default != value for name in names_by_dest(release)[dest] for one in definitions(name, release)
+    )
+
+
+def _end(answer: dict[str, Any]) -> str | None:
+    return f"{answer['exception']}: {answer['text']}" if "stopped" in answer else None
