@@ -18,10 +18,14 @@ class Variable(NamedTuple):
     Attributes:
         whole: The least and the greatest whole number that it takes; None where its values are not all documented.
         items: The names in a value such as ``name:value,name:value``.
+        mindspore: Whether it says that a file is about MindSpore.
+        instead: Of a variable of torch_npu's MindSpore's counterpart, or an empty text; None of the others.
     """
 
     whole: tuple[int, int] | None
     items: tuple[str, ...]
+    mindspore: bool
+    instead: str | None
 
 
 @cache
@@ -29,7 +33,12 @@ def variables() -> Mapping[str, Variable]:
     """Every documented variable by its name."""
     return MappingProxyType(
         {
-            name: Variable((one["whole"][0], one["whole"][1]) if "whole" in one else None, tuple(one.get("items", ())))
+            name: Variable(
+                (one["whole"][0], one["whole"][1]) if "whole" in one else None,
+                tuple(one.get("items", ())),
+                one.get("mindspore", False),
+                one.get("instead"),
+            )
             for name, one in load("variables")["variables"].items()
         }
     )

@@ -192,6 +192,7 @@ def test_experts_and_tensors_over_ranks_ask_for_sequence_parallelism() -> None:
         "--moe-router-num-groups 3",  # nobody chooses among them
         "--ffn-hidden-size 4097 --moe-ffn-hidden-size 1024",  # every layer has experts
         "--ffn-hidden-size 4096 --moe-ffn-hidden-size 1025 --moe-tp-extend-ep",  # TP does not share them
+        "--ffn-hidden-size 4097 --moe-intermediate-size 1024",  # the name of releases before
     ],
 )
 def test_sizes_of_experts_that_nothing_asks_about(words: str) -> None:

@@ -35,16 +35,16 @@ def answers(release: Path, cases: Sequence[Sequence[str]], *options: str) -> Ite
         cases: The lists.
         options: ``cold`` imports everything anew for each list.
     """
-    lines = _run(release, cases, *options)
+    lines = run(release, cases, *options)
     return (_lines(case, json.loads(line)) for case, line in zip(cases, lines, strict=True))
 
 
 def parser_names(release: Path, case: Sequence[str]) -> frozenset[str]:
     """The arguments that the parser of a release knows when it reads a list of them."""
-    return frozenset(json.loads(_run(release, [case], "cold", "parser")[0])["names"])
+    return frozenset(json.loads(run(release, [case], "cold", "parser")[0])["names"])
 
 
-def _run(release: Path, cases: Sequence[Sequence[str]], *options: str) -> list[str]:
+def run(release: Path, cases: Sequence[Sequence[str]], *options: str) -> list[str]:
     command = [sys.executable, "-W", "ignore", "-m", "tests.oracle.megatron_child", str(release), *options]
     given = "".join(json.dumps(case) + "\n" for case in cases)
     done = subprocess.run(

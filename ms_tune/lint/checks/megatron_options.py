@@ -26,7 +26,7 @@ _DECAYS = ("start_weight_decay", "end_weight_decay")
 def refused_together(context: Context) -> Iterator[Violation]:
     """Options that exclude each other."""
     source, command = command_in(context)
-    for one, other in _pairs(context, command):
+    for one, other in _pairs(context):
         first, second = (command.last(_dests(term)[0]) for term in (one, other))
         if first is None or not _holds(command, one) or not _holds(command, other):
             continue
@@ -37,17 +37,15 @@ def refused_together(context: Context) -> Iterator[Violation]:
 def needed(context: Context) -> Iterator[Violation]:
     """Options each of which needs another one."""
     _, command = command_in(context)
-    for one, other in _pairs(context, command):
+    for one, other in _pairs(context):
         if command.last(_dests(one)[0]) and _holds(command, one) and _fails(command, other):
             yield at(command, (_dests(one)[0],), {"other": _written(other)})
 
 
-def _pairs(context: Context, command: Command) -> Iterator[tuple[str, str]]:
-    """What the option ``pairs`` holds: two terms as :func:`_holds` reads them, and the releases where they are not all."""
+def _pairs(context: Context) -> list[tuple[str, str]]:
+    """What the option ``pairs`` holds: terms as :func:`_holds` reads them."""
     pairs = context.options["pairs"]
-    for one, other, *releases in pairs if isinstance(pairs, list) else ():
-        if not releases or command.release in releases:
-            yield one, other
+    return [(one, other) for one, other in pairs] if isinstance(pairs, list) else []
 
 
 def _holds(command: Command, term: str) -> bool:

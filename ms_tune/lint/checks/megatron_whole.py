@@ -78,9 +78,10 @@ def widths(context: Context) -> Iterator[Violation]:
 def _shared_widths(command: Command) -> Iterator[str]:
     if command.surely_not("num_experts") or (command.integer("first_k_dense_replace") or 0) > 0:
         yield "ffn_hidden_size"
-    own = ("moe_tp_extend_ep", "expert_tensor_parallel_size", "moe_ffn_hidden_size")  # experts that TP does not share
-    if command.integer("num_experts") and all(map(command.surely_not, own[:2])):
-        yield "ffn_hidden_size" if command.surely_not(own[2]) else own[2]
+    apart = ("moe_tp_extend_ep", "expert_tensor_parallel_size")  # with which TP does not share experts
+    earlier = ("deprecated_moe_intermediate_size", "moe_intermediate_size")  # their width's name in releases before
+    if command.integer("num_experts") and all(map(command.surely_not, (*apart, *earlier))):
+        yield "ffn_hidden_size" if command.surely_not("moe_ffn_hidden_size") else "moe_ffn_hidden_size"
 
 
 def split(context: Context) -> Iterator[Violation]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.config.yaml_nodes import Document
 from ms_tune.errors import closest
 from ms_tune.frameworks.variables import variables
 from ms_tune.lint.context import Violation
@@ -23,7 +22,7 @@ _ALSO_READ = "NCCL_"  # the names of HCCL's are made after those of another libr
 
 
 def misspelt(context: Context) -> Iterator[Violation]:
-    """A name that nothing reads, a letter or two away from one that is read; or such an item in a value."""
+    """A name that is not documented, a letter or two away from one that is; or such an item in a value."""
     for name in context.source.data:
         if not isinstance(name, str):
             continue
@@ -38,7 +37,7 @@ def _similar(context: Context, name: str) -> str:
     """The variable that was meant, or nothing: the script may use a name of its own."""
     if len(name) < _SHORT or name.startswith(_ALSO_READ) or name != name.upper():
         return ""
-    similar = closest(name, variables(), _NEARLY)
+    similar = closest(name, (one for one in variables() if len(one) >= _SHORT), _NEARLY)
     own = similar and re.search(rf"\$\{{?[!#]?{name}\b", context.source.text)
     return "" if own else similar
 
@@ -63,5 +62,4 @@ def out_of_range(context: Context) -> Iterator[Violation]:
             continue
         low, high = known.whole
         if not re.fullmatch(r"\d{1,20}", text, re.ASCII) or not low <= int(text) <= high:
-            span = Document(source.text, source.path).span(one.span.start, one.span.end)
-            yield Violation((one.name,), "default", {"text": text, "low": low, "high": high}, span=span)
+            yield Violation((one.name,), "default", {"text": text, "low": low, "high": high}, span=one.span)

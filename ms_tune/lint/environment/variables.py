@@ -8,30 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-KNOWN = frozenset(
-    (
-        *("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_SIMULATION_LEVEL", "MS_MEMORY_STATISTIC", "RANK_SIZE", "RANK_ID"),
-        *("MS_DEV_LAUNCH_BLOCKING", "MS_DEV_HOST_BLOCKING_RUN", "ASCEND_LAUNCH_BLOCKING", "HCCL_DETERMINISTIC"),
-        *(
-            "GLOG_v",
-            "GC_COLLECT_IN_CELL",
-            "ENABLE_LAZY_INLINE",
-            "ENABLE_LAZY_INLINE_NO_PIPELINE",
-            "TE_PARALLEL_COMPILER",
-        ),
-        *("MS_DEV_SAVE_GRAPHS", "MS_DEV_DISABLE_AUTO_H2D", "MS_MEMORY_TRACE_PATH"),
-    )
-)
+from ms_tune.frameworks.variables import variables
 
-# Variables of torch_npu, which no library and no module of MindSpore 2.9 names; with MindSpore's counterpart, if it has one.
-FOREIGN = {
-    "PYTORCH_NPU_ALLOC_CONF": "MS_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF": "MS_ALLOC_CONF",
-    "OOM_SNAPSHOT_ENABLE": "MS_ALLOC_CONF=memory_tracker:True",
-    "CPU_AFFINITY_CONF": "mindspore.runtime.set_cpu_affinity()",
-    "TASK_QUEUE_ENABLE": "",
-    "MULTI_STREAM_MEMORY_REUSE": "",
-}
+# Those that say that a file is about MindSpore; and those of torch_npu, which no library and no module of MindSpore 2.9 names, with
+# MindSpore's counterpart, if it has one.
+KNOWN = frozenset(name for name, one in variables().items() if one.mindspore)
+FOREIGN = {name: one.instead for name, one in variables().items() if one.instead is not None}
 
 ALLOC_BOOLEANS = frozenset(
     (
