@@ -30,6 +30,8 @@ NEUTRAL = {
     "fit.other",
     "fit.why.and",
     "planning.file.at",
+    "check.base.and",
+    "cli.labelled",
     "cli.usage.other",
     "cli.usage.value",
     "dryrun.check.label.cann",

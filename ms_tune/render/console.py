@@ -37,6 +37,10 @@ class Console:
         """The sentence for a message in the user's language."""
         return render(message, self.language)
 
+    def labelled(self, label: str, text: str) -> str:
+        """What a label is about, behind its colon."""
+        return self.text("cli.labelled", label=label, text=text)
+
     def write(self, text: str) -> None:
         """A line of the result, folded to the terminal's width; a text of several lines stays as it is."""
         body = text.lstrip("\n")
@@ -69,15 +73,16 @@ class Console:
     def warn(self, message: Message) -> None:
         """Something that the user should know and that does not stop the command."""
         label = self.text("cli.warning")
-        self._tell(f"{self.paint(label, 'yellow', sys.stderr)}: {self.say(message)}")
+        self._tell(self.labelled(self.paint(label, "yellow", sys.stderr), self.say(message)))
 
     def fail(self, error: MsTuneError) -> None:
         """Tell the user what is wrong, where, and what to do."""
         where = error.location()
         label = self.paint(self.text("cli.error"), "red", sys.stderr)
-        self._tell(f"{where + ': ' if where else ''}{label}: {self.say(error.message)}")
+        self._tell(f"{where + ': ' if where else ''}{self.labelled(label, self.say(error.message))}")
         if error.hint is not None:
-            self._tell(f"  {self.paint(self.text('cli.hint'), 'cyan', sys.stderr)}: {self.say(error.hint)}")
+            hint = self.paint(self.text("cli.hint"), "cyan", sys.stderr)
+            self._tell(f"  {self.labelled(hint, self.say(error.hint))}")
 
     def _tell(self, text: str) -> None:
         """Notes for a reader, folded on a terminal; programs get a line a note."""

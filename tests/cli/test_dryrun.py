@@ -435,7 +435,7 @@ class TestExitCodes:
         monkeypatch.setattr(run, "find_mindspore", not_there)
         code, out, err = ms_tune(capsys, "--lang", "zh")
         assert (code, out) == (2, "")
-        assert err.startswith("错误: 'ms-tune dryrun' 需要 MindSpore")
+        assert err.startswith("错误：'ms-tune dryrun' 需要 MindSpore")
         assert "pip install" in err
         assert "[dryrun]'" in err
 

@@ -189,7 +189,7 @@ class TestUsageErrors:
         assert code == ExitCode.USAGE
         asked = {
             Language.EN: f"hint: did you mean {meant}? 'ms-tune",
-            Language.ZH: f"提示: 您是否想写 {meant}？运行 'ms-tune",
+            Language.ZH: f"提示：您是否想写 {meant}？运行 'ms-tune",
         }
         assert asked[language] in err
 
@@ -205,10 +205,10 @@ class TestUsageErrors:
         code, out, err = run(capsys, *arguments)
         assert (code, out) == (ExitCode.USAGE, "")
         first, hint = err.splitlines()
-        assert first.startswith("错误: ")
+        assert first.startswith("错误：")
         assert named in first
-        assert has_chinese(first.removeprefix("错误: "))
-        assert hint.startswith("  提示: ")
+        assert has_chinese(first.removeprefix("错误："))
+        assert hint.startswith("  提示：")
 
     def test_the_hint_names_the_command(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert "'ms-tune dryrun --help'" in run(capsys, "dryrun", "--nonsense")[2]

@@ -32,7 +32,7 @@ def write_rule(rule: Rule, console: Console) -> None:
     }
     for text_id, words in facts.items():
         if words:
-            console.write(f"{console.text(text_id)}: {words}")
+            console.write(console.labelled(console.text(text_id), words))
     _section("rule.why", _say(rule.why, console), console)
     for text_id, example in (("rule.bad", rule.bad), ("rule.good", rule.good)):
         if example:
