@@ -170,7 +170,7 @@ class Parser(argparse.ArgumentParser):
         if text_id == "cli.usage.unrecognized":
             word = complaint["detail"].split()[0].partition("=")[0]
             known = {name.removeprefix("--"): name for name in self._option_string_actions if name.startswith("--")}
-            return known.get(closest(word.removeprefix("--"), known), "") if word.startswith("--") else ""
+            return known.get(closest(word.lstrip("-"), known), "") if word.startswith("-") else ""
         return ""
 
 

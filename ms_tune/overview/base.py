@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.config.source import MAX_BYTES, MISSING, decode, source_of
-from ms_tune.errors import ConfigError, MsTuneError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, UsageError, reason_of
 from ms_tune.estimate.stage import Outlook
 from ms_tune.overview.result import Blame, Difference
 from ms_tune.texts import msg
@@ -231,7 +231,7 @@ def _bounded(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or str(error)), path=path) from error
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
 
 
 def _commit(folder: Path, revision: str) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import parse_source
+from ms_tune.errors import ConfigError
 from ms_tune.launch.read import content
 from ms_tune.lint.finding import Severity
 from ms_tune.lint.run import LintRequest, lint_files
@@ -41,6 +42,8 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
         UsageError: There is no such base.
         MsTuneError: A dryrun failed.
     """
+    if path.is_fifo():  # it is read once, and this looks twice
+        raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
     report = lint_files([str(path)], LintRequest(framework_version=request.framework_version))
     for error in report.unreadable:
         raise error
