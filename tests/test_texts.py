@@ -31,6 +31,7 @@ NEUTRAL = {
     "fit.why.and",
     "planning.file.at",
     "check.base.and",
+    "cli.comma",
     "cli.labelled",
     "cli.usage.other",
     "cli.usage.value",

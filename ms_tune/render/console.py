@@ -17,7 +17,7 @@ from ms_tune.render.columns import fold, folds, table, terminal_width, width_of
 from ms_tune.texts import Language, Message, msg, render
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from typing import TextIO
 
     from ms_tune.errors import MsTuneError
@@ -38,8 +38,12 @@ class Console:
         return render(message, self.language)
 
     def labelled(self, label: str, text: str) -> str:
-        """What a label is about, behind its colon."""
-        return self.text("cli.labelled", label=label, text=text)
+        """What a label is about, behind its colon; an empty text for a heading."""
+        return self.text("cli.labelled", label=label, text=text).rstrip()
+
+    def listed(self, items: Iterable[str]) -> str:
+        """Several things one after the other."""
+        return self.text("cli.comma").join(items)
 
     def write(self, text: str) -> None:
         """A line of the result, folded to the terminal's width; a text of several lines stays as it is."""

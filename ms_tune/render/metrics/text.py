@@ -136,7 +136,7 @@ def _row(figure: Figure, console: Console) -> tuple[str, str, str]:
         options = ", ".join(figure.missing)
         return name, console.text("metrics.show.missing" if options else "metrics.show.not", options=options), ""
     value = f"{figure.value:.2%}" if figure.name in _SHARES else f"{figure.value:,.5g}"
-    inputs = ", ".join(console.say(one) for one in figure.inputs)
+    inputs = console.listed(console.say(one) for one in figure.inputs)
     formula = console.say(figure.formula)
     return name, value, console.text("metrics.show.with", formula=formula, inputs=inputs) if inputs else formula
 

@@ -25,7 +25,7 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
     bound = console.text(f"profile.bound.{report.verdict.bound.value}")
     console.write(console.labelled(console.text("profile.show.verdict"), console.paint(bound, "cyan")))
     for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
-        console.write(f"{console.text(f'profile.show.{label}')}:")
+        console.write(console.labelled(console.text(f"profile.show.{label}"), ""))
         for line in lines:
             console.write(f"  - {console.say(line)}")
     _show_shares(report, console)
