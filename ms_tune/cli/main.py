@@ -98,7 +98,7 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
         try:
             top.parse_args([*options, *rest[:1]])
         except UsageError as error:
-            if not rest:
+            if not rest or error.message.id != "cli.usage.unrecognized":
                 raise
             typed = " ".join(["ms-tune", rest[0], *options, *rest[1:]])
             raise UsageError(error.message, msg("cli.usage.order", command=typed)) from None

@@ -69,7 +69,7 @@ def new_file(path: Path | None, *, force: bool) -> None:
         raise UsageError(msg("cli.usage.value", argument=path, detail=msg("config.folder")), msg("cli.output.folder"))
     if path.exists() and not force:
         raise UsageError(msg("cli.usage.value", argument=path, detail=msg("memory.exists")), msg("memory.exists.hint"))
-    if not path.parent.is_dir():
+    if not path.parent.exists():
         raise UsageError(
             msg("cli.usage.value", argument=path.parent, detail=msg("cli.os.enoent")),
             msg("cli.output.parent", folder=path.parent),

@@ -520,7 +520,7 @@ class TestCheck:
         lines = out.splitlines()
         assert (code, err) == (0, "")
         assert len(lines) == 11
-        assert "MindSpore: 2.9.0" in lines
+        assert {"MindSpore: 2.9.0", "MindSpore：2.9.0"} & {*lines}
         assert lines[-1] == last
 
     def test_it_builds_nothing_and_leaves_nothing(
