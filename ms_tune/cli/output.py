@@ -61,7 +61,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
             sys.stderr.flush()
 
 
-def new_file(path: Path | None, *, force: bool) -> None:
+def new_file(path: Path | None, *, force: bool, makes_folders: bool = False) -> None:
     """Raise :class:`UsageError` if a file cannot be written there, or may not be overwritten; before the long work begins."""
     if path is None:
         return
@@ -69,7 +69,7 @@ def new_file(path: Path | None, *, force: bool) -> None:
         raise UsageError(msg("cli.usage.value", argument=path, detail=msg("config.folder")), msg("cli.output.folder"))
     if path.exists() and not force:
         raise UsageError(msg("cli.usage.value", argument=path, detail=msg("memory.exists")), msg("memory.exists.hint"))
-    if not path.parent.exists():
+    if not makes_folders and not path.parent.exists():
         raise UsageError(
             msg("cli.usage.value", argument=path.parent, detail=msg("cli.os.enoent")),
             msg("cli.output.parent", folder=path.parent),
