@@ -17,7 +17,9 @@ user's language, ``str(error)`` renders it in English.
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
+from errno import errorcode
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -30,6 +32,20 @@ if TYPE_CHECKING:
 
     from ms_tune.texts import Message
 
+_USUAL = {
+    *(
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOMEM,
+    ),
+    *(errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS),
+}
 _MOST_NAMES = 10_000  # of a folder that a misspelt name is looked for in
 
 
@@ -138,6 +154,14 @@ def _closest(name: str, known: frozenset[str], least: float) -> str:
     return next(iter(difflib.get_close_matches(name, known, 1, least)), "")
 
 
+def reason_of(error: Exception) -> Message | str:
+    """Why the system did not do what it was asked, in the user's language where the reason is a usual one."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _USUAL:
+        return msg(f"cli.os.{errorcode[number].lower()}")
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def nearby(path: Path) -> Message:
     """What to do about a file that is not there: a name beside it that is like it, or where it was looked for.
 
@@ -146,6 +170,8 @@ def nearby(path: Path) -> Message:
     """
     folder = path.parent
     try:
+        if path.is_symlink():
+            return msg("config.not-found.link", target=path.readlink())
         names = [one.name for one in islice(folder.iterdir(), _MOST_NAMES)]
     except OSError:
         return msg("config.not-found.folder", folder=folder)

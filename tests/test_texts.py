@@ -30,6 +30,9 @@ NEUTRAL = {
     "fit.other",
     "fit.why.and",
     "planning.file.at",
+    "check.base.and",
+    "cli.comma",
+    "cli.labelled",
     "cli.usage.other",
     "cli.usage.value",
     "dryrun.check.label.cann",
@@ -48,6 +51,10 @@ NEUTRAL = {
     "normalize.map.chunk",
     "normalize.column.swap",
 }
+# “键: 值” is how YAML is written.
+_ASCII_MARK = re.compile(
+    r"(?!键: )[\u4e00-\u9fff）”][:;,!?](?=[\s\u4e00-\u9fff{]|$)|[\u4e00-\u9fff]\(|[:;,!?](?=[\u4e00-\u9fff])(?<!键:)"
+)
 _ID = re.compile(rf"(?:{'|'.join(ROOMS)})\.[a-z0-9]+(?:[.-][a-z0-9_]+)*")
 _RENDERERS = {"msg", "text", "tr", "Message", "lookup"}
 
@@ -79,6 +86,7 @@ PROPERTIES: dict[str, Callable[[str, Text], bool]] = {
         and all(re.fullmatch(r"[a-z_]+", name) for name in _names(text))
     ),
     "has Chinese that is Chinese": lambda text_id, text: bool(CJK.search(text.zh)) is (text_id not in NEUTRAL),
+    "has no mark of English behind Chinese words": lambda _, text: _ASCII_MARK.search(text.zh) is None,
     "has English that is English": lambda _, text: CJK.search(text.en) is None,
     "has an id that names its room": lambda text_id, text: bool(_ID.fullmatch(text_id)) and lookup(text_id) is text,
     "is rendered with its parameters": _shown_with_its_parameters,
@@ -127,6 +135,7 @@ def test_every_text_is_sound() -> None:
         ("cli.interrupted", Text("{A}", "{A} 的"), "has the same parameters in both languages"),
         ("cli.interrupted", Text("interrupted", "interrupted"), "has Chinese that is Chinese"),
         ("cli.usage.other", Text("other", "其他"), "has Chinese that is Chinese"),
+        ("cli.interrupted", Text("interrupted: {a}", "已中断: {a}"), "has no mark of English behind Chinese words"),
         ("cli.interrupted", Text("已中断", "已中断"), "has English that is English"),
         ("cli.no-such", Text("interrupted", "已中断"), "has an id that names its room"),
         ("nowhere.at-all", Text("interrupted", "已中断"), "has an id that names its room"),

@@ -236,7 +236,7 @@ def layer_times(source: str | Path) -> dict[str, LayerTimes]:
 
 
 def _text(path: Path) -> str:
-    from ms_tune.errors import ConfigError  # noqa: PLC0415 - start-up time
+    from ms_tune.errors import ConfigError, reason_of  # noqa: PLC0415 - start-up time
     from ms_tune.texts import msg  # noqa: PLC0415 - as above
 
     try:
@@ -244,5 +244,5 @@ def _text(path: Path) -> str:
             raise ConfigError(msg("planning.file.too-long", limit=_MOST_BYTES), path=path)
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else msg("planning.file.no-text")
+        why = reason_of(error) if isinstance(error, OSError) else msg("planning.file.no-text")
         raise ConfigError(msg("planning.file.unreadable", why=why), path=path) from None

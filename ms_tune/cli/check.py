@@ -56,6 +56,10 @@ def run(arguments: Namespace, console: Console) -> int:
             if arguments.skip_unknown and _is_foreign(file):
                 continue
             console.fail(error)
+            if arguments.format == "github":
+                from ms_tune.render.annotations import write_failure  # noqa: PLC0415 - start-up time
+
+                write_failure(error, _PROGRAM, console)
             failed = True
     _show(screens, arguments, console)
     codes = [one.exit_code(allow_tight=arguments.allow_tight) for one in screens]

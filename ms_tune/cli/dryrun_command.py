@@ -51,7 +51,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         result = api.run_command(_request(arguments), observer=progress)
     for problem, where in result.problems:
         console.warn(problem)
-        console.note(f"  {console.text('cli.hint')}: {console.say(where)}")
+        console.note(f"  {console.labelled(console.text('cli.hint'), console.say(where))}")
     for warning in result.warnings:
         console.warn(warning)
     if present(dryrun_command.to_json(result, console), result.folder, arguments, console):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.output import new_file, written
 from ms_tune.dryrun.result import DryrunResult
-from ms_tune.errors import UsageError
+from ms_tune.errors import UsageError, reason_of
 from ms_tune.extras import need
 from ms_tune.texts import msg
 
@@ -43,7 +43,7 @@ def check_page(arguments: Namespace) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        detail = msg("memory.unwritable", detail=error.strerror or str(error))
+        detail = msg("memory.unwritable", detail=reason_of(error))
         raise UsageError(msg("cli.usage.value", argument=str(path), detail=detail)) from error
 
 

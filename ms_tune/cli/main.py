@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 from ms_tune.cli.help_text import fitted
 from ms_tune.cli.parser import Command, Parser, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
-from ms_tune.errors import ExitCode, MsTuneError
+from ms_tune.errors import ExitCode, MsTuneError, UsageError
 from ms_tune.frameworks.releases import installed_version
 from ms_tune.render.console import Console
-from ms_tune.texts import language_from_environment
+from ms_tune.texts import language_from_environment, msg
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
@@ -95,7 +95,13 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
     if options or not rest:
         # Help, version, or a mistake; the parser that explains them takes a tenth of the time of checking a config.
         top = _top_parser(console.language)
-        top.parse_args([*options, *rest[:1]])
+        try:
+            top.parse_args([*options, *rest[:1]])
+        except UsageError as error:
+            if not rest or error.message.id != "cli.usage.unrecognized":
+                raise
+            typed = " ".join(["ms-tune", rest[0], *options, *rest[1:]])
+            raise UsageError(error.message, msg("cli.usage.order", command=typed)) from None
         if not rest:
             top.print_help()
             return ExitCode.USAGE

@@ -42,7 +42,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     files = _files(arguments)
     if arguments.stalloc is not None:
         for file in files:
-            new_file(arguments.stalloc / "output" / "plan" / f"dev_{_device(file)}.txt", force=arguments.force)
+            new_file(
+                arguments.stalloc / "output" / "plan" / f"dev_{_device(file)}.txt",
+                force=arguments.force,
+                makes_folders=True,
+            )
     request = PlanRequest(seconds=arguments.time_limit)
     results: list[dict[str, object]] = []
     code = ExitCode.OK

@@ -9,7 +9,7 @@ from ms_tune import api
 from ms_tune.cli.parser import Parser
 from ms_tune.config.edits import spell_value
 from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
-from ms_tune.errors import ConfigError, ExitCode, UsageError
+from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import names_of
 from ms_tune.frameworks.releases import DEFAULT_VERSION
@@ -234,7 +234,7 @@ def _read_plan(path: Path) -> str:
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason_of(error)
         raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
 
 

@@ -61,11 +61,18 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
             sys.stderr.flush()
 
 
-def new_file(path: Path | None, *, force: bool) -> None:
-    """Raise :class:`UsageError` if a file exists that may not be overwritten; before the long work begins."""
-    if path is not None and path.exists() and not force:
+def new_file(path: Path | None, *, force: bool, makes_folders: bool = False) -> None:
+    """Raise :class:`UsageError` if a file cannot be written there, or may not be overwritten; before the long work begins."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(msg("cli.usage.value", argument=path, detail=msg("config.folder")), msg("cli.output.folder"))
+    if path.exists() and not force:
+        raise UsageError(msg("cli.usage.value", argument=path, detail=msg("memory.exists")), msg("memory.exists.hint"))
+    if not makes_folders and not path.parent.exists():
         raise UsageError(
-            msg("cli.usage.value", argument=str(path), detail=msg("memory.exists")), msg("memory.exists.hint")
+            msg("cli.usage.value", argument=path.parent, detail=msg("cli.os.enoent")),
+            msg("cli.output.parent", folder=path.parent),
         )
 
 

@@ -87,16 +87,28 @@ class Parser(argparse.ArgumentParser):
         """A text in the parser's language."""
         return render(Message(text_id, params), self.language)
 
-    def option(self, name: str, text_id: str, /, *, into: Group | None = None, **how: Any) -> None:  # noqa: ANN401 - as argparse
+    def option(
+        self,
+        name: str,
+        text_id: str,
+        /,
+        *,
+        into: Group | None = None,
+        among: Callable[[], Iterable[str]] | None = None,
+        **how: Any,  # noqa: ANN401 - as argparse
+    ) -> None:
         """An argument with its text.
 
         Args:
             name: Its name.
             text_id: What the help says of it.
             into: The group of options that do not go together, if it is one of them.
+            among: What Tab offers in the shell, where that is no list of choices.
             how: What ``add_argument`` takes.
         """
-        (into or self).add_argument(name, help=self.tr(text_id), **how)
+        action = (into or self).add_argument(name, help=self.tr(text_id), **how)
+        if among is not None:
+            vars(action)["completer"] = lambda **_: among()  # asked for by argcomplete
 
     def flag(self, name: str, text_id: str, /, **how: Any) -> None:  # noqa: ANN401 - as above
         """An option that takes no value."""
@@ -170,7 +182,7 @@ class Parser(argparse.ArgumentParser):
         if text_id == "cli.usage.unrecognized":
             word = complaint["detail"].split()[0].partition("=")[0]
             known = {name.removeprefix("--"): name for name in self._option_string_actions if name.startswith("--")}
-            return known.get(closest(word.removeprefix("--"), known), "") if word.startswith("--") else ""
+            return known.get(closest(word.lstrip("-"), known), "") if word.startswith("-") else ""
         return ""
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ms_tune.errors import UsageError
+from ms_tune.errors import UsageError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Output:
         """Send all further output to nowhere, or Python would complain once more when it flushes the rest at exit."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), cast("TextIO", self._stream).fileno())
         if not isinstance(error, BrokenPipeError):
-            raise UsageError(msg("cli.stdout.failed", reason=error.strerror or str(error))) from None
+            raise UsageError(msg("cli.stdout.failed", reason=reason_of(error))) from None
 
 
 def prepare() -> None:
@@ -98,4 +98,4 @@ def trouble(error: OSError) -> UsageError | None:
     if error.errno not in _TROUBLE:
         return None
     names = ", ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-    return UsageError(msg("cli.trouble", file=names or "-", reason=error.strerror or str(error)))
+    return UsageError(msg("cli.trouble", file=names or "-", reason=reason_of(error)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import load_source
-from ms_tune.errors import ConfigError, UsageError
+from ms_tune.errors import ConfigError, UsageError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -161,9 +161,7 @@ def read_model_config(file: Path) -> dict[str, Any]:
             raise ConfigError(msg("config.model-json", reason=f"> {_LARGEST_MODEL_CONFIG} B"), path=file)
         data = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            msg("config.model-json", reason=getattr(error, "strerror", None) or error), path=file
-        ) from error
+        raise ConfigError(msg("config.model-json", reason=reason_of(error)), path=file) from error
     if not isinstance(data, dict):
         raise ConfigError(msg("config.model-json", reason=type(data).__name__), path=file)
     return data

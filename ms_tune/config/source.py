@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 import yaml
 
 from ms_tune.config.yaml_nodes import LOADER, MAX_DEPTH, Builder, Document, Entry, Node, Plain, Span, find_aliases
-from ms_tune.errors import ConfigError, nearby
+from ms_tune.errors import ConfigError, nearby, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def load_source(path: Path) -> SourceFile:
     except FileNotFoundError:
         raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
     except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
     return parse_source(decode(content, path), path)
 
 
@@ -200,6 +200,9 @@ def _open_without_waiting(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     return descriptor
+
+
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def decode(content: bytes, path: Path) -> str:
@@ -217,6 +220,8 @@ def decode(content: bytes, path: Path) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
+        if _CONTROL.search(content):  # in no text, in whatever encoding
+            raise ConfigError(msg("config.binary"), msg("config.binary.hint"), path=path) from None
         lines = Document(content[: error.start].decode(), path)
         lines.fail(msg("config.not-utf8"), len(lines.text), msg("config.not-utf8.hint"))
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import ConfigError
+from ms_tune.errors import ConfigError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def replacement(path: Path, before: Callable[[], None] = lambda: None, *, parent
             raise
         _sync_folder(path.parent)
     except OSError as error:
-        raise ConfigError(msg("edits.write.failed", reason=error.strerror or error), path=path) from error
+        raise ConfigError(msg("edits.write.failed", reason=reason_of(error)), path=path) from error
 
 
 def write_atomically(path: Path, content: bytes, *, parents: bool = False) -> None:
@@ -110,7 +110,7 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
 
 
 def _replaceable(path: Path) -> os.stat_result | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ms_tune.config.source import SourceFile
 
 # A comment line of its own above the first key: what a config whose keys do not tell is trained on.
-_COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t]*$", re.MULTILINE)
+_COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t\r]*$", re.MULTILINE)
 _HEAD = 4096  # characters in which it is looked for
 _MOST_SCRIPTS, _MOST_BYTES = 64, MIB
 _PER_NODE, _NODES = "per-node", "nodes"

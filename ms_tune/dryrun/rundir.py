@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.settings import changed_text, unified_diff
-from ms_tune.errors import RunError, UsageError
+from ms_tune.errors import RunError, UsageError, reason_of
 from ms_tune.native.cache import cache_root
 from ms_tune.texts import msg
 from ms_tune.verdict.kept import FILE, to_json
@@ -48,7 +48,7 @@ def create_run_folder(wanted: Path | None, name: str) -> Path:
             wanted.mkdir(parents=True, exist_ok=True)
             occupied = any(wanted.iterdir())
         except OSError as error:
-            raise UsageError(msg("dryrun.folder.unwritable", folder=wanted, detail=error.strerror)) from error
+            raise UsageError(msg("dryrun.folder.unwritable", folder=wanted, detail=reason_of(error))) from error
         if occupied:
             raise UsageError(msg("dryrun.folder.occupied", folder=wanted), msg("dryrun.folder.occupied.hint"))
         return wanted.resolve()
@@ -102,7 +102,7 @@ def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
     try:
         write_json(folder / "manifest.json", content)
     except OSError as error:
-        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=error.strerror)) from error
+        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=reason_of(error))) from error
 
 
 def write_kept(folder: Path, kept: Kept) -> None:
@@ -114,7 +114,7 @@ def write_kept(folder: Path, kept: Kept) -> None:
     try:
         write_json(folder / FILE, to_json(kept))
     except OSError as error:
-        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=error.strerror)) from error
+        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=reason_of(error))) from error
 
 
 def manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[str, object]) -> dict[str, object]:
@@ -143,4 +143,4 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
         )
         write_json(folder / "changes.json", {"version": 1, "changes": changes})
     except OSError as error:
-        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=error.strerror)) from error
+        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=reason_of(error))) from error

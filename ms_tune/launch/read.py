@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import decode
-from ms_tune.errors import ConfigError, nearby
+from ms_tune.errors import ConfigError, nearby, reason_of
 from ms_tune.frameworks.launchers import is_wrapper, launcher_named, launcher_of_module
 from ms_tune.launch.evaluate import Follower
 from ms_tune.launch.line_ends import as_meant
@@ -126,7 +126,7 @@ def content(path: Path) -> str:
     except FileNotFoundError:
         raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
     except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
 
 
 class _Sourced:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.config.write import write_atomically
-from ms_tune.errors import ConfigError
+from ms_tune.errors import ConfigError, reason_of
 from ms_tune.lint.fingerprint import fingerprints
 from ms_tune.texts import msg
 
@@ -62,7 +62,7 @@ def load_baseline(file: Path) -> Baseline:
         }
     except OSError as error:
         hint = msg("lint.baseline.hint")
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), hint, path=file) from error
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), hint, path=file) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(msg("lint.baseline.invalid"), path=file) from error
     return Baseline(file.absolute().parent, files)

@@ -228,7 +228,7 @@ def _followed(
 def _none_of_ours(target: Target, message: Message) -> Outcome:
     """What becomes of a script or a program that MindSpore has nothing to do with."""
     return (
-        Outcome(error=ConfigError(message, path=target.path))
+        Outcome(error=ConfigError(message, msg("lint.named-hint"), path=target.path))
         if target.named
         else Outcome(skipped=Skipped(target.path, message))
     )

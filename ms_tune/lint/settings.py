@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ms_tune.errors import ConfigError, UnsupportedError, closest
+from ms_tune.errors import ConfigError, UnsupportedError, closest, reason_of
 from ms_tune.frameworks.dialect import CHECKED_DIALECTS, Dialect
 from ms_tune.frameworks.releases import release_of
 from ms_tune.lint.finding import Severity
@@ -85,7 +85,7 @@ def load_settings(file: Path) -> Settings | None:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=file) from error
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=file) from error
     shared = file.name == SHARED_FILE
     if shared and _MARK not in content:
         return None

@@ -70,7 +70,9 @@ def command_in(script: Launches, release: str) -> Command:
     found = [command_of(launch, release) for launch in script.launches]
     commands = [command for command in found if command is not None]
     if not commands:
-        raise ConfigError(msg("megatron_layers.no-program"), path=script.file.path)
+        raise ConfigError(
+            msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.file.path
+        )
     if len(commands) > 1:
         raise UnsupportedError(msg("migrate.several", count=len(commands)), msg("migrate.several.hint"))
     return commands[0]

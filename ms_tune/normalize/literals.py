@@ -16,7 +16,8 @@ MAX_TEXT = 200_000
 MAX_DEPTH = 50
 # Signs in a row nest without brackets.
 _SIGNS = re.compile(r"(?:[-+~]\s*){50}")
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+# A node that is no literal, as Python shows it to 3.13, with where in the memory it was, and from 3.14 on, with all that is in it.
+_NODE = re.compile(r": (?:<ast\.(?P<old>\w+) object at 0x[0-9a-f]+>|(?P<new>[A-Z]\w*)\(.*\))$", re.DOTALL)
 
 
 class TextTooBigError(Exception):
@@ -37,8 +38,8 @@ def literal_list(value: object) -> list[object]:
     try:
         return list(ast.literal_eval(value))
     except (ValueError, TypeError, SyntaxError) as error:
-        # The text shows where in the memory the offending node was.
-        stop(type(error).__name__, _ADDRESS.sub("", str(error)))
+        said = _NODE.sub(lambda node: f": <ast.{node['old'] or node['new']} object>", str(error))
+        stop(type(error).__name__, said)
     except (RecursionError, MemoryError) as error:
         stop(type(error).__name__, str(error))
 

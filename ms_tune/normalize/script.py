@@ -67,7 +67,7 @@ def normalize_script(
     found = [command_of(launch, release) for launch in script.launches]
     commands = [command for command in found if command is not None]
     if not commands:
-        raise ConfigError(msg("megatron_layers.no-program"), path=path)
+        raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
     planned = (_planned(path, command, supposing=supposing) for command in commands)
     return tuple(planned) if RETURN not in written else tuple(map(_in_windows, planned))
 

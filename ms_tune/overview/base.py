@@ -1,25 +1,27 @@
-"""What a change of a config did to its memory: the job before and after, and which key is to blame."""
+"""What a change of a config or a launch script did to its memory: the job before and after, and which key or line is to blame."""
 
 from __future__ import annotations
 
 import copy
+import difflib
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.config.source import MAX_BYTES, MISSING, decode, source_of
-from ms_tune.errors import ConfigError, MsTuneError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, UsageError, reason_of
 from ms_tune.estimate.stage import Outlook
 from ms_tune.overview.result import Blame, Difference
 from ms_tune.texts import msg
 from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.config.source import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.estimate.stage import Estimate
     from ms_tune.overview.config import Look
     from ms_tune.overview.result import StageVerdict
 
@@ -29,7 +31,7 @@ _NAMES = ("*.yaml", "*.yml", "*.sh", "*.bash")
 
 
 def text_at(revision: str, path: Path) -> str | None:
-    """A file's text at a commit of git, or in another file of that name.
+    """A file's text where git says that this branch left a commit, under its old name if it was renamed since; or in another file.
 
     Returns:
         The text; None where the commit has no such file.
@@ -40,25 +42,28 @@ def text_at(revision: str, path: Path) -> str | None:
     if Path(revision).is_file():
         return decode(_bounded(Path(revision)), Path(revision))
     folder = path.absolute().parent
-    commit = _commit(folder, revision, path)
+    commit = _commit(folder, revision)
+    name: str | None = f"./{path.name}"
     if not _git(folder, "ls-tree", commit, "--", path.name).stdout.strip():
+        name = _name_before(folder, commit, path.name)
+    if name is None:
         return None
-    shown = _git(folder, "show", f"{commit}:./{path.name}")
+    shown = _git(folder, "show", f"{commit}:{name}")
     if shown.returncode:
-        raise _unknown(revision, path, shown)
+        raise _unknown(revision, shown)
     return decode(shown.stdout[: MAX_BYTES + 1], path)
 
 
 def changed_since(revision: str, folder: Path) -> list[Path]:
-    """Configs and scripts of a folder that are other than at a commit; those that are gone are not among them.
+    """Configs and scripts of a folder that are other than where this branch left a commit; those that are gone are not among them.
 
     Raises:
         UsageError: There is no such commit, or no git.
     """
-    commit = _commit(folder, revision, folder)
+    commit = _commit(folder, revision)
     found = _git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", commit, "--", *_NAMES)
     if found.returncode:
-        raise _unknown(revision, folder, found)
+        raise _unknown(revision, found)
     return sorted(folder / name for name in found.stdout.decode(errors="surrogateescape").split("\0") if name)
 
 
@@ -68,13 +73,89 @@ def difference(before: Look, after: Look) -> Difference | None:
         return _by_dryrun(before, after)
     if before.seen.estimate is None or after.seen.estimate is None:
         return None
-    now, was = after.seen.estimate, before.seen.estimate
+    found = _by_estimates(before.seen.estimate, after.seen.estimate)
+    return found if found.outcome == "less" else replace(found, blame=_blame(before, after, found.stage))
+
+
+def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> Difference | None:
+    """The same of a launch script by its text: each changed line is taken back alone.
+
+    Args:
+        was: Its text before.
+        now: Its text.
+        estimate: What the stages of the job hold that a text starts; None where that is not known.
+    """
+    before, after = estimate(was), estimate(now)
+    if before is None or after is None:
+        return None
+    found = _by_estimates(before, after)
+    lines = now.splitlines(keepends=True)
+    changes = list(_changed_lines(was.splitlines(keepends=True), lines))[:_MOST_KEYS]
+    if found.outcome == "less" or not changes:
+        return found
+
+    def freed(change: _Lines) -> int:
+        other = estimate("".join((*lines[: change.first], *change.old, *lines[change.first + len(change.new) :])))
+        return found.after_bytes - _held(other, found.stage, found.after_bytes)
+
+    less = list(map(freed, changes))
+    best = changes[less.index(max(less))]
+    key, old, new = _words_of(best)
+    share = _share(max(less), found.after_bytes - found.before_bytes)
+    return replace(found, blame=Blame(key, min(best.first + 1, len(lines)), old, new, share))
+
+
+def _by_estimates(was: Estimate, now: Estimate) -> Difference:
     stage = now.fullest
     old = was.stages[min(stage.stage, len(was.stages) - 1)].peak_bytes
     worse = now.outlook is Outlook.OVER and was.outlook is not Outlook.OVER
     outcome = "over" if worse else "more" if stage.peak_bytes > old else "less"
-    blame = _blame(before, after, stage.stage) if outcome != "less" else None
-    return Difference(stage.stage, old, stage.peak_bytes, now.limit.bytes, outcome, estimated=True, blame=blame)
+    return Difference(stage.stage, old, stage.peak_bytes, now.limit.bytes, outcome, estimated=True, blame=None)
+
+
+class _Lines(NamedTuple):
+    """Lines of a text that were others: where they begin, counted from 0, and what they were and are."""
+
+    first: int
+    old: Sequence[str]
+    new: Sequence[str]
+
+
+def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_Lines]:
+    """Lines that are others, each with the one that it was: that of its place, among more or fewer lines the one most like it."""
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, was, now).get_opcodes():
+        if tag == "equal":
+            continue
+        left = list(was[a:b])
+        for number in range(c, d):
+            old = [left[0]] if len(left) == d - number else difflib.get_close_matches(now[number], left, n=1)
+            yield _Lines(number, old, now[number : number + 1])
+            for one in old:
+                left.remove(one)
+        if left:
+            yield _Lines(c, left, ())
+
+
+def _words_of(change: _Lines) -> tuple[KeyPath, str | None, str | None]:
+    """The option or variable whose value alone is another one, with both; else the lines as they are, under no name."""
+    old, new = (" ".join(one).replace("\\\n", " ").split() for one in (change.old, change.new))
+    places = [at for at, (before, after) in enumerate(zip(old, new, strict=False)) if before != after]
+    if len(old) == len(new) and len(places) == 1:
+        at = places[0]
+        name, _, value = new[at].partition("=")
+        if at and new[at - 1].startswith("-"):
+            return (new[at - 1],), old[at], new[at]
+        if old[at].startswith(f"{name}="):
+            return (name,), old[at].removeprefix(f"{name}="), value
+    return (), " ".join(old) or None, " ".join(new) or None
+
+
+def _held(estimate: Estimate | None, stage: int, otherwise: int) -> int:
+    return otherwise if estimate is None or stage >= len(estimate.stages) else estimate.stages[stage].peak_bytes
+
+
+def _share(freed: int, added: int) -> float | None:
+    return min(freed / added, 1.0) if added > 0 and freed > 0 else None
 
 
 def _by_dryrun(before: Look, after: Look) -> Difference | None:
@@ -106,8 +187,7 @@ def _blame(before: Look, after: Look, stage: int) -> Blame | None:
         peak = estimate.stages[stage].peak_bytes
         freed = {key: peak - _without(after, key, was.get(key, MISSING), stage, peak) for key in keys}
         best = max(keys, key=lambda key: freed[key])
-        added = peak - old.stages[min(stage, len(old.stages) - 1)].peak_bytes if old is not None else 0
-        share = min(freed[best] / added, 1.0) if added > 0 and freed[best] > 0 else None
+        share = _share(freed[best], peak - _held(old, min(stage, len(old.stages) - 1), 0)) if old is not None else None
     value, other = now.get(best, MISSING), was.get(best, MISSING)
     return Blame(
         path=best,
@@ -133,7 +213,7 @@ def _without(after: Look, key: KeyPath, value: object, stage: int, peak: int) ->
         found = after.again(loaded).estimate
     except MsTuneError:
         return peak
-    return peak if found is None or stage >= len(found.stages) else found.stages[stage].peak_bytes
+    return _held(found, stage, peak)
 
 
 def _changed(now: object, was: object, path: KeyPath) -> Iterator[KeyPath]:
@@ -151,15 +231,27 @@ def _bounded(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or str(error)), path=path) from error
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
 
 
-def _commit(folder: Path, revision: str, path: Path) -> str:
-    """The full name of a commit: no option of git, whatever the user wrote."""
+def _commit(folder: Path, revision: str) -> str:
+    """The full name of the commit where this branch left another: what others did since is no part of the change.
+
+    It is the other itself where that is not known, as in a checkout that is not deep enough. No option of git, whatever the user wrote.
+    """
     found = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if found.returncode:
-        raise _unknown(revision, path, found)
-    return found.stdout.decode().strip()
+        raise _unknown(revision, found)
+    commit = found.stdout.decode().strip()
+    return _git(folder, "merge-base", commit, "HEAD").stdout.decode().strip() or commit
+
+
+def _name_before(folder: Path, commit: str, name: str) -> str | None:
+    """What a file was called at a commit, from the top of the repository; None where it is new."""
+    prefix = _git(folder, "rev-parse", "--show-prefix").stdout.decode(errors="surrogateescape").rstrip("\n")
+    told = _git(folder, "diff", "--name-status", "-z", "--find-renames", "--diff-filter=R", commit).stdout
+    words = told.decode(errors="surrogateescape").split("\0")
+    return next((old for old, new in zip(words[1::3], words[2::3], strict=False) if new == f"{prefix}{name}"), None)
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -170,9 +262,11 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         raise UsageError(msg("check.base.no-git"), msg("check.base.unknown.hint")) from None
 
 
-def _unknown(revision: str, path: Path, done: subprocess.CompletedProcess[bytes]) -> UsageError:
+def _unknown(revision: str, done: subprocess.CompletedProcess[bytes]) -> UsageError:
     lines = done.stderr.decode(errors="replace").strip().splitlines()
-    reason = lines[0] if lines else "no such commit"
-    return UsageError(
-        msg("check.base.unknown", file=path, revision=revision, reason=reason), msg("check.base.unknown.hint")
+    text = (
+        msg("check.base.unknown", revision=revision, reason=lines[0])
+        if lines
+        else msg("check.base.none", revision=revision)
     )
+    return UsageError(text, msg("check.base.unknown.hint"))

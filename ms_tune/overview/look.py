@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import parse_source
+from ms_tune.errors import ConfigError
+from ms_tune.launch.read import content
 from ms_tune.lint.finding import Severity
 from ms_tune.lint.run import LintRequest, lint_files
-from ms_tune.overview.base import difference, text_at
+from ms_tune.overview.base import difference, difference_of_scripts, text_at
 from ms_tune.overview.config import found, look_at, overview_of, release_in
 from ms_tune.overview.result import Overview, Subject
-from ms_tune.overview.script import overview_of_script
+from ms_tune.overview.script import estimate_of_text, overview_of_script
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -39,13 +42,15 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
         UsageError: There is no such base.
         MsTuneError: A dryrun failed.
     """
+    if path.is_fifo():  # it is read once, and this looks twice
+        raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
     report = lint_files([str(path)], LintRequest(framework_version=request.framework_version))
     for error in report.unreadable:
         raise error
     if any(one.release.framework == _ONLY_CHECKED for one in report.files):
         return _checked(path, report)
     if path.suffix in _SCRIPTS:
-        return overview_of_script(request, path, report, observer)
+        return _script(path, request, report, base, observer)
     look = look_at(request, path, None, observer)
     screen = overview_of(look, path, report)
     if base is None:
@@ -55,6 +60,20 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
         return screen
     before = look_at(request, path, parse_source(text, path), observer)
     return replace(screen, against=difference(before, look))
+
+
+def _script(
+    path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
+) -> Overview:
+    """Of a launch script, compared with the base by estimates alone: the older one is not run."""
+    screen = overview_of_script(request, path, report, observer)
+    text = text_at(base, path) if base is not None else None
+    if text is None:
+        return screen
+    found = difference_of_scripts(text, content(path), partial(estimate_of_text, request, path))
+    if found is not None and found.is_worse and screen.stages:  # whether it fits is told by the dryrun
+        found = replace(found, outcome="more")
+    return replace(screen, against=found)
 
 
 def _checked(path: Path, report: LintReport) -> Overview:

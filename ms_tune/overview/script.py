@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.task import Observer
+    from ms_tune.launch.read import Launches
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.lint.report import LintReport
-    from ms_tune.overview.config import OverviewRequest
+    from ms_tune.overview.config import Look, OverviewRequest
 
 
 def overview_of_script(
@@ -46,15 +47,19 @@ def overview_of_script(
         ConfigError: It cannot be read, or starts no training that is served.
         MsTuneError: The dryrun failed.
     """
-    of_config = _of_config(request, path, observer)
+    text = content(path)
+    of_config = _of_config(request, path, text, observer)
     if of_config is not None:
-        return of_config
-    program = next(iter(normalize_script(path, None, request.framework_version)))
+        config, look = of_config
+        both = lint_files([str(path), str(config)], LintRequest(framework_version=request.framework_version))
+        return overview_of(look, path, both)
+    program = next(iter(normalize_script(path, text, request.framework_version)))
     stages = () if observer is None else _simulated(request, path, observer)
     matters = [*found(report), *(of_layers(program.plan, path) if program.plan is not None else ())]
     layers = sum(map(sum, program.plan.placement)) if program.plan and program.plan.placement else None
-    assumptions = _assumptions(path, request.framework_version)
-    estimate = None if stages else _estimated(request, path, program.plan, assumptions)
+    script = read_launches(path, text)
+    assumptions = _assumptions(script, request.framework_version)
+    estimate = None if stages else _estimated(request, script, program.plan, assumptions)
     reason = estimate if isinstance(estimate, Message) else None
     good = bool(stages) and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in stages)
     return Overview(
@@ -74,9 +79,23 @@ def overview_of_script(
     )
 
 
-def _of_config(request: OverviewRequest, path: Path, observer: Observer | None) -> Overview | None:
+def estimate_of_text(request: OverviewRequest, path: Path, text: str) -> Estimate | None:
+    """What the stages of the job hold that a launch script of another text would start; None where that is not known."""
+    try:
+        of_config = _of_config(request, path, text, None)
+        if of_config is not None:
+            return of_config[1].seen.estimate
+        program = next(iter(normalize_script(path, text, request.framework_version)))
+        script = read_launches(path, text)
+        found = _estimated(request, script, program.plan, _assumptions(script, request.framework_version))
+    except MsTuneError:
+        return None
+    return found if isinstance(found, Estimate) else None
+
+
+def _of_config(request: OverviewRequest, path: Path, text: str, observer: Observer | None) -> tuple[Path, Look] | None:
     """The config of the first job that the script starts with one that is there, on as many devices as it says."""
-    for job in jobs_in(path, content(path)):
+    for job in jobs_in(path, text):
         if job.path is None or not job.path.is_file():
             continue
         asked = replace(request.job, devices=request.job.devices or job.processes)
@@ -84,14 +103,12 @@ def _of_config(request: OverviewRequest, path: Path, observer: Observer | None) 
         if request.job.devices is None and job.processes is not None:
             devices = replace(look.loaded.devices, source=msg("check.devices.script"))
             look = replace(look, loaded=replace(look.loaded, devices=devices))
-        both = lint_files([str(path), str(job.path)], LintRequest(framework_version=request.framework_version))
-        return overview_of(look, path, both)
+        return job.path, look
     return None
 
 
-def _assumptions(path: Path, version: str | None) -> Assumptions | None:
+def _assumptions(script: Launches, version: str | None) -> Assumptions | None:
     """What the arguments of the first program split its job into; None where that depends on what is not known."""
-    script = read_launches(path)
     release = release_of_scripts(script, version)
     for launch in script.launches:
         command = command_of(launch, release)
@@ -114,10 +131,9 @@ def _assumptions(path: Path, version: str | None) -> Assumptions | None:
 
 
 def _estimated(
-    request: OverviewRequest, path: Path, plan: NormalizedPlan | None, assumed: Assumptions | None
+    request: OverviewRequest, script: Launches, plan: NormalizedPlan | None, assumed: Assumptions | None
 ) -> Estimate | Message:
     """What the stages of the first program hold, or why that is not told."""
-    script = read_launches(path)
     release = release_of_scripts(script, request.framework_version)
     commands = (command_of(launch, release) for launch in script.launches if launch.processes is not None)
     command = next((one for one in commands if one is not None), None)

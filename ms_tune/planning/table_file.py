@@ -126,7 +126,11 @@ def parse_json(text: str, source: str) -> object:
         return json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         raise ConfigError(
-            msg("planning.file.no-json", why=error.msg), path=source, line=error.lineno, column=error.colno
+            msg("planning.file.no-json", why=error.msg),
+            msg("planning.file.no-json.hint"),
+            path=source,
+            line=error.lineno,
+            column=error.colno,
         ) from None
     except (ValueError, RecursionError):  # a number of too many digits; too deep
         raise ConfigError(msg("planning.file.no-json.deep"), path=source) from None

@@ -7,6 +7,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ms_tune.errors import MsTuneError
+    from ms_tune.render.console import Console
+
+
+def write_failure(error: MsTuneError, title: str, console: Console) -> None:
+    """The annotation of a file that cannot be read, at the line that is to blame."""
+    path, line = getattr(error, "path", None), getattr(error, "line", None)
+    if path is not None:
+        hint = f"\n{console.say(error.hint)}" if error.hint is not None else ""
+        places = {"file": path, "line": line or 1}
+        console.write_whole(annotation("error", places, title, f"{console.say(error.message)}{hint}"))
+
 
 def annotation(level: str, places: Mapping[str, object], title: str, message: str) -> str:
     """One annotation.

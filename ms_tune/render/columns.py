@@ -19,7 +19,7 @@ _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
 _FALLBACK = 100  # columns, where there is no terminal to ask
 _ESCAPE = re.compile(r"\033\[[0-9;]*m")
-_LABEL = re.compile(r" *(?:[-=] +(?:\w+: )?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)")
+_LABEL = re.compile(r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)")
 _WHOLE = re.compile(r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|")
 _SET_IN = 2  # columns that what is folded goes on behind its line's own indentation
 _NARROWEST = 8  # columns of a wrapped column
@@ -74,8 +74,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Contain
     cells = [[row[column].split("\n") for column in kept] for row in rows]
     texts = [[line for row in cells for line in row[place]] for place in range(len(kept))]
     widths = [max(map(text_width, (heads[column], *lines))) for column, lines in zip(kept, texts, strict=True)]
-    # Words stay whole as long as that leaves room for the others; then paths are broken, but never a file's name.
-    for broken in (_at_blanks, _at_folders):
+    # Words stay whole as long as that leaves room for the others; then paths are broken, but never a file's name, and Chinese sentences.
+    for broken in (_at_blanks, _finest):
         least = [
             max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
             for column, lines, number in zip(kept, texts, numbers, strict=True)
@@ -96,6 +96,11 @@ def _at_folders(line: str) -> list[str]:
     return [part for word in line.split(" ") for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
 
 
+def _finest(line: str) -> list[str]:
+    """The same, and of East Asian sentences, which have no blanks, what must not be broken."""
+    return [word for part in _at_folders(line) for _, word in _words(part, prose=True)]
+
+
 def _least(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
     """What has to stand in one line of a column."""
     return lines if number else [" " * _NARROWEST, *(part for line in lines for part in broken(line))]
@@ -105,7 +110,8 @@ def _cell(lines: Sequence[str], width: int) -> list[str]:
     """The lines of a cell, in a column of so many."""
     found: list[str] = []
     for part in (part for line in lines for part in wrap(line, width)):
-        found += [part] if text_width(part) <= width else _at_folders(part)
+        pieces = [part] if text_width(part) <= width else _at_folders(part)
+        found += [line for piece in pieces for line in wrap(piece, width, prose=True)]
     return found
 
 

@@ -17,7 +17,7 @@ from ms_tune.render.columns import fold, folds, table, terminal_width, width_of
 from ms_tune.texts import Language, Message, msg, render
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from typing import TextIO
 
     from ms_tune.errors import MsTuneError
@@ -36,6 +36,14 @@ class Console:
     def say(self, message: Message) -> str:
         """The sentence for a message in the user's language."""
         return render(message, self.language)
+
+    def labelled(self, label: str, text: str) -> str:
+        """What a label is about, behind its colon; an empty text for a heading."""
+        return self.text("cli.labelled", label=label, text=text).rstrip()
+
+    def listed(self, items: Iterable[str]) -> str:
+        """Several things one after the other."""
+        return self.text("cli.comma").join(items)
 
     def write(self, text: str) -> None:
         """A line of the result, folded to the terminal's width; a text of several lines stays as it is."""
@@ -69,15 +77,16 @@ class Console:
     def warn(self, message: Message) -> None:
         """Something that the user should know and that does not stop the command."""
         label = self.text("cli.warning")
-        self._tell(f"{self.paint(label, 'yellow', sys.stderr)}: {self.say(message)}")
+        self._tell(self.labelled(self.paint(label, "yellow", sys.stderr), self.say(message)))
 
     def fail(self, error: MsTuneError) -> None:
         """Tell the user what is wrong, where, and what to do."""
         where = error.location()
         label = self.paint(self.text("cli.error"), "red", sys.stderr)
-        self._tell(f"{where + ': ' if where else ''}{label}: {self.say(error.message)}")
+        self._tell(f"{where + ': ' if where else ''}{self.labelled(label, self.say(error.message))}")
         if error.hint is not None:
-            self._tell(f"  {self.paint(self.text('cli.hint'), 'cyan', sys.stderr)}: {self.say(error.hint)}")
+            hint = self.paint(self.text("cli.hint"), "cyan", sys.stderr)
+            self._tell(f"  {self.labelled(hint, self.say(error.hint))}")
 
     def _tell(self, text: str) -> None:
         """Notes for a reader, folded on a terminal; programs get a line a note."""

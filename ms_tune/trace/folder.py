@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def find_trace(path: Path) -> TraceFolder:
     try:
         found = sorted(_search(path, _DEPTH, [0])) if path.is_dir() else []
     except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
+        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     if not found:
-        reason = "trace.folder.empty" if path.is_dir() else "trace.folder.absent"
+        reason = "trace.folder.empty" if path.is_dir() else "trace.special" if path.exists() else "trace.folder.absent"
         raise TraceError(msg(reason), msg("trace.not-tracker.hint"), path=path)
     ranks = sorted((_files(file) for file in found), key=lambda files: (files.rank or 0, str(files.blocks)))
     times = [files.blocks.stat().st_mtime for files in ranks]

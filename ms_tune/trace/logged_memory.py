@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, reason_of
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, chosen
 from ms_tune.trace.logged_steps import LoggedMemory
@@ -115,7 +115,7 @@ def _of_file(path: Path) -> list[RankMemory]:
                 for number, line, _ in chosen(body, first, _NEEDLES):
                     reader.take(number, line)
     except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
+        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     return reader.found()
 
 

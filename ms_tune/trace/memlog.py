@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def read_memlog(path: Path) -> MemLog:
         with path.open("rb") as file:
             return _Reader(path).read(file)
     except OSError as error:
-        raise TraceError(msg("placement.unreadable", detail=error.strerror or str(error)), path=path) from error
+        raise TraceError(msg("placement.unreadable", detail=reason_of(error)), path=path) from error
 
 
 class _Reader:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read_placement_csv(path: Path) -> list[PlacementRow]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return list(_rows(path, file))
     except OSError as error:
-        raise TraceError(msg("placement.unreadable", detail=error.strerror or str(error)), path=path) from error
+        raise TraceError(msg("placement.unreadable", detail=reason_of(error)), path=path) from error
     except UnicodeDecodeError as error:
         raise TraceError(msg("placement.not-text"), path=path) from error
 

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, reason_of
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, chosen
 
@@ -151,7 +151,7 @@ def read_recompute_log(path: Path) -> RecomputeLog:
                 ended = body.endswith(b"\n")
                 total = first + body.count(b"\n") - ended
     except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
+        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     return RecomputeLog(path, rank_of(path), reader.runs(), total, framework, ended)
 
 

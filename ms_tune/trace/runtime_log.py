@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, reason_of
 from ms_tune.texts import msg
 from ms_tune.trace.communicators import GroupLines
 from ms_tune.trace.log_errors import ErrorLines
@@ -153,7 +153,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
                 else:
                     errors.take(line)
     except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
+        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     return RuntimeLog(
         statistics=statistics.last,
         last_error=errors.last(),

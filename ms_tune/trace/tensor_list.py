@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def read_tensor_list(path: Path) -> TensorList | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
+        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     if len(raw) > _MAX_FILE:
         raise TraceError(msg("trace.tensors.large", size=len(raw), limit=_MAX_FILE), path=path)
     try:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, nearby
+from ms_tune.errors import TraceError, nearby, reason_of
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, perhaps, text_of
 from ms_tune.trace.logged_memory import reports_in
@@ -83,7 +83,7 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
     except FileNotFoundError:
         raise TraceError(msg("trace.folder.absent"), nearby(path), path=path) from None
     except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
+        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     runs = tuple(reader.runs)
     if not runs:
         if reader.damaged:

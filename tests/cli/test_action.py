@@ -104,3 +104,30 @@ def test_the_action_tells_what_a_pull_request_does_to_memory(tmp_path: Path, mon
     first = done.stdout.splitlines()[0]
     assert first.startswith(f"::error file=train.yaml,line={line},title=ms-tune check::")
     assert re.search(r"makes stage 0 run out of memory, .*GiB of .*GiB before \(\d+\.\d\d GiB more\)", first)
+
+
+@pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
+@pytest.mark.parametrize("language", Language)
+def test_what_the_action_cannot_read_is_an_annotation_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: Language
+) -> None:
+    monkeypatch.delenv("GITHUB_BASE_REF", raising=False)
+    (tmp_path / "train.yaml").write_text("a: 1\nb: [1,\n", encoding="utf-8")
+    for command in ("check", "lint"):
+        shutil.rmtree(tmp_path / "bin", ignore_errors=True)
+        done = run_action(tmp_path, command=command, paths="train.yaml", arguments=f"--lang {language.value}")
+        assert done.returncode == 2
+        assert done.stdout.startswith(f"::error file=train.yaml,line=3,title=ms-tune {command}::")
+
+
+@pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
+@pytest.mark.parametrize("language", Language)
+def test_a_checkout_without_the_base_is_told_what_to_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: Language
+) -> None:
+    monkeypatch.setenv("GITHUB_BASE_REF", "main")
+    subprocess.run([str(GIT), "-C", str(tmp_path), "init", "-q"], check=True)
+    done = run_action(tmp_path, command="check", arguments=f"--lang {language.value}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "origin/main" in done.stderr
+    assert "fetch-depth: 0" in done.stderr

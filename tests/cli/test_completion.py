@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
         ("ms-tune norm", {"normalize-recompute"}, {"lint"}),
         ("ms-tune fit --exp", {"--explain", "--export-table"}, {"--table"}),
         ("ms-tune dryrun --engine ", {"local", "ray"}, {"check"}),
+        ("ms-tune rule negative-re", {"negative-recompute"}, {"rule"}),
+        ("ms-tune init qwen3_3", {"qwen3_32b"}, {"llama2_7b"}),
         ("ms-tune memory what-if --exp", {"--expandable"}, {"--explain"}),
     ],
 )

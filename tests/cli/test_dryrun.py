@@ -435,7 +435,7 @@ class TestExitCodes:
         monkeypatch.setattr(run, "find_mindspore", not_there)
         code, out, err = ms_tune(capsys, "--lang", "zh")
         assert (code, out) == (2, "")
-        assert err.startswith("错误: 'ms-tune dryrun' 需要 MindSpore")
+        assert err.startswith("错误：'ms-tune dryrun' 需要 MindSpore")
         assert "pip install" in err
         assert "[dryrun]'" in err
 
@@ -520,7 +520,7 @@ class TestCheck:
         lines = out.splitlines()
         assert (code, err) == (0, "")
         assert len(lines) == 11
-        assert "MindSpore: 2.9.0" in lines
+        assert {"MindSpore: 2.9.0", "MindSpore：2.9.0"} & {*lines}
         assert lines[-1] == last
 
     def test_it_builds_nothing_and_leaves_nothing(

@@ -26,6 +26,9 @@ FILES: dict[str, str | bytes] = {
     "latin.yaml": b"mod\xe8le: 1\n",
     "binary.yaml": bytes(range(256)),
     "list.yaml": "- a\n- b\n",
+    "document.pdf": b"%PDF-1.7\n\x01\xe2\xe3\xcf\xd3\n",
+    "code.py": "print(1)\n",
+    "hello.sh": "echo hello\n",
 }
 READERS = ("check", "lint", "normalize-recompute", "dryrun", "fit", "migrate")
 # What is typed, and words of what is told to do.
@@ -89,6 +92,19 @@ MISTAKES = {
     "profile train.yaml": "step_trace_time.csv",
     "fit": "--table",
     "fit --table data.json": "a",
+    "check dangling.yaml": "nowhere.yaml",
+    "check document.pdf": "YAML",
+    "check code.py": "MindSpore",
+    "check hello.sh": "pretrain_gpt.py",
+    "check pipe.yaml": "ms-tune lint",
+    "check train.yaml/x.yaml": "train.yaml",
+    "--dryrun check train.yaml": "ms-tune check --dryrun train.yaml",
+    "check -json train.yaml": "--json",
+    "fit --table train.log": "docs/fit",
+    "memory /dev/null": "memory_tracker:True",
+    "memory run --html folder": "folder",
+    "memory run --html nowhere/page.html": "mkdir -p nowhere",
+    "migrate train.yaml --write folder": "folder",
     "check": "--base",
     "check --base nowhere train.yaml": "git",
 }
@@ -101,6 +117,8 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(ROOT / "examples" / "out_of_memory.yaml", tmp_path / "train.yaml")
     shutil.copytree(ROOT / "tests" / "data" / "memory_tracker" / "asc2", tmp_path / "run")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "dangling.yaml").symlink_to("nowhere.yaml")
+    os.mkfifo(tmp_path / "pipe.yaml")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
 

@@ -47,6 +47,8 @@ _ELSEWHERE = (("rule", "--markdown"), ("fit", "--sapp-layers"))  # seconds each;
 # What programs read or people copy is not folded: forms of output, files, logs, and lines of a config or script that are shown.
 _WHOLE_OUTPUT = {"--json", "--diff", "--as-log", "--to", "sarif", "--dialect", "migrate", "export"}
 _WHOLE_LINE = re.compile(r" *(?:ms-tune |--> |Formative |Set )|\s*\d*\s*\||  .*[{}#]|[^ ]+: ms-tune ")
+# A mark of English behind Chinese words; “键: 值” is how YAML is written.
+_ASCII_MARK = re.compile(r"(?!键: )[\u4e00-\u9fff）”][:;,!?](?=\s|$)")
 _SEEN: set[tuple[str, ...]] = set()
 
 
@@ -126,8 +128,18 @@ def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[s
     if output:
         Path(output).write_text(told.out, "utf-8")
     fine = code in (ExitCode.OK, ExitCode.FINDINGS) and "Traceback" not in told.err
-    wide = [] if _WHOLE_OUTPUT & {*rest} else too_wide(told.out)
+    wide = [] if _WHOLE_OUTPUT & {*rest} else [*too_wide(told.out), *in_chinese(rest, capsys)]
     return [*([] if fine else [f"{' '.join(rest)}: exit code {code}: {told.err}"]), *wide]
+
+
+def in_chinese(rest: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What is wrong with the same command's output in Chinese; of one that writes, or takes long, nothing is asked."""
+    if {"--html", "--write", "--fix", "--lang", "--effort"} & {*rest} or rest[0] == "init" or "--" in rest:
+        return []
+    main([*rest, "--lang", "zh"])
+    told = capsys.readouterr()
+    marks = [line for line in (*told.out.splitlines(), *told.err.splitlines()) if _ASCII_MARK.search(line)]
+    return [*too_wide(told.out), *marks]
 
 
 def too_wide(text: str) -> list[str]:

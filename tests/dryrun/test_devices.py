@@ -50,6 +50,11 @@ def test_the_command_line_wins() -> None:
     assert (made.world_size, made.devices_source.id) == (4, "stages.devices.option")
 
 
+def test_a_comment_counts_with_the_line_ends_of_windows() -> None:
+    made = run(PACKAGED.read_text("utf-8").replace("\n", "\r\n"))
+    assert (made.world_size, made.devices_source.id) == (8, "stages.devices.comment")
+
+
 def test_a_comment_behind_a_key_or_within_a_line_is_none() -> None:
     for text in ("{}# devices: 8\n", "training: 1 # devices: 8\n", "# devices: eight\n", "# devices: 0\n"):
         assert run(text.replace("{}", "x: 1 ") + yaml.safe_dump(MINDSPEED)).devices_source.id == "stages.devices.fewest"

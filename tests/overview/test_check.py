@@ -307,6 +307,55 @@ class TestBase:
         assert found is not None
         assert found.outcome == "more"
 
+    def test_a_renamed_file_is_compared_with_what_it_was(self, repository: Path) -> None:
+        self.git(repository, "mv", "train.yaml", "large.yaml")
+        edited(repository / "large.yaml", num_layers=34)
+        self.git(repository, "commit", "-q", "-a", "-m", "renamed")
+        found = api.check("large.yaml", base="HEAD~").against
+        assert found is not None
+        assert found.blame is not None
+        assert (found.blame.old, found.blame.new) == (32, 34)
+
+    def test_what_others_changed_since_is_no_part_of_it(self, repository: Path) -> None:
+        shutil.copy("train.yaml", "other.yaml")
+        self.git(repository, "add", "other.yaml")
+        self.git(repository, "commit", "-q", "-m", "both")
+        self.git(repository, "branch", "others")
+        edited(repository / "train.yaml", num_layers=34)
+        self.git(repository, "commit", "-q", "-a", "-m", "ours")
+        self.git(repository, "checkout", "-q", "others")
+        edited(repository / "other.yaml", num_layers=30)
+        self.git(repository, "commit", "-q", "-a", "-m", "theirs")
+        self.git(repository, "checkout", "-q", "-")
+        assert changed_since("others", repository) == [repository / "train.yaml"]
+
+    @pytest.mark.parametrize(
+        ("was", "now", "key", "line"),
+        [
+            ("LAYERS=28", "LAYERS=30", ("LAYERS",), 2),
+            ("--micro-batch-size 1 ", "--micro-batch-size 2 ", ("--micro-batch-size",), 3),
+            ("10240 --max-position-embeddings 10240", "12288 --max-position-embeddings 12288", (), 4),
+        ],
+    )
+    def test_a_launch_script_is_told_at_the_line_that_did_it(
+        self, repository: Path, was: str, now: str, key: tuple[str, ...], line: int
+    ) -> None:
+        arguments = PAIR.replace("--num-layers 28", "--num-layers $LAYERS").replace("--micro-batch-size 1 ", "")
+        text = f"LAYERS=28\nmsrun --worker_num 8 pretrain_gpt.py --micro-batch-size 1 \\\n{arguments}\n"
+        script = repository / "run.sh"
+        script.write_text(text, "utf-8")
+        self.git(repository, "add", "run.sh")
+        self.git(repository, "commit", "-q", "-m", "script")
+        before = api.check(script).estimate
+        script.write_text(f"# one line more\n{text.replace(was, now, 1)}", "utf-8")
+        found = api.check(script, base="HEAD").against
+        assert found is not None
+        assert before is not None
+        assert found.after_bytes > found.before_bytes == before.stages[found.stage].peak_bytes
+        assert found.blame is not None
+        assert (found.blame.line, found.blame.path) == (line, key)
+        assert found.blame.share == 1.0
+
     def test_a_file_that_was_not_there_has_nothing_to_be_compared_with(self, repository: Path) -> None:
         shutil.copy(repository / "train.yaml", repository / "new.yaml")
         assert text_at("HEAD", repository / "new.yaml") is None

@@ -54,8 +54,10 @@ def test_lines_keep_to_the_width_and_words_stay_whole(rows: list[tuple[str, str,
     first = max(1, *(text_width(row[0]) for row in rows))
     if first + 2 * (2 + max(longest, 8)) <= width:
         assert all(text_width(line) <= width for line in lines)
-    words = sorted(word for row in rows for cell in row for word in cell.split())
-    assert sorted(word for line in lines[2:] for word in line.split()) == words
+    words = [word for row in rows for cell in row for word in cell.split()]
+    found = [word for line in lines[2:] for word in line.split()]
+    assert sorted("".join(found)) == sorted("".join(words))
+    assert {word for word in words if word.isascii()} <= {*found}  # Chinese sentences are broken where they have to be
 
 
 @given(TEXTS, st.integers(0, 40), st.booleans())

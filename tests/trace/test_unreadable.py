@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
+from ms_tune.texts import msg
 from ms_tune.trace.block_table import read_block_table
 from ms_tune.trace.comm_order import read_communication_order
 from ms_tune.trace.folder import find_trace
@@ -46,9 +47,9 @@ def failing(error: OSError) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize(("error", "detail"), [(DENIED, "Permission denied"), (OSError("damaged"), "damaged")])
+@pytest.mark.parametrize(("error", "detail"), [(DENIED, msg("cli.os.eacces")), (OSError("damaged"), "damaged")])
 def test_a_file(
-    reader: Callable[[Path], object], error: OSError, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: Callable[[Path], object], error: OSError, detail: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
     path.write_text("x")
@@ -58,8 +59,8 @@ def test_a_file(
     assert (caught.value.path, caught.value.message.params["detail"]) == (path, detail)
 
 
-@pytest.mark.parametrize(("error", "detail"), [(DENIED, "Permission denied"), (OSError("damaged"), "damaged")])
-def test_a_folder(error: OSError, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "detail"), [(DENIED, msg("cli.os.eacces")), (OSError("damaged"), "damaged")])
+def test_a_folder(error: OSError, detail: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "iterdir", failing(error))
     with pytest.raises(TraceError) as caught:
         find_trace(tmp_path)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.inventory import take_inventory
 from ms_tune.dryrun.cann_sim.source import SOC_NAME, header_text, source_text, watching_text
-from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError
+from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError, reason_of
 from ms_tune.extras import install_line, refuse
 from ms_tune.native import compiler as native_compiler
 from ms_tune.native.cache import cache_root, cached_folder, is_complete
@@ -159,7 +159,7 @@ def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -
         )
     except OSError as error:
         raise StandInBuildError(
-            msg("dryrun.build.write", folder=folder.parent, detail=error.strerror or error),
+            msg("dryrun.build.write", folder=folder.parent, detail=reason_of(error)),
             msg("dryrun.cache.unwritable.hint"),
         ) from error
     return Cann(Backend.STAND_IN, folder / "cann")

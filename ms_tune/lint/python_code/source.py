@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.config.source import decode
 from ms_tune.config.spans import EditRefusedError, apply_edits
 from ms_tune.config.yaml_nodes import Document, Node
-from ms_tune.errors import ConfigError, nearby
+from ms_tune.errors import ConfigError, nearby, reason_of
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.finding import Fix
 from ms_tune.lint.python_code.module import module_of
@@ -72,7 +72,7 @@ def read_python(path: Path) -> PythonSource:
     except FileNotFoundError:
         raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
     except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=error.strerror or error), path=path) from error
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
     return parse_python(decode(content, path), path)
 
 

@@ -160,7 +160,7 @@ def _refuse_unknown(script: Launches, release: str) -> NoReturn:
             except NotEvaluableError as error:
                 text = msg("megatron_layers.not-evaluable", unknown=error.variable, argument=error.argument)
                 raise ConfigError(text, path=path, line=launch.place.span.line) from error
-    raise ConfigError(msg("megatron_layers.no-program"), path=path)
+    raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
 
 
 def _wanted(command: Command) -> Mapping[str, object]:

@@ -29,12 +29,14 @@ def show(check: Check, console: Console) -> None:
         "pynative": _trainer(check, console),
     }
     for name, value in rows.items():
-        console.write(f"{console.text(f'dryrun.check.label.{name}')}: {value}")
+        console.write(console.labelled(console.text(f"dryrun.check.label.{name}"), value))
     if check.problem:
         console.write("")
-        console.write(f"{console.paint(console.text('dryrun.check.no'), 'red')}: {console.say(check.problem)}")
+        console.write(
+            console.labelled(console.paint(console.text("dryrun.check.no"), "red"), console.say(check.problem))
+        )
         if check.hint:
-            console.write(f"  {console.text('cli.hint')}: {console.say(check.hint)}")
+            console.write(f"  {console.labelled(console.text('cli.hint'), console.say(check.hint))}")
     else:
         console.write(console.paint(console.text("dryrun.check.yes"), "green"))
 

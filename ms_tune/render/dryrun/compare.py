@@ -32,7 +32,7 @@ def show(comparison: RealComparison, console: Console) -> None:
     show_table(console, ["content", "simulated", "real", "difference"], rows)
     console.write("")
     for name, report in (("simulated", worst.simulated), ("real", worst.real)):
-        console.write(f"{console.text(f'stages.column.{name}')}: {sentence(report.verdict, console)}")
+        console.write(console.labelled(console.text(f"stages.column.{name}"), sentence(report.verdict, console)))
     if comparison.only_real:
         missing = ", ".join(map(or_dash, comparison.only_real))
         console.write(console.text("stages.compare.only-real", ranks=missing))

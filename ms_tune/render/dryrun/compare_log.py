@@ -36,7 +36,7 @@ def show(comparison: LogComparison, console: Console) -> None:
     for note in worst.notes:
         console.write(f"- {console.say(note)}")
     for side, verdict in (("simulated", worst.simulated.verdict), ("real", worst.real_verdict)):
-        console.write(f"{console.text(f'stages.column.{side}')}: {sentence(verdict, console)}")
+        console.write(console.labelled(console.text(f"stages.column.{side}"), sentence(verdict, console)))
     if comparison.only_real:
         console.write(console.text("stages.compare.only-real", ranks=_ranks(comparison.only_real)))
     if comparison.only_simulated:

@@ -26,9 +26,9 @@ def show(check: ScriptCheck, console: Console) -> None:
             console.write(f"  {line}")
     console.write("")
     for problem, hint in check.problems:
-        console.write(f"{console.paint(console.text('stack.no'), 'red')}: {console.say(problem)}")
+        console.write(console.labelled(console.paint(console.text("stack.no"), "red"), console.say(problem)))
         if hint:
-            console.write(f"  {console.text('cli.hint')}: {console.say(hint)}")
+            console.write(f"  {console.labelled(console.text('cli.hint'), console.say(hint))}")
     if not check.problems:
         console.write(console.paint(console.text("stack.yes"), "green"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.finding import Severity
-from ms_tune.render.annotations import annotation
+from ms_tune.render.annotations import annotation, write_failure
 from ms_tune.render.lint.common import shown_path
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 def write_github(report: LintReport, console: Console) -> None:
     """Write one workflow command a finding, the worst first: GitHub shows ten of each level in a step."""
+    for error in report.errors:
+        write_failure(error, "ms-tune lint", console)
     found = [(finding, file) for file in report.files for finding in file.findings]
     for finding, file in sorted(found, key=lambda pair: pair[0].severity.rank):
         span = finding.span
@@ -26,5 +28,5 @@ def write_github(report: LintReport, console: Console) -> None:
         title = f"{finding.id} {finding.name}"
         message = finding.sentence(console.language)
         if finding.help is not None:
-            message += f"\n{console.text('lint.help-label')}: {finding.help.say(console.language)}"
+            message += "\n" + console.labelled(console.text("lint.help-label"), finding.help.say(console.language))
         console.write_whole(annotation(_LEVELS[finding.severity], places, title, message))

@@ -43,7 +43,7 @@ def _suite(file: FileReport, console: Console) -> Iterator[str]:
         place = f"{shown_path(file.path)}:{finding.span.line}:{finding.span.column}"
         words = [place, message]
         if finding.help is not None:
-            words.append(f"{console.text('lint.help-label')}: {finding.help.say(console.language)}")
+            words.append(console.labelled(console.text("lint.help-label"), finding.help.say(console.language)))
         case = _attribute(f"{finding.id} {finding.name} ({finding.span.line}:{finding.span.column})")
         yield f"    <testcase classname={name} name={case}>"
         if finding.severity is Severity.INFO:

@@ -106,7 +106,7 @@ def _finding(finding: Finding, file: FileReport, settings: Settings, console: Co
     remarks = _remarks(finding, settings.page(finding), console)
     lines.append(bar)
     lines += [
-        f"{'':{margin}} {console.paint('=', 'dim')} {console.paint(f'{console.text(label)}:', 'cyan')} {words}"
+        f"{'':{margin}} {console.paint('=', 'dim')} {console.labelled(console.paint(console.text(label), 'cyan'), words)}"
         for label, words in remarks
     ]
     return "\n".join(lines)

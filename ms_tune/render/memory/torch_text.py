@@ -153,7 +153,7 @@ def _setting(outcome: TorchOutcome, console: Console) -> str:
         parts.append(console.text(f"snapshot.setting.cache.{outcome.cache.value}"))
     if outcome.recorded:
         parts.append(console.text("snapshot.setting.recorded"))
-    return ", ".join(parts)
+    return console.listed(parts)
 
 
 def _written(outcome: TorchOutcome) -> str:

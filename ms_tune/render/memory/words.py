@@ -33,7 +33,9 @@ def by_name(contents: Mapping[Content, int]) -> dict[str, int]:
 def largest(contents: Mapping[Content, int], most: int, console: Console) -> str:
     """What takes most, with its bytes."""
     found = sorted(contents.items(), key=lambda item: -item[1])[:most]
-    return ", ".join(f"{console.text(f'memory.content.{content.value}')} {size(amount)}" for content, amount in found)
+    return console.listed(
+        f"{console.text(f'memory.content.{content.value}')} {size(amount)}" for content, amount in found
+    )
 
 
 def or_dash(value: int | None) -> str:

@@ -136,22 +136,22 @@ def _row(figure: Figure, console: Console) -> tuple[str, str, str]:
         options = ", ".join(figure.missing)
         return name, console.text("metrics.show.missing" if options else "metrics.show.not", options=options), ""
     value = f"{figure.value:.2%}" if figure.name in _SHARES else f"{figure.value:,.5g}"
-    inputs = ", ".join(console.say(one) for one in figure.inputs)
+    inputs = console.listed(console.say(one) for one in figure.inputs)
     formula = console.say(figure.formula)
     return name, value, console.text("metrics.show.with", formula=formula, inputs=inputs) if inputs else formula
 
 
 def _show_problems(problems: Iterable[Problem], console: Console) -> None:
     for problem in problems:
-        label, _, rest = problem_line(problem, console).partition(": ")
-        console.write(f"  {console.paint(label, 'red' if problem.serious else 'dim')}: {rest}")
+        console.write(f"  {problem_line(problem, console, 'red' if problem.serious else 'dim')}")
 
 
-def problem_line(problem: Problem, console: Console) -> str:
+def problem_line(problem: Problem, console: Console, colour: str | None = None) -> str:
     """A doubt in one line."""
     label = console.text("metrics.show.serious" if problem.serious else "metrics.show.problem")
+    label = label if colour is None else console.paint(label, colour)
     hint = f" ({console.say(problem.hint)})" if problem.hint else ""
-    return f"{label}: {console.say(problem.message)}{hint} [{problem.id}]"
+    return f"{console.labelled(label, console.say(problem.message))}{hint} [{problem.id}]"
 
 
 def _show_comparison(comparison: RunComparison, console: Console) -> None:

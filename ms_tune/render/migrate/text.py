@@ -91,7 +91,9 @@ def _end(found: Migration, console: Console) -> None:
 def _part(part: Verdict, console: Console) -> None:
     word, colour = _MARKS[part.holds]
     mark = console.paint(console.text(f"migrate.{word}"), colour)
-    console.write(f"  {console.text(f'migrate.part.{part.name}')}: {mark}: {console.say(part.detail)}")
+    console.write(
+        f"  {console.labelled(console.labelled(console.text(f'migrate.part.{part.name}'), mark), console.say(part.detail))}"
+    )
 
 
 def _short(value: object) -> str:

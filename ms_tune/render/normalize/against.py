@@ -50,11 +50,11 @@ def _write_first(result: Compared, console: Console) -> None:
         text = (
             value[:_MOST_SHOWN] if value else console.text("against.nothing-said" if value is None else "against.said")
         )
-        console.write(f"  {console.text(f'against.{name}')}: {text}")
+        console.write(f"  {console.labelled(console.text(f'against.{name}'), text)}")
     for reason in result.why:
-        console.write(f"  {console.text('against.why')}: {console.say(reason)}")
+        console.write(f"  {console.labelled(console.text('against.why'), console.say(reason))}")
     if not result.why:
-        console.write(f"  {console.text('against.why')}: {console.text('against.why.unknown')}")
+        console.write(f"  {console.labelled(console.text('against.why'), console.text('against.why.unknown'))}")
 
 
 def _name(one: Difference, console: Console) -> str:

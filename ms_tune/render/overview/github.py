@@ -42,7 +42,7 @@ def _memory(one: Overview, console: Console) -> Iterator[str]:
 
 def _matters(one: Overview, console: Console) -> Iterator[str]:
     for matter in one.matters:
-        title = f"{matter.id} {matter.name}".strip()
+        title = f"{matter.id} {matter.name}".strip() or _TITLE
         yield annotation(
             _LEVELS[matter.severity], _place(matter.path, matter.line or 1), title, sentence(matter, console)
         )

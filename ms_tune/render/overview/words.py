@@ -33,11 +33,11 @@ def against(difference: Difference, console: Console) -> str:
     blame = difference.blame
     if blame is None:
         return text
-    key = ".".join(map(str, blame.path))
+    key = ".".join(map(str, blame.path)) or console.text("check.base.line", line=blame.line)
     share = f"{blame.share:.0%}" if blame.share is not None else ""
     id_ = "check.base.key" if share else "check.base.changed"
     what = console.text(id_, key=key, old=_short(blame.old, console), new=_short(blame.new, console), share=share)
-    return f"{text}; {what}"
+    return console.text("check.base.and", told=text, what=what)
 
 
 def memory(overview: Overview) -> Message | None:

@@ -91,7 +91,7 @@ def show(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocP
     console.write(console.text("memlog.show.trace", **{name: f"{count:,}" for name, count in counts.items()}))
     for name in missing(log):
         console.write(console.text(f"memlog.missing.{name}"))
-    console.write(f"{console.text('memlog.show.peak')}: {amount(analysis.peak)}")
+    console.write(console.labelled(console.text("memlog.show.peak"), amount(analysis.peak)))
     heads = [console.text(f"memlog.column.{column}") for column in ("kind", "blocks", "at-peak", "own-peak")]
     rows = [
         (console.text(f"memlog.kind.{name}"), f"{share.blocks:,}", amount(share.at_peak), amount(share.own_peak))

@@ -65,7 +65,7 @@ def _bars(report: ProfileReport, console: Console) -> Iterator[str]:
         at = float(_NAME)
         for cause in report.shares:
             width = rank.times.get(cause, 0.0) / rank.steps / longest * (_WIDTH - _NAME)
-            tip = f"{console.text(f'profile.cause.{cause.value}')}: {rank.share(cause):.1%}"
+            tip = console.labelled(console.text(f"profile.cause.{cause.value}"), f"{rank.share(cause):.1%}")
             if width > 0:
                 yield (
                     f'<rect x="{at:.2f}" y="{row * _HEIGHT + 2}" width="{width:.2f}" height="{_HEIGHT - 5}" '

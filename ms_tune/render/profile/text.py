@@ -23,9 +23,9 @@ _LONGEST_SHAPES = 40  # characters
 def show_report(report: ProfileReport, top: int, console: Console) -> None:
     """Write all of it, the verdict first."""
     bound = console.text(f"profile.bound.{report.verdict.bound.value}")
-    console.write(f"{console.text('profile.show.verdict')}: {console.paint(bound, 'cyan')}")
+    console.write(console.labelled(console.text("profile.show.verdict"), console.paint(bound, "cyan")))
     for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
-        console.write(f"{console.text(f'profile.show.{label}')}:")
+        console.write(console.labelled(console.text(f"profile.show.{label}"), ""))
         for line in lines:
             console.write(f"  - {console.say(line)}")
     _show_shares(report, console)
@@ -41,7 +41,7 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
     for problem in report.problems:
         label = console.text("profile.show.serious" if problem.serious else "profile.show.problem")
         hint = f" ({console.say(problem.hint)})" if problem.hint else ""
-        console.write(f"{label}: {console.say(problem.message)}{hint} [{problem.id}]")
+        console.write(f"{console.labelled(label, console.say(problem.message))}{hint} [{problem.id}]")
 
 
 def _show_shares(report: ProfileReport, console: Console) -> None:

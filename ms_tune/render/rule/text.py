@@ -19,7 +19,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 def write_rule(rule: Rule, console: Console) -> None:
     """Write all there is to say about a check."""
     head = console.paint(f"{rule.id} {rule.name}", _COLOURS[rule.severity.value])
-    console.write_prose(f"{head}: {_say(rule.title, console)}\n")
+    console.write_prose(console.labelled(head, _say(rule.title, console)) + "\n")
     facts = {
         "rule.severity": console.text(f"lint.severity.{rule.severity.value}"),
         "rule.category": rule.category.value,
@@ -32,7 +32,7 @@ def write_rule(rule: Rule, console: Console) -> None:
     }
     for text_id, words in facts.items():
         if words:
-            console.write(f"{console.text(text_id)}: {words}")
+            console.write(console.labelled(console.text(text_id), words))
     _section("rule.why", _say(rule.why, console), console)
     for text_id, example in (("rule.bad", rule.bad), ("rule.good", rule.good)):
         if example:
@@ -58,7 +58,7 @@ def write_rules(rules: Iterable[Rule], console: Console) -> None:
 
 
 def _section(text_id: str, words: str, console: Console) -> None:
-    console.write(f"\n{console.paint(f'{console.text(text_id)}:', 'cyan')}")
+    console.write(f"\n{console.paint(console.labelled(console.text(text_id), ''), 'cyan')}")
     if text_id in ("rule.bad", "rule.good"):
         console.write_whole(words)
     else:
