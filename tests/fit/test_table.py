@@ -284,10 +284,10 @@ class TestStaticGraph:
         runs = [one.probe for one in probes] + first_chunk_recomputed(job, model)
         assert some_recomputed(job) == []
         assert {probe.layers for probe in runs} == {2, 4}
-        assert {probe.loaded.source.get(("parallel_config", "micro_batch_num")) for probe in runs} == {8}
+        assert {probe.loaded.source.get(("parallel_config", "micro_batch_num")) for probe in runs} == {12}
         first = prepare(replace(job.request, stage=0, layers=2), runs[0].loaded)
         assert first.in_flight == job.first.in_flight == (7, 4)
-        assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 8
+        assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 12
 
     def test_an_end_without_layers_holds_less(self, job: PlannedJob) -> None:
         # Seen with MindFormers' static graph: layers of a chunk share a mask, and a last chunk without layers has none.
