@@ -121,7 +121,9 @@ def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer)
             run = prepare(replace(asked, stage=probe.stage), probe.loaded)
         except MsTuneError as error:
             if probe.needed and error.message.id in _OF_LAYERS:
-                raise UnsupportedError(msg("fitting.not-small", reason=error.message), msg("fitting.not-small.hint")) from error
+                raise UnsupportedError(
+                    msg("fitting.not-small", reason=error.message), msg("fitting.not-small.hint")
+                ) from error
             if probe.needed:
                 raise
             found[number] = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -288,6 +289,19 @@ class TestStaticGraph:
         first = prepare(replace(job.request, stage=0, layers=2), runs[0].loaded)
         assert first.in_flight == job.first.in_flight == (7, 4)
         assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 12
+
+    def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_tells_of_all(self, job: PlannedJob) -> None:
+        world, model = World(once={Recompute.NONE: 70, Recompute.COMM: 70, Recompute.BOTH: 70}), model_in(job)
+        kinds = (Recompute.NONE, Recompute.COMM, Recompute.BOTH, Recompute.FULL)
+        probes, _ = asked(job, model, kinds)
+        stages = {kind: {one.probe.stage for one in probes if one.kind is kind} for kind in kinds}
+        assert stages[Recompute.COMM] == stages[Recompute.BOTH] == {0}
+        assert {0, 1, 3} <= stages[Recompute.FULL]
+        measured = Measured([Seen(one, world.figures(job, one)) for one in probes], model)
+        for kind in (Recompute.COMM, Recompute.BOTH):
+            found = measured.kept(model.main, kind)
+            assert found is not None
+            assert [found.lasting, found.activations, found.once] == [Fraction(size * MIB) for size in (1000, 250, 70)]
 
     def test_an_end_without_layers_holds_less(self, job: PlannedJob) -> None:
         # Seen with MindFormers' static graph: layers of a chunk share a mask, and a last chunk without layers has none.
