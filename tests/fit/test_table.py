@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ms_tune.dryrun.prepare import prepare
-from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import Costs, costs_of
@@ -381,3 +381,17 @@ class TestCosts:
         dense = attention + 3 * hidden * 3072
         experts = attention + 3 * hidden * (4 * 1024 + 1024) + hidden * 8
         assert found.experts == pytest.approx(experts / dense)
+
+
+def test_what_predicts_further_tokens_takes_its_time_on_the_last_stage() -> None:
+    config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
+    with_it = costs_of(read_job(DryrunRequest(config=config, devices=8)))
+    without = costs_of(
+        read_job(
+            DryrunRequest(config=config, devices=8, settings=(Setting(("model", "num_nextn_predict_layers"), "0"),))
+        )
+    )
+    # A layer with experts and the same logits again, and a projection of two widths to one.
+    assert with_it.head > 2 * without.head + without.experts
+    assert with_it.head < 2 * without.head + 1.5 * without.experts
+    assert (with_it.dense, with_it.experts) == (without.dense, without.experts)
