@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _EXAMPLE = re.compile(r"( +(?:ms-tune .*?|(?=  )))( {2,})(\S.*)")
+_COMMAND = re.compile(r"( +)(ms-tune(?: \S+)*)")
 _LEAST, _SET_IN = 24, 6  # columns that a comment beside an example takes at least; how far one below it is set in
 # What an option is about, wherever it occurs; what is not named here is the command's own business.
 _GROUPS = {
@@ -106,6 +107,9 @@ def fitted(text: str) -> str:
 
 def _fitted(line: str, width: int) -> list[str]:
     example = _EXAMPLE.fullmatch(line)
+    alone = _COMMAND.fullmatch(line)
+    if text_width(line) > width and alone:
+        return _continued(alone[2], len(alone[1]), width)
     if text_width(line) <= width or not example:
         return fold(line, width)
     command, gap, comment = example.groups()
@@ -114,6 +118,17 @@ def _fitted(line: str, width: int) -> list[str]:
         first, *rest = wrap(comment, width - column, prose=True)
         return [f"{command}{gap}{first}", *(" " * column + part for part in rest)]
     return [command, *(" " * _SET_IN + part for part in wrap(comment, width - _SET_IN, prose=True))]
+
+
+def _continued(command: str, indent: int, width: int) -> list[str]:
+    """A command in lines that a shell reads as one, broken in front of options."""
+    parts = wrap(re.sub(r" (?!-)", "\0", command), width - indent - _SET_IN - 2)
+    return [
+        " " * (indent + (_SET_IN if number else 0))
+        + part.replace("\0", " ")
+        + (" \\" if number < len(parts) - 1 else "")
+        for number, part in enumerate(parts)
+    ]
 
 
 def _flowing(text: str, columns: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.config.follow import followed
-from ms_tune.estimate.flops import head_flops, layer_flops
+from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops
 from ms_tune.estimate.widths import widths_of
 from ms_tune.fit.layouts import layout_of
 from ms_tune.frameworks.devices import fastest_peak, peak_named
@@ -29,6 +29,7 @@ EXTRA = {
 }
 
 
+PREDICTIONS = "mtp_num_layers"  # layers that predict further tokens, behind all others
 _TERA = 1e12
 
 
@@ -39,7 +40,7 @@ class Costs:
     Attributes:
         dense: A layer without experts.
         experts: A layer with experts.
-        head: The output projection and the loss.
+        head: The output projection and the loss, and what predicts further tokens before them.
         shortest: Seconds that a dense layer's forward pass of a micro-batch takes at least, on the fastest device that is known
             or on the one that is named; None where the model's sizes are not known.
         known: Whether they come from the model's sizes; otherwise all layers are taken for equal and the head for nothing.
@@ -55,7 +56,8 @@ class Costs:
 def costs_of(job: PlannedJob) -> Costs:
     """What the parts of a job's model cost beside each other."""
     source = followed(job.loaded.source)
-    widths = widths_of(model_of(source, dialect_of(source), job.now.framework_version, source.beside))
+    model = model_of(source, dialect_of(source), job.now.framework_version, source.beside)
+    widths = widths_of(model)
     if widths is None:
         return Costs()
     dense = layer_flops(widths, experts=False)
@@ -65,4 +67,5 @@ def costs_of(job: PlannedJob) -> Costs:
     tflops = named.tflops if named is not None else fastest_peak()
     tokens = widths.tokens * layout_of(job.loaded, job.first).size
     shortest = dense * tokens / (split.tensor * split.context) / (tflops * _TERA)
-    return Costs(1.0, experts / dense, head_flops(widths) / dense, known=True, shortest=shortest)
+    head = head_flops(widths) + (model.number(PREDICTIONS) or 0) * (experts + prediction_flops(widths))
+    return Costs(1.0, experts / dense, head / dense, known=True, shortest=shortest)

@@ -9,7 +9,7 @@ from ms_tune.config.source import parse_source
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.layers.result import Effect
@@ -21,7 +21,7 @@ from ms_tune.planning.table import Plan
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.layers.conversion.sapp import Table as Rows
@@ -87,20 +87,28 @@ class PlannedJob:
         """Whether a small run spends its time on compiling a graph that has the passes of all micro-batches."""
         return self.loaded.dialect is Dialect.MINDFORMERS
 
+    @property
+    def few(self) -> int:
+        """So many micro-batches tell what a stage holds: what its runs have in a static graph.
+
+        The dynamic graph's are few in every dryrun (ms_tune.dryrun.shrink).
+        """
+        pipeline = self.first.pipeline
+        if not self.compiled or pipeline.schedule is None:
+            return pipeline.micro_batches
+        return few_micro_batches(pipeline.schedule, self.stages, self.chunks, pipeline.micro_batches)
+
     def small(self, lists: SappLists) -> LoadedConfig:
-        """The config with other lists for small runs: with no more micro-batches than tell what a stage holds.
+        """The config with other lists for runs: with no more micro-batches than tell what a stage holds.
 
         Raises:
             ConfigError: A value stands where it cannot be changed alone.
             UsageError: The framework does not get through the result.
         """
-        loaded, pipeline = self.with_lists(lists), self.first.pipeline
-        if not self.compiled or pipeline.schedule is None:
-            return loaded  # the dynamic graph's are few in every dryrun (ms_tune.dryrun.shrink)
-        few = few_micro_batches(pipeline.schedule, self.stages, self.chunks, pipeline.micro_batches)
-        if few == pipeline.micro_batches:
+        loaded = self.with_lists(lists)
+        if self.few == self.first.pipeline.micro_batches:
             return loaded
-        setting = Setting(_MICRO_BATCHES, str(few))
+        setting = Setting(_MICRO_BATCHES, str(self.few))
         return replace(loaded, source=with_settings(loaded.source, [setting], loaded.dialect))
 
 
@@ -140,6 +148,35 @@ def _check_split(loaded: LoadedConfig, now: NormalizedPlan) -> None:
     if not loaded.source.get(_USE_PARALLEL, default=False):
         detail, hint = msg("fitting.not-parallel", stages=stages), msg("fitting.not-parallel.hint")
         raise ConfigError(detail, hint, path=loaded.source.path)
+
+
+def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
+    """Refuse lists that a plan could not be written into, before minutes of dryruns: two plans that change every cell are tried.
+
+    Args:
+        job: The job.
+        kinds: The kinds of recompute that a plan may use.
+
+    Raises:
+        ConfigError: A list cannot be changed alone: it stands behind an alias, for example.
+    """
+    base, cells = job.layers // (job.stages * job.chunks), job.stages * job.chunks
+    moved = [*([1, -1] * (cells // 2)), *([0] * (cells % 2))]
+    now = [count - base for row in job.placement for count in row]
+    tried = [uniform(job.placement, kind) for kind in ("none", *kinds)]
+    for way in (moved, moved[::-1]):
+        flat = [count + more for count, more in zip(now, way, strict=True)]
+        tried.append(
+            replace(tried[0], offset=[flat[first : first + job.stages] for first in range(0, cells, job.stages)])
+        )
+    for lists in tried:
+        try:
+            job.with_lists(lists)
+        except ConfigError as error:
+            error.hint = error.hint or msg("fitting.not-writable.hint")
+            raise
+        except MsTuneError:
+            continue  # the framework refuses this kind, or so few layers in a cell
 
 
 def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:

@@ -14,10 +14,11 @@ from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.run import simulate_each
 from ms_tune.dryrun.rundir import write_json
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.layers.stage import cell_of
 from ms_tune.memory.contents import Content
 from ms_tune.native.cache import cache_root
+from ms_tune.texts import msg
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _FOLDER, _FORM = "fit", 5  # in the cache; the form of what is kept
 _MOST_KEPT = 4096  # files
+_OF_LAYERS = ("dryrun.cut", "dryrun.layers-chunks")  # refusals that speak of --layers, which nobody gave
 _LASTING = (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS)
 _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
 
@@ -118,6 +120,10 @@ def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer)
         try:
             run = prepare(replace(asked, stage=probe.stage), probe.loaded)
         except MsTuneError as error:
+            if probe.needed and error.message.id in _OF_LAYERS:
+                raise UnsupportedError(
+                    msg("fitting.not-small", reason=error.message), msg("fitting.not-small.hint")
+                ) from error
             if probe.needed:
                 raise
             found[number] = error

@@ -134,12 +134,25 @@ class Measured:
 
     def kept(self, made_of: str, kind: Recompute) -> LayerBytes | None:
         """What a layer adds to any stage."""
+        runs = [stage for made, other, stage in self._runs if (made, other) == (made_of, kind)]
+        if len(runs) == 1 < len(self.stages(made_of)):
+            return self._beside_plain(made_of, kind, runs[0])
         lines = self.deciding(made_of, kind)
         if kind is Recompute.FULL and made_of == self.model.main and self.freed:
             lines = [freed.line for freed in self.freed.values()]
             # What is left over at the last stage is told apart, and the others are exact.
             lines = lines[:-1] if len(lines) > _TWO else lines
         return layer_bytes(lines) if lines else None
+
+    def _beside_plain(self, made_of: str, kind: Recompute, stage: int) -> LayerBytes | None:
+        """What a layer adds whose kind was run on one stage: less than one that recomputes nothing, for each micro-batch in flight."""
+        plain = self.kept(made_of, Recompute.NONE)
+        usual = self.usual(made_of, Recompute.NONE, stage)
+        line = self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) or self.highest(made_of, kind, stage)
+        if plain is None or line is None or line.phase not in usual:
+            return None
+        freed = (usual[line.phase].slope - line.slope) / line.in_flight
+        return replace(plain, activations=plain.activations - freed)
 
     @cached_property
     def hidden(self) -> bool:

@@ -129,6 +129,7 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
     """
     found: list[Asked] = []
     notes = []
+    one_stage = job.compiled and len(model.counts) == 1  # there it is the same for each, and a run takes long
     for kind in dict.fromkeys((Recompute.NONE, *kinds)):
         try:
             loaded = job.small(uniform(job.placement, kind.value))
@@ -141,7 +142,7 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
             both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
             if kind in _TWO_SIZES and stage in _ends(job.stages):
                 wanted: tuple[int, ...] = both
-            elif kind is Recompute.NONE or stage in (0, job.stages - 1):
+            elif kind is Recompute.NONE or stage == 0 or (stage == job.stages - 1 and not one_stage):
                 wanted = both[:1]
             else:
                 continue

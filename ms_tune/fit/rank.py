@@ -20,7 +20,7 @@ from ms_tune.estimate.activations import (
     sent_by_weights,
 )
 from ms_tune.estimate.widths import widths_of
-from ms_tune.fit.costs import costs_of
+from ms_tune.fit.costs import PREDICTIONS, costs_of
 from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
 from ms_tune.fit.probes import model_in
 from ms_tune.frameworks.models import model_of
@@ -199,9 +199,11 @@ class _Ranker:
 
     def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int) -> None:
         source = followed(job.loaded.source)
-        widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
+        model = model_of(source, job.loaded.dialect, job.now.framework_version, source.beside)
+        widths = widths_of(model)
         if widths is None:
             raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
+        self._heads = 1 + (model.number(PREDICTIONS) or 0)  # each further token that is predicted has its own logits
         self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
         costs = costs_of(job)
         self._head = costs.head
@@ -300,7 +302,7 @@ class _Ranker:
             activations,
             read.makes,
             tuple(held_by),
-            logits_bytes(self._widths, share),
+            round(logits_bytes(self._widths, share) * self._heads),
             read.sequence,
         )
 

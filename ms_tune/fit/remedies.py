@@ -17,29 +17,37 @@ from ms_tune.planning.explain import Remedy
 from ms_tune.planning.table import Recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.fit import FitReport
 
 
-def with_remedies(report: FitReport, job: PlannedJob) -> FitReport:
-    """A report of nothing that fits, with what the job's config could do beside: what costs no computation comes first."""
+def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] = ()) -> FitReport:
+    """A report of nothing that fits, with what the job's config could do beside: what costs no computation comes first.
+
+    Args:
+        report: The report.
+        job: The job.
+        fragments: What its table sets aside for each stage's fragments.
+    """
     if report.shortage is None or report.nearest is None:
         return report
     over = report.shortage.over_bytes
-    found = [Remedy(name, size, size >= over) for name, size in _freed(report, job) if size > 0]
+    found = [Remedy(name, size, size >= over) for name, size in _freed(report, job, fragments) if size > 0]
     free = [one for one in found if one.name != "swap"]
     rest = [one for one in found if one.name == "swap"]
     return replace(report, remedies=(*free, *report.remedies, *rest))
 
 
-def _freed(report: FitReport, job: PlannedJob) -> Iterator[tuple[str, int]]:
+def _freed(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
     """By name what each would free on the stage that is over the limit most, at most."""
     assert report.shortage is not None  # noqa: S101 - the caller has looked
     assert report.nearest is not None  # noqa: S101 - as above
     stage = report.shortage.stage
     run = prepare(replace(job.request, stage=stage, layers=None), job.loaded)
+    if fragments:
+        yield "vmm", fragments[stage]
     dialect, ranks = job.loaded.dialect, run.split.data * run.split.context
     key = keys_of(dialect).sharded
     if key is not None and ranks > 1 and job.loaded.source.get(key) is not True:

@@ -85,6 +85,8 @@ class ConfigFit:
         checked: The table's check run; None where there was none.
         rounds: Plans and their dryruns, in order.
         chosen: The round whose plan is handed over; None where no plan fits.
+        lacking: Where no dryrun proved a plan, what the table says with all that they showed; None where none was made.
+        least_fragment_bytes: What is set aside in it for each stage's fragments: the least that any of the dryruns showed.
         text: The config with that plan; the config itself without one.
         changed: How many values are other.
         notes: What the user should know.
@@ -101,6 +103,8 @@ class ConfigFit:
     checked: Checked | None
     rounds: tuple[Round, ...]
     chosen: Round | None
+    lacking: FitReport | None
+    least_fragment_bytes: tuple[int, ...]
     text: str
     changed: int
     notes: tuple[Message, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.fit.result import Relief, Round
 from ms_tune.fit.verify import NEAR, beside, corrected, same_stage, simulated, worst_stages
@@ -27,6 +27,22 @@ _MOST_ROUNDS = 3
 _WORTH, _WORTH_COMPILED = 0.001, 0.01  # of the step, that another round has to promise: a static graph's takes minutes
 
 
+class Ended(NamedTuple):
+    """What came of all rounds.
+
+    Args:
+        rounds: All of them.
+        chosen: The one whose plan is handed over.
+        lacking: Without one, what the table says of plans with all that the dryruns showed.
+        fragment_bytes: The least that they showed each stage to need beside its peak and the reserve, which is set aside there.
+    """
+
+    rounds: tuple[Round, ...]
+    chosen: Round | None
+    lacking: FitReport | None = None
+    fragment_bytes: tuple[int, ...] = ()
+
+
 class Rounds:
     """Plans and their dryruns.
 
@@ -46,8 +62,8 @@ class Rounds:
         self._reserve = reserve
         self._done: list[Round] = []
 
-    def of(self, table: Table, fragments: tuple[int, ...]) -> tuple[tuple[Round, ...], Round | None]:
-        """All rounds, and the one whose plan is handed over."""
+    def of(self, table: Table, fragments: tuple[int, ...]) -> Ended:
+        """All rounds, and what came of them."""
         best: Round | None = None
         relief: Round | None = None
         for number in range(_MOST_ROUNDS):
@@ -56,14 +72,14 @@ class Rounds:
                 report, fragments = self._next(table, fragments, less=best is None)
                 one = Round(report, ())
                 if report.planned is None:
-                    self._done.append(one)
+                    self._done += [] if self._done else [one]
                     break
                 if self._settled(report) or (best is not None and not self._promises(report, best)):
                     break
                 one = replace(one, peak_bytes=_without(report, fragments))
                 if not self._request.verify or report.stopped:
                     self._done.append(one)
-                    return tuple(self._done), best if report.stopped else one
+                    return Ended(tuple(self._done), best if report.stopped else one)
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
             one = self._verified(one)
             self._done.append(one)
@@ -79,7 +95,18 @@ class Rounds:
             # and after each plan that did not fit something is added.
             more = 0 if good else margin
             fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
-        return tuple(self._done), best
+        if best is not None or not self._done[0].verified:
+            return Ended(tuple(self._done), best)
+        least = self._least_fragments()
+        return Ended(tuple(self._done), None, self._plan(table, least), least)
+
+    def _least_fragments(self) -> tuple[int, ...]:
+        """The least that each stage was seen to need beside its peak and the reserve, in any dryrun; 0 of one that was not run."""
+        more: dict[int, int] = {}
+        for seen in (stage for one in self._done for stage in one.verified):
+            size = seen.needed_bytes - self._reserve - seen.peak_bytes
+            more[seen.stage] = min(size, more.get(seen.stage, size))
+        return tuple(more.get(stage, 0) for stage in range(self._job.stages))
 
     def _verified(self, one: Round) -> Round:
         """The round with the dryruns of its stages: those that plans before had, and a run of the others."""

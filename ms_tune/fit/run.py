@@ -13,7 +13,7 @@ from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import costs_of
 from ms_tune.fit.ends import emptied_probes, with_ends
 from ms_tune.fit.explain import table_without_sizes
-from ms_tune.fit.job import present_plan, read_job
+from ms_tune.fit.job import check_writable, present_plan, read_job
 from ms_tune.fit.kept import keep_table
 from ms_tune.fit.measure import measure
 from ms_tune.fit.measured import Measured, Seen
@@ -64,6 +64,7 @@ def fit_config(
     job = read_job(request.dryrun, loaded)
     costs, source = costs_of(job), str(job.loaded.source.path)
     timed(table_without_sizes(job, costs), request.clock.times, source)  # before minutes of dryruns
+    check_writable(job, [kind.value for kind in request.kinds])
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
     measured, emptied, check_run, notes = _measured(job, request.kinds, observer)
@@ -85,8 +86,10 @@ def fit_config(
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
     keep_table(job, without(raw, [Recompute.SWAP]) if Recompute.SWAP in raw.kinds else raw, fragments)
     made = time.monotonic()
-    rounds, chosen = Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
-    if chosen is None:
+    rounds, chosen, lacking, lost = Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
+    if lacking is not None:
+        lacking = with_remedies(lacking, job, lost)
+    elif chosen is None:
         rounds = (*rounds[:-1], replace(rounds[-1], report=with_remedies(rounds[-1].report, job)))
     text, changed = job.loaded.source.text, 0
     if chosen is not None and chosen.report.planned is not None:
@@ -103,6 +106,8 @@ def fit_config(
         checked=checked,
         rounds=rounds,
         chosen=chosen,
+        lacking=lacking,
+        least_fragment_bytes=lost,
         text=text,
         changed=changed,
         notes=tuple(notes),

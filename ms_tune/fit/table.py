@@ -136,7 +136,7 @@ def _of_first_chunk(
     """What comes on top while a layer of a stage's first chunk is computed once more; None where no run tells.
 
     It is another amount than where all layers are recomputed: in a static graph the other chunks' backward passes come first, and
-    when those of the first chunk begin, what forward passes alone need is gone, such as a copy of the embedding.
+    when those of the first chunk begin in the last round, what forward passes alone need is gone, such as a copy of the embedding.
     """
     known = stage if stage in measured.stages(measured.model.main) else _middle(job.stages - 1)
     found = measured.on_top_of_first_chunk(known, layers)

@@ -86,7 +86,7 @@ def worst_stages(job: PlannedJob, plan: Plan) -> tuple[int, ...]:
 
 
 def simulated(job: PlannedJob, plan: Plan, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
-    """The dryrun of some stages of a plan, with all their layers.
+    """The dryrun of some stages of a plan, with all their layers and micro-batches.
 
     Raises:
         MsTuneError: The plan cannot be written into the config, or a process failed.

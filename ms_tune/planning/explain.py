@@ -46,7 +46,7 @@ class Remedy:
 
     Args:
         name: ``less-memory``, ``micro-batch``, ``one-chunk``, ``stages`` or ``tensor``; of a config also ``sequence``,
-            ``optimizer`` or ``swap``.
+            ``optimizer``, ``swap`` or ``vmm``.
         freed_bytes: How much lower the smallest limit is that a plan could keep.
         fits: Whether it would be enough.
     """

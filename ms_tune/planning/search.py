@@ -135,7 +135,8 @@ def _search(found: Search, budget: _Budget, seed: int, on_progress: Callable[[Pr
         return
     if bounded.layers is not None:
         found.offer(_rounded(costs, bounded.layers))
-    _prove(found, relaxation, budget, on_progress)
+    half = budget.wholes // 2
+    used = _prove(found, relaxation, budget, half, on_progress)
     if found.optimal():
         return
     starts = [found.best.state]
@@ -144,8 +145,8 @@ def _search(found: Search, budget: _Budget, seed: int, on_progress: Callable[[Pr
     starts = [start for start in starts if allowed(costs, start[None])[0]]
     before = found.best.score
     _anneal(found, starts, steps - short, seed + 1, on_progress)
-    if found.best.score < before:
-        _prove(found, relaxation, budget, on_progress)
+    if found.best.score < before or used == half:
+        _prove(found, relaxation, budget, budget.wholes - used, on_progress)
 
 
 def _anneal(
@@ -162,25 +163,28 @@ def _anneal(
         found.best = best
 
 
-def _prove(found: Search, relaxation: Relaxation, budget: _Budget, on_progress: Callable[[Progress], None]) -> None:
-    """Search in whole numbers for something better, until there is nothing or the budget is spent."""
+def _prove(
+    found: Search, relaxation: Relaxation, budget: _Budget, most: int, on_progress: Callable[[Progress], None]
+) -> int:
+    """Search in whole numbers for something better, until there is nothing or that was done so often; how often it was."""
     cells, _, kinds = relaxation.shape
     if cells * kinds > (_MOST_WHOLE if found.table.chunks == 1 else _MOST_INTERLEAVED):
-        return
+        return 0
     seen: set[bytes] = set()
-    for number in range(budget.wholes):
+    for number in range(most):
         if found.optimal() or not found.found:
-            return
-        on_progress(_progress(found, "proof", number / budget.wholes))
+            return number
+        on_progress(_progress(found, "proof", number / most))
         proof = next_whole(relaxation, found.best.score, budget.nodes)
         found.bound = max(found.bound, proof.ticks)
         if proof.state is None:
-            return
+            return number + 1
         found.offer(proof.state)
         # A state that comes again is one that the paths do not tell from a plan: one with transients, or with mixed runs.
         if proof.done or proof.state.tobytes() in seen:
-            return
+            return number + 1
         seen.add(proof.state.tobytes())
+    return most
 
 
 def annealing_steps(costs: Costs, work: int, most: int) -> int:

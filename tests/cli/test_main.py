@@ -20,6 +20,7 @@ from ms_tune.cli import main as main_module
 from ms_tune.cli.main import COMMANDS, main
 from ms_tune.cli.parser import language_from_arguments
 from ms_tune.errors import ConfigError, ExitCode, RunError, StandInBuildError, UsageError
+from ms_tune.render.columns import text_width
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language, language_from_environment, msg
 
@@ -128,6 +129,22 @@ class TestHelp:
         explained = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", full, re.MULTILINE))
         assert len(explained) >= 4
         assert explained <= set(re.findall(r"--[a-z-]+", brief))
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    @pytest.mark.parametrize("language", Language)
+    def test_help_keeps_within_a_terminal_of_80_columns_and_its_examples_can_be_copied(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, language: Language
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "1000")
+        whole = run(capsys, command, "--help", "--lang", language.value)[1]
+        monkeypatch.setenv("COLUMNS", "80")
+        told = run(capsys, command, "--help", "--lang", language.value)[1]
+        assert max(map(text_width, told.splitlines())) <= 80
+        joined = re.sub(r" \\\n +", " ", told)
+        for line in whole.splitlines():
+            example = re.fullmatch(r" +(ms-tune .*?)(  .*)?", line)
+            if example and not example[2]:
+                assert example[1] in joined
 
     def test_without_a_command_it_says_what_to_do_first(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, err = run(capsys)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.dryrun.task import Observer
-from ms_tune.errors import MsTuneError, RunError
+from ms_tune.errors import MsTuneError, RunError, UnsupportedError
 from ms_tune.fit import measure as engine
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import Figures, Probe, measure
@@ -119,6 +119,23 @@ def test_where_one_fails_that_is_needed_no_other_is_run(machine: Machine, tmp_pa
     assert machine.runs == 2 + 3  # what was found before is kept
     probes, _ = asked(job, model_in(job), tuple(Recompute))
     assert {one.kind for one in probes if one.probe.needed} == {Recompute.NONE}
+
+
+def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path)
+    probes = [replace(probe, needed=True) for probe in probes_of(job)]
+
+    def cut(*_arguments: object) -> None:
+        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+
+    monkeypatch.setattr(engine, "prepare", cut)
+    with pytest.raises(UnsupportedError, match="no small dryruns") as caught:
+        measure(job.request, probes, Observer())
+    assert caught.value.hint is not None
+    assert caught.value.hint.id == "fitting.not-small.hint"
+    assert machine.runs == 0
 
 
 def test_a_probe_that_fails_is_told_and_run_again(machine: Machine, tmp_path: Path) -> None:

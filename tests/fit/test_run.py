@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from html import escape
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import yaml
 from ms_tune.config.source import parse_source
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
-from ms_tune.errors import RunError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
 from ms_tune.fit import kept, rounds
 from ms_tune.fit import run as engine
 from ms_tune.fit.job import read_job
@@ -25,13 +26,14 @@ from ms_tune.fit.verify import same_stage
 from ms_tune.normalize.source import normalize_source
 from ms_tune.overview.measured import Foretold, foretold_by_table
 from ms_tune.planning import explain, search
+from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Plan, Recompute
 from ms_tune.render.console import Console
 from ms_tune.render.fit import config, html, why
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language, msg
-from ms_tune.units import GIB
+from ms_tune.units import GIB, gib
 from ms_tune.verdict.judge import Fit, Need, Outside, judge
 from ms_tune.verdict.limit import device_of, limit_of
 from tests.fit.test_table import job_of
@@ -345,6 +347,57 @@ class TestPlans:
         assert {"stages", "tensor"} <= {
             remedy.name for remedy in found.last.report.remedies if remedy.freed_bytes > GIB
         }
+
+    @pytest.mark.parametrize("language", list(Language))
+    def test_where_fragments_leave_no_plan_that_is_said_with_where_and_what_helps(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, language: Language
+    ) -> None:
+        stage = Stage(World(fragments=100), World(), lost={0: [5900, 6000, 6000], 1: [7000, 6800, 6900]})
+        found = fitted(monkeypatch, tmp_path, stage, 14)
+        assert found.chosen is None
+        report = found.lacking
+        assert report is not None
+        assert report.planned is None
+        assert report.shortage is not None
+        runs = [one for one in found.rounds if one.verified]
+        for index, size in enumerate(found.least_fragment_bytes):
+            seen = [stage for one in runs for stage in one.verified if stage.stage == index]
+            assert size == min(stage.needed_bytes - found.reserve_bytes - stage.peak_bytes for stage in seen)
+        # What is said to be missing is: with it there is a plan, with less than is proved there is none.
+        least, over = report.shortage.at_least_bytes, report.shortage.over_bytes
+        limits = [report.table.limit_bytes + more for more in (least - 1, over)]
+        plans = [fit(replace(report.table, limit_bytes=limit), effort=Effort.QUICK).planned for limit in limits]
+        assert [plan is not None for plan in plans] == [False, True]
+        assert report.remedies[0].name == "vmm"
+        assert report.remedies[0].freed_bytes == found.least_fragment_bytes[report.shortage.stage]
+        said = [Console(language).say(line) for line in config.verdict(found)]
+        assert gib(least) in said[-1]
+        assert gib(over) in said[-1]
+        data = config.to_json(found, language)
+        assert (data["fits"], data["plan"]) == (False, None)
+        assert data["shortage"]["at_least_bytes"] == least  # type: ignore[index]
+        assert next(one["name"] for one in data["remedies"]) == "vmm"  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize(
+        "form",
+        [
+            "&cells [8, 8]\ncopy: *cells",
+            "[&one 8, *one]",
+        ],
+    )
+    def test_lists_that_cannot_be_written_are_refused_before_anything_is_run(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str
+    ) -> None:
+        file = job_of(tmp_path, 2, 1, 16, 4).loaded.source.path
+        text = re.sub(r"  num_layer_list:\n(  +- .*\n)+", "", file.read_text(encoding="utf-8"))
+        first, _, more = form.partition("\ncopy")
+        text = text.replace("parallel_config:\n", f"parallel_config:\n  num_layer_list: {first}\n", 1)
+        file.write_text(text + (f"copy{more}\n" if more else ""), encoding="utf-8")
+        monkeypatch.setattr(engine, "measure", lambda *_arguments: pytest.fail("something was run"))
+        with pytest.raises(ConfigError, match="num_layer_list") as caught:
+            fit_config(ConfigFitRequest(DryrunRequest(config=file)), Observer())
+        assert caught.value.hint is not None
+        assert caught.value.line is not None
 
     def test_without_proof_nothing_is_run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stage = Stage(World(), World())

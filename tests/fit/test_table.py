@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from ms_tune.dryrun.prepare import prepare
-from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import Costs, costs_of
@@ -284,10 +285,23 @@ class TestStaticGraph:
         runs = [one.probe for one in probes] + first_chunk_recomputed(job, model)
         assert some_recomputed(job) == []
         assert {probe.layers for probe in runs} == {2, 4}
-        assert {probe.loaded.source.get(("parallel_config", "micro_batch_num")) for probe in runs} == {8}
+        assert {probe.loaded.source.get(("parallel_config", "micro_batch_num")) for probe in runs} == {12}
         first = prepare(replace(job.request, stage=0, layers=2), runs[0].loaded)
         assert first.in_flight == job.first.in_flight == (7, 4)
-        assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 8
+        assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 12
+
+    def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_tells_of_all(self, job: PlannedJob) -> None:
+        world, model = World(once={Recompute.NONE: 70, Recompute.COMM: 70, Recompute.BOTH: 70}), model_in(job)
+        kinds = (Recompute.NONE, Recompute.COMM, Recompute.BOTH, Recompute.FULL)
+        probes, _ = asked(job, model, kinds)
+        stages = {kind: {one.probe.stage for one in probes if one.kind is kind} for kind in kinds}
+        assert stages[Recompute.COMM] == stages[Recompute.BOTH] == {0}
+        assert {0, 1, 3} <= stages[Recompute.FULL]
+        measured = Measured([Seen(one, world.figures(job, one)) for one in probes], model)
+        for kind in (Recompute.COMM, Recompute.BOTH):
+            found = measured.kept(model.main, kind)
+            assert found is not None
+            assert [found.lasting, found.activations, found.once] == [Fraction(size * MIB) for size in (1000, 250, 70)]
 
     def test_an_end_without_layers_holds_less(self, job: PlannedJob) -> None:
         # Seen with MindFormers' static graph: layers of a chunk share a mask, and a last chunk without layers has none.
@@ -367,3 +381,17 @@ class TestCosts:
         dense = attention + 3 * hidden * 3072
         experts = attention + 3 * hidden * (4 * 1024 + 1024) + hidden * 8
         assert found.experts == pytest.approx(experts / dense)
+
+
+def test_what_predicts_further_tokens_takes_its_time_on_the_last_stage() -> None:
+    config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
+    with_it = costs_of(read_job(DryrunRequest(config=config, devices=8)))
+    without = costs_of(
+        read_job(
+            DryrunRequest(config=config, devices=8, settings=(Setting(("model", "num_nextn_predict_layers"), "0"),))
+        )
+    )
+    # A layer with experts and the same logits again, and a projection of two widths to one.
+    assert with_it.head > 2 * without.head + without.experts
+    assert with_it.head < 2 * without.head + 1.5 * without.experts
+    assert (with_it.dense, with_it.experts) == (without.dense, without.experts)

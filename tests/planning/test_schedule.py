@@ -12,6 +12,7 @@ from ms_tune.planning.schedule import (
     Pass,
     Schedule,
     enough_micro_batches,
+    few_micro_batches,
     held,
     most_held,
     passes,
@@ -169,3 +170,38 @@ def test_more_micro_batches_than_enough_hold_no_more(stages: int, chunks: int) -
         for rounds in range(1, 5):
             more = enough + rounds * (stages if chunks > 1 else 1)
             assert largest(in_flight(passes(FULL_WARM_UP, stage, stages, chunks, more), chunks)) == expected
+
+
+Moment = tuple[tuple[int, ...], int, frozenset[int]]
+
+
+def moments(order: list[Pass], chunks: int) -> set[Moment]:
+    """At each backward pass what is held, the chunk that it is of, and the chunks with forward passes still to come."""
+    now, found = [0] * chunks, set()
+    for place, one in enumerate(order):
+        if not one.forward:
+            found.add((tuple(now), one.chunk, frozenset(other.chunk for other in order[place:] if other.forward)))
+        now[one.chunk] += 1 if one.forward else -1
+    return found
+
+
+def outdone(one: Moment, others: set[Moment]) -> bool:
+    held, chunk, ahead = one
+    return any(
+        chunk == other and ahead <= more and all(a <= b for a, b in zip(held, most, strict=True))
+        for most, other, more in others
+    )
+
+
+@pytest.mark.parametrize("schedule", [Schedule.INTERLEAVED, Schedule.INTERLEAVED_LESS_MEMORY])
+@pytest.mark.parametrize(("stages", "chunks"), SHAPES[1:])
+def test_few_micro_batches_hold_as_much_beside_all_that_is_still_to_come(
+    schedule: Schedule, stages: int, chunks: int
+) -> None:
+    for left in range(stages):
+        many = stages * 7 + left
+        few = few_micro_batches(schedule, stages, chunks, many)
+        assert few < 5 * stages
+        for stage in range(stages):
+            there = moments(passes(schedule, stage, stages, chunks, few), chunks)
+            assert all(outdone(one, there) for one in moments(passes(schedule, stage, stages, chunks, many), chunks))

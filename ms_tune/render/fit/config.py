@@ -45,7 +45,7 @@ def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -
         sections=(
             ("fit.title.why", reasons(found)),
             ("fit.title.others", why.others(report)),
-            ("fit.title.remedies", why.remedies(report)),
+            ("fit.title.remedies", why.remedies(found.lacking or report)),
             ("fitting.title.table", tuple(_table_lines(found))),
             ("fit.title.notes", (*more, *notes(found))),
         ),
@@ -86,7 +86,7 @@ def verdict(found: ConfigFit) -> list[Message]:
     one = found.last
     if found.chosen is None and one.verified:
         stages = (msg("fitting.stage-verdict", stage=at.stage, verdict=at.verdict.sentence) for at in one.verified)
-        return [msg("fitting.unproved", rounds=len(found.rounds)), *stages]
+        return [msg("fitting.unproved", rounds=len(found.rounds)), *stages, *_lacking(found)]
     if found.chosen is None:
         return [why.verdict(one.report)]
     told = [why.verdict(one.report), *why.seconds(one.report)]
@@ -97,6 +97,20 @@ def verdict(found: ConfigFit) -> list[Message]:
     else:
         told.append(msg("fitting.not-verified"))
     return told
+
+
+def _lacking(found: ConfigFit) -> Iterator[Message]:
+    """What the table says of any plan, with the least of the fragments that the dryruns showed."""
+    report = found.lacking
+    if report is None:
+        return
+    lost = gib(max(found.least_fragment_bytes))
+    if report.planned is not None:
+        yield msg("fitting.untried", time=why.relative(report, report.planned.time), fragments=lost)
+    elif report.shortage is not None:
+        at = report.shortage.stage
+        sizes = {"over": gib(report.shortage.over_bytes), "fragments": gib(found.least_fragment_bytes[at])}
+        yield msg("fitting.lacking", stage=at, least=gib(report.shortage.at_least_bytes), **sizes)
 
 
 def _stages(found: ConfigFit, plan: Planned, console: Console) -> tuple[list[str], list[list[str]]]:
@@ -206,12 +220,14 @@ def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
     values.update(
         {
             "fits": fits,
+            **({} if found.lacking is None else fit_json.shortage(found.lacking)),
             "plan": values["plan"] if fits else None,
             "verified": bool(one.verified),
             "device_limit_bytes": found.limit.bytes,
             "limit_source": render(found.limit.source, language),
             "reserve_bytes": found.reserve_bytes,
             "fragment_bytes": list(found.fragment_bytes),
+            "least_fragment_bytes": list(found.least_fragment_bytes),
             "predicted_peak_bytes": list(one.peak_bytes),
             "stages": [_stage_json(stage, language) for stage in one.verified],
             "stands_for": list(one.stands_for),

@@ -48,19 +48,23 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
             for cell, share in report.critical
         ]
         values["time_with_one_gib_more"] = report.one_gib_more
-    if report.shortage is not None and report.nearest is not None:
-        short = report.shortage
-        values["shortage"] = {
-            "stage": short.stage,
-            "over_bytes": short.over_bytes,
-            "at_least_bytes": short.at_least_bytes,
-        }
-        values["nearest"] = _planned(report.nearest)
-        values["remedies"] = [
-            {"name": remedy.name, "freed_bytes": remedy.freed_bytes, "fits": remedy.fits} for remedy in report.remedies
-        ]
+    values.update(shortage(report))
     values["table"] = report.table_data
     return values
+
+
+def shortage(report: FitReport) -> dict[str, object]:
+    """By how much nothing fits, and what would help; empty where something does."""
+    if report.shortage is None or report.nearest is None:
+        return {}
+    short = report.shortage
+    return {
+        "shortage": {"stage": short.stage, "over_bytes": short.over_bytes, "at_least_bytes": short.at_least_bytes},
+        "nearest": _planned(report.nearest),
+        "remedies": [
+            {"name": remedy.name, "freed_bytes": remedy.freed_bytes, "fits": remedy.fits} for remedy in report.remedies
+        ],
+    }
 
 
 def _seconds(report: FitReport, time: float) -> dict[str, float | None] | None:

@@ -92,8 +92,8 @@ def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str
             f"{found.relative(one.candidate.estimate.time):.1f}",
         ]
         if one.fit is None or one.fit.last.report.planned is None or not one.fit.last.verified:
-            why = console.say(one.error) if one.error is not None else console.text(f"layouts.{_without(one)}")
-            rows.append([*first, "-" if one.time is None else f"{found.relative(one.time):.1f}", *["-"] * 4, why])
+            time = "-" if one.time is None else f"{found.relative(one.time):.1f}"
+            rows.append([*first, time, *["-"] * 4, console.say(one.error or _without(one))])
             continue
         for stage in one.fit.last.verified:
             outcome = stage.verdict.outcome
@@ -112,9 +112,12 @@ def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str
     return [console.text(f"layouts.column.{name}") for name in names], rows
 
 
-def _without(one: Tried) -> str:
+def _without(one: Tried) -> Message:
     """What is told of a layout without a dryrun of its plan."""
-    return "not-verified" if one.time is not None else "no-plan"
+    short = None if one.fit is None else one.fit.last.report.shortage
+    if short is None:
+        return msg("layouts.not-verified")
+    return msg("layouts.no-plan", stage=short.stage, over=gib(short.over_bytes))
 
 
 def verdict(found: SearchFit) -> list[Message]:
