@@ -35,9 +35,14 @@ static void mark(const char *variable, const char *below) {
   char path[LONGEST];
   int length = folder_of(path, variable, below);
   if (!length) return;
-  mkdir(path, 0755);
-  name_own(path, length);
-  close(creat(path, 0644));
+  /* Another process, the last of its folder, may be taking that away. */
+  for (int file = -1, tries = 0; file < 0 && tries < 9; ++tries) {
+    path[length] = 0;
+    mkdir(path, 0755);
+    name_own(path, length);
+    file = creat(path, 0644);
+    if (file >= 0) close(file);
+  }
 }
 
 __attribute__((unused)) static void unmark(const char *variable, const char *below) {
