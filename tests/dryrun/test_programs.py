@@ -433,6 +433,48 @@ time.sleep(1)
     assert run.json["verdict"] == "fits"
 
 
+def test_a_worker_that_fails_while_nobody_asks_is_told(simulated: Callable[..., RealRun]) -> None:
+    code = """
+import multiprocessing as mp
+def work(number):
+    kept = mint.zeros((8 * (number + 1), 1024, 256))
+    if number == 1: raise ValueError("ill")
+    sys.exit(3 * number)
+if __name__ == "__main__":
+    workers = [mp.get_context("spawn").Process(target=work, args=(number,)) for number in range(3)]
+    for worker in workers: worker.start()
+    for worker in workers: worker.join()
+    print("CODES", *(f"{worker.pid}:{worker.exitcode}" for worker in workers))
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    (codes,) = re.findall(r"^CODES \d+:0 (\d+):1 (\d+):6$", run.log, re.MULTILINE)
+    told = sorted(text.partition(", and")[0] for text in run.json["warnings"])
+    assert told == sorted(
+        f"process {pid} of the command failed (exit code {code})" for pid, code in zip(codes, (1, 6), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("then", "told"), [("break", 1), ("print(error); raise", 0)])
+def test_a_program_that_catches_its_own_lack_of_memory_is_told(
+    simulated: Callable[..., RealRun], then: str, told: int
+) -> None:
+    code = f"""
+def probe(gib):
+    return mint.zeros((gib, 1024, 1024, 256))
+ms.runtime.set_memory(max_size="4GB")
+for gib in (1, 2, 5):
+    try:
+        kept = probe(gib)
+    except RuntimeError as error:
+        {then}
+"""
+    run = simulated(code)
+    assert run.code == 1
+    assert run.json["verdict"] == "does-not-fit"
+    assert [("train.py:12 goes beyond 4,096.0 MiB" in text) for text in run.json["warnings"]] == [True] * told
+
+
 @pytest.mark.parametrize(
     ("code", "exit_code", "reason"),
     [

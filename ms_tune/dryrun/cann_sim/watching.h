@@ -6,6 +6,7 @@
 enum { WAIT_MILLISECONDS = 10, GETTID = 186 };
 
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
+extern int on_exit(void (*)(int, void *), void *);
 extern long syscall(long, ...);
 extern int Py_AddPendingCall(int (*)(void *), void *) __attribute__((weak));
 extern int Py_IsInitialized(void) __attribute__((weak));
@@ -26,6 +27,15 @@ VISIBLE int SET_DEVICE(int device) {
   marked = getpid();
   return 0;
 }
+
+/* The status of a process that ends by itself and failed, which Python's functions at exit are not told: a worker of
+ * multiprocessing and one that calls sys.exit may fail without anybody asking. */
+static void note_status(int status, void *nothing) {
+  (void)nothing;
+  if (status) mark_with("MS_TUNE_USES", "_failed", status & 255);
+}
+
+__attribute__((constructor)) static void begin(void) { on_exit(note_status, 0); }
 
 /* Forks. Python looks after its own, and sets ms_tune_python_forks for them. One that a library makes calls `back` as soon as it is
  * in Python again, and never if it becomes another program before. Python does so in its main thread only: what another thread
