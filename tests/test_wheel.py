@@ -48,7 +48,8 @@ def test_the_wheel_holds_the_data_files(wheel: Path) -> None:
         if path.is_file()
     ]
     assert len(data) > 1
-    assert names >= {*data, "ms_tune/py.typed", "ms_tune/dryrun/cann_sim/stand_in.h", "ms_tune/dryrun/cann_sim/marks.h"}
+    headers = {f"ms_tune/dryrun/cann_sim/{name}.h" for name in ("stand_in", "marks", "watching")}
+    assert names >= {*data, *headers, "ms_tune/py.typed"}
     assert not [name for name in names if name.startswith(("tests/", "docs/"))]
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import linecache
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.theory import beside_theory, unlike_theory
 from ms_tune.texts import msg
+from ms_tune.units import mib
 from ms_tune.verdict.judge import Fit, Verdict
 
 if TYPE_CHECKING:
@@ -119,6 +125,7 @@ class CommandResult:
             untold = ", ".join(job.untold)
             if untold and any(rank.code for rank in job.ranks):
                 found.append(msg("launch.untold", options=untold))
+        found += [warning for rank in self.ranks if self.level is not None and (warning := _caught(rank)) is not None]
         if self.level is not None and any(rank.process is None for rank in self.ranks):
             found.append(msg("stages.command.unseen"))
         if not self.code:  # else the failure is a problem
@@ -175,3 +182,42 @@ class CommandSweep:
 
     folder: Path
     variants: tuple[CommandVariant, ...]
+
+
+_CATCHING = {
+    "RuntimeError",
+    "Exception",
+    "BaseException",
+    "MemoryError",
+}  # MindSpore raises the first of them where memory is out
+_FRAMEWORK = "-packages/mindspore/"  # whose own handlers are behind the program's lines
+
+
+def _caught(rank: RankResult) -> Message | None:
+    """Where the program catches that there is no memory, and goes on: in simulation there always is some."""
+    curve, table, limit = rank.reading.report.curve, rank.reading.report.table, rank.verdict.limit
+    if rank.verdict.outcome is not Fit.DOES_NOT_FIT or limit is None or rank.reading.peak_bytes <= limit.bytes:
+        return None
+    tick = int(curve.tick[int(np.argmax(curve.used > limit.bytes))])
+    for frame in table.stack.at(int(curve.rows[int(np.argmax(table.start[curve.rows] == tick))])):
+        if _FRAMEWORK in frame.file:
+            return None
+        if _catches(frame.file, frame.line):
+            return msg("stages.command.caught", place=f"{frame.file}:{frame.line}", limit=mib(limit.bytes))
+    return None
+
+
+def _catches(file: str, line: int) -> bool:
+    """Whether an exception of MindSpore's ends at this line: in a ``try`` with a handler that raises nothing itself."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+            if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
+                for handler in node.handlers:
+                    names = (
+                        {one.id for one in ast.walk(handler.type) if isinstance(one, ast.Name)}
+                        if handler.type
+                        else _CATCHING
+                    )
+                    if names & _CATCHING and not any(isinstance(one, ast.Raise) for one in ast.walk(handler)):
+                        return True
+    return False

@@ -22,16 +22,28 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _RECORD, _STUCK, _FORKED, _MARKS = "process.json", "stuck.txt", "forked.txt", "forks"
+_FAILED = "forks_failed"  # a folder of such marks, each with the status of a process that failed (cann_sim/watching.h)
 _ALIVE = "alive"  # a folder of marks like those of forks: processes that imported MindSpore, until they end
 _OUTSIDE = "outside.txt"
 _FIRST = "process_1"
-_TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir", "execute_order", _RECORD, _STUCK, _FORKED, _MARKS)
+_TRACE = (
+    "memory_block.csv",
+    "task.csv",
+    "tracker_graph.ir",
+    "execute_order",
+    _RECORD,
+    _STUCK,
+    _FORKED,
+    _MARKS,
+    _FAILED,
+)
 _LARGEST = MIB  # of a record
 _MOST = 10_000  # processes, and places of each
 _LINE = re.compile(rb"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?\w*\((\d{1,10})[,:]")
 _WRITES = b"] memory block csv path : "
 _LONGEST_LINE = 64 * 1024
 _LONGEST_ERROR = 300
+_LONGEST_STATUS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +109,8 @@ def processes_of(folder: Path) -> tuple[Process, ...]:
         folder: The folder of the command, or of one rank of it.
     """
     records = [folder / _RECORD, *sorted(folder.glob(f"process_*/{_RECORD}"), key=_number)]
-    found = [process for record in records[:_MOST] if (process := _process(record)) is not None]
+    statuses = {name: text for record in records[:_MOST] for name, text in _statuses(record.parent / _FAILED)}
+    found = [process for record in records[:_MOST] if (process := _process(record, statuses)) is not None]
     if len(found) > 1:
         found = [_moved(process) if process.folder == folder else process for process in found]
         _write_logs(folder / LOG, found)
@@ -169,7 +182,13 @@ def _asked_bytes(gib: object) -> int | None:
     return int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None
 
 
-def _process(record: Path) -> Process | None:
+def _statuses(folder: Path) -> Iterator[tuple[int, str]]:
+    for number in _marks(folder):
+        with contextlib.suppress(OSError), (folder / str(number)).open(encoding="ascii", errors="replace") as file:
+            yield number, file.read(_LONGEST_STATUS)
+
+
+def _process(record: Path, statuses: Mapping[int, str]) -> Process | None:
     """What a record tells; None if it tells nothing. The program could have written it itself: nothing is trusted."""
     try:
         if record.stat().st_size > _LARGEST:
@@ -189,7 +208,7 @@ def _process(record: Path) -> Process | None:
             endless=_endless(record.parent, told),
             support=tuple(map(_support, told.get("support", [])[:_MOST])),
             model=MegatronModel.told(told["model"]) if "model" in told else None,
-            failed=str(told.get("failed", ""))[:_LONGEST_ERROR],
+            failed=str(told.get("failed") or _failed(statuses.get(int(told["pid"]))))[:_LONGEST_ERROR],
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
             allocated=max(0, int(told.get("allocated", 0))),
             log_from=max(0, int(told.get("log_from", 0))),
@@ -197,6 +216,10 @@ def _process(record: Path) -> Process | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _failed(status: str | None) -> str:
+    return f"exit code {status}" if status else ""
 
 
 def _place(told: Mapping[str, object]) -> Place:

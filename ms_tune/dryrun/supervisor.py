@@ -146,7 +146,9 @@ def _note_outside(left: Sequence[int], known: set[int]) -> None:
     for process in left:
         with contextlib.suppress(OSError):
             place = Path(f"/proc/{process}")
-            if process in known or mark in (place / "environ").read_bytes() or not _uses_mindspore(process):
+            environment = (place / "environ").read_bytes()
+            overwritten = environment.endswith(b"\0\0")  # by a name that the process gave itself (setproctitle)
+            if process in known or mark in environment or overwritten or not _uses_mindspore(process):
                 continue
             known.add(process)
             words = (place / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")

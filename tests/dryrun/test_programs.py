@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ms_tune.native.compiler import compile_library
 from tests.dryrun.conftest import RealRun, run_dryrun
 
 if TYPE_CHECKING:
@@ -299,6 +300,7 @@ subprocess.run(["sh", "-c", "kill -9 $$"], preexec_fn=idle, check=False)
 
 
 _KILLED = """
+_DIES = b"kill -9 $$"
 CHILD = "import os, mindspore as ms; ms.set_device('Ascend'); x = ms.mint.zeros((1024, 1024, 16)); os.kill(os.getpid(), 9)"
 def fork(use, then=lambda: os.kill(os.getpid(), 9)):
     pid = os.fork()
@@ -308,6 +310,7 @@ def fork(use, then=lambda: os.kill(os.getpid(), 9)):
     os.waitpid(pid, 0)
 """
 _BY_C = "import ctypes; os.fork = ctypes.CDLL(None).fork; "
+_IN_THREAD = "import threading; thread = threading.Thread(target={}); thread.start(); thread.join()"
 
 
 @pytest.mark.parametrize(
@@ -320,6 +323,10 @@ _BY_C = "import ctypes; os.fork = ctypes.CDLL(None).fork; "
         (f"{_BY_C}x = mint.zeros((64,)); fork(True)", 1),
         (f"{_BY_C}x = mint.zeros((64,)); fork(False, lambda: os.execvp('sh', ['sh', '-c', 'kill -9 $$']))", 0),
         (f"{_BY_C}x = mint.zeros((64,)); ctypes.CDLL(None).system(b'kill -9 $$')", 0),
+        # in threads, where Python calls nobody in what is forked
+        (f"{_BY_C}x = mint.zeros((64,)); {_IN_THREAD.format('fork, args=(True,)')}", 1),
+        (f"{_BY_C}x = mint.zeros((64,)); {_IN_THREAD.format('fork, args=(True, lambda: os._exit(0))')}", 1),
+        (f"{_BY_C}x = mint.zeros((64,)); {_IN_THREAD.format('lambda: ctypes.CDLL(None).system(_DIES)')}", 0),
         ("fork(True)", 1),
         ("fork(False)", 0),  # it never used the device
     ],
@@ -339,6 +346,27 @@ def test_what_a_c_library_forks_is_told_like_what_python_forks(simulated: Callab
     assert run.json["verdict"] is None
     assert "allocated 64.0 MiB itself" in run.json["no_verdict_because"]
     assert peaks(run) == pytest.approx([16], abs=0.1)
+
+
+_LATE = """
+extern int fork(void), waitpid(int, int *, int), dprintf(int, const char *, ...), on_exit(void (*)(int, void *), void *);
+extern void _exit(int);
+static void late(int status, void *nothing) {
+  int child = fork();
+  if (!child) _exit(0);
+  waitpid(child, &status, 0);
+  dprintf(2, "LATE %d\\n", status);
+}
+__attribute__((visibility("default"))) void arm(void) { on_exit(late, 0); }
+"""
+
+
+def test_a_library_may_fork_when_python_is_gone(simulated: Callable[..., RealRun], tmp_path: Path) -> None:
+    (tmp_path / "late.c").write_text(_LATE, encoding="ascii")
+    compile_library(tmp_path / "late.c", tmp_path / "late.so", dict(os.environ))
+    run = simulated(f"import ctypes; x = mint.zeros((64,)); ctypes.CDLL({str(tmp_path / 'late.so')!r}).arm()\n")
+    assert run.json["verdict"] == "fits"
+    assert "LATE 0" in run.log  # 11 if it crashed
 
 
 def test_a_program_that_becomes_another_one_has_a_trace_of_each(simulated: Callable[..., RealRun]) -> None:
@@ -388,6 +416,63 @@ subprocess.run([sys.executable, "-c", "import mindspore"], env={"PATH": os.envir
     assert run.code == 2
     assert peaks(run) == pytest.approx([16], abs=0.1)
     assert "used MindSpore without the environment of the run" in run.json["no_verdict_because"]
+
+
+def test_a_program_that_names_itself_is_none_without_the_environment(simulated: Callable[..., RealRun]) -> None:
+    """As setproctitle does it: a name is written over arguments and environment, which live on elsewhere."""
+    code = """
+import ctypes, time
+for name, value in dict(os.environ).items(): os.putenv(name, value)
+begin, end = map(int, open("/proc/self/stat").read().rpartition(")")[2].split()[47:49])
+ctypes.memset(begin, 0, end - begin)
+kept = mint.zeros((16, 1024, 256))
+time.sleep(1)
+"""
+    run = simulated(code)
+    assert run.json["problems"] == []
+    assert run.json["verdict"] == "fits"
+
+
+def test_a_worker_that_fails_while_nobody_asks_is_told(simulated: Callable[..., RealRun]) -> None:
+    code = """
+import multiprocessing as mp
+def work(number):
+    kept = mint.zeros((8 * (number + 1), 1024, 256))
+    if number == 1: raise ValueError("ill")
+    sys.exit(3 * number)
+if __name__ == "__main__":
+    workers = [mp.get_context("spawn").Process(target=work, args=(number,)) for number in range(3)]
+    for worker in workers: worker.start()
+    for worker in workers: worker.join()
+    print("CODES", *(f"{worker.pid}:{worker.exitcode}" for worker in workers))
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    (codes,) = re.findall(r"^CODES \d+:0 (\d+):1 (\d+):6$", run.log, re.MULTILINE)
+    told = sorted(text.partition(", and")[0] for text in run.json["warnings"])
+    assert told == sorted(
+        f"process {pid} of the command failed (exit code {code})" for pid, code in zip(codes, (1, 6), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("then", "told"), [("break", 1), ("print(error); raise", 0)])
+def test_a_program_that_catches_its_own_lack_of_memory_is_told(
+    simulated: Callable[..., RealRun], then: str, told: int
+) -> None:
+    code = f"""
+def probe(gib):
+    return mint.zeros((gib, 1024, 1024, 256))
+ms.runtime.set_memory(max_size="4GB")
+for gib in (1, 2, 5):
+    try:
+        kept = probe(gib)
+    except RuntimeError as error:
+        {then}
+"""
+    run = simulated(code)
+    assert run.code == 1
+    assert run.json["verdict"] == "does-not-fit"
+    assert [("train.py:12 goes beyond 4,096.0 MiB" in text) for text in run.json["warnings"]] == [True] * told
 
 
 @pytest.mark.parametrize(

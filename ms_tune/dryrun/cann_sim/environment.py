@@ -213,7 +213,7 @@ def _stand_in_folder(mindspore: MindSpore) -> Path:
     records = sorted(mindspore.folder.parent.glob(f"mindspore-{mindspore.version}*.dist-info/RECORD"))
     record = records[0].read_text("utf-8") if records else mindspore.version
     ours = [*Path(__file__).parent.glob("*.py"), *Path(native_compiler.__file__).parent.glob("*.py")]
-    sources = header_text() + "".join(path.read_text("utf-8") for path in sorted(ours))
+    sources = header_text() + watching_text() + "".join(path.read_text("utf-8") for path in sorted(ours))
     digest = hashlib.sha256((record + sources).encode()).hexdigest()[:16]
     return cache_root() / "stand-in" / f"{mindspore.version}-{digest}"
 

@@ -5,6 +5,7 @@
 extern char *getenv(const char *);
 extern int getpid(void), mkdir(const char *, unsigned), creat(const char *, unsigned), close(int), unlink(const char *),
     rmdir(const char *);
+extern long write(int, const void *, unsigned long);
 
 enum { LONGEST = 4096, DIGITS = 12 };
 
@@ -22,23 +23,37 @@ static int folder_of(char *path, const char *variable, const char *below) {
   return length;
 }
 
-static void name_own(char *path, int length) {
+static int digits_of(char *at, unsigned number) {
   char digits[DIGITS];
-  int count = 0;
-  for (unsigned number = getpid(); number; number /= 10) digits[count++] = '0' + number % 10;
-  path[length++] = '/';
-  while (count) path[length++] = digits[--count];
-  path[length] = 0;
+  int count = 0, length = 0;
+  do digits[count++] = '0' + number % 10; while (number /= 10);
+  while (count) at[length++] = digits[--count];
+  return length;
 }
 
-static void mark(const char *variable, const char *below) {
-  char path[LONGEST];
+static void name_own(char *path, int length) {
+  path[length++] = '/';
+  path[length + digits_of(path + length, getpid())] = 0;
+}
+
+/* With a number in it, if there is one. */
+static void mark_with(const char *variable, const char *below, unsigned number) {
+  char path[LONGEST], digits[DIGITS];
   int length = folder_of(path, variable, below);
   if (!length) return;
-  mkdir(path, 0755);
-  name_own(path, length);
-  close(creat(path, 0644));
+  /* Another process, the last of its folder, may be taking that away. */
+  for (int file = -1, tries = 0; file < 0 && tries < 9; ++tries) {
+    path[length] = 0;
+    mkdir(path, 0755);
+    name_own(path, length);
+    file = creat(path, 0644);
+    if (file < 0) continue;
+    if (number) write(file, digits, digits_of(digits, number));
+    close(file);
+  }
 }
+
+static void mark(const char *variable, const char *below) { mark_with(variable, below, 0); }
 
 __attribute__((unused)) static void unmark(const char *variable, const char *below) {
   char path[LONGEST];

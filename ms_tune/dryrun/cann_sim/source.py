@@ -16,7 +16,6 @@ SOC_NAME = "Ascend910B2"
 # MindSpore's own stand-ins, 2.7 to 2.10: of the threads that ask for news, and of what a process does when it first uses the device
 _REPORTS = "_ZN9mindspore6device6ascend27SimuFuncIaclrtProcessReportIiEET_i"
 _SET_DEVICE = "_ZN9mindspore6device6ascend23SimuFuncIaclrtSetDeviceIiEET_i"
-_WAIT = 10  # milliseconds
 _PIMPL = r"(?:5Shape|10TensorDesc|6Tensor|12AscendString|5Graph|5GNode|11GraphBuffer)"
 _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), macro)
@@ -80,23 +79,6 @@ def source_text(symbols: Iterable[str]) -> str:
 
 
 def watching_text() -> str:
-    """C source of the library whose functions take the place of MindSpore's own (``child/hook/threads.py``).
-
-    One takes its time, as CANN's does; the other marks the processes that use the device, once each: forked ones, too. A third
-    is called by ``child/hook/forks.py``: from then on a forked process calls a function as soon as it is back in Python, whoever
-    forked it; one that becomes another program in C never is.
-    """
-    return _part("marks.h") + (
-        "#include <poll.h>\n"
-        "extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);\n"
-        "extern int Py_AddPendingCall(int (*)(void *), void *) __attribute__((weak));\n"
-        "static int (*back)(void *);\n"
-        '#define VISIBLE __attribute__((visibility("default")))\n'
-        f"VISIBLE int {_REPORTS}(int timeout) {{\n  (void)timeout;\n  poll(0, 0, {_WAIT});\n  return 0;\n}}\n"
-        f"VISIBLE int {_SET_DEVICE}(int device) {{\n  static int marked;\n  (void)device;\n"
-        '  if (marked != getpid()) mark("MS_TUNE_USES", "");\n'
-        "  marked = getpid();\n  return 0;\n}\n"
-        "static void forked(void) {\n  Py_AddPendingCall(back, 0);\n}\n"
-        "VISIBLE void ms_tune_tell_forked(int (*tell)(void *)) {\n  if (!Py_AddPendingCall || back) return;\n"
-        "  back = tell;\n  __register_atfork(0, 0, forked, 0);\n}\n"
-    )
+    """C source of the library whose functions take the place of MindSpore's own, beside ``watching.h``."""
+    names = f"#define REPORTS {_REPORTS}\n#define SET_DEVICE {_SET_DEVICE}\n"
+    return _part("marks.h") + names + _part("watching.h")

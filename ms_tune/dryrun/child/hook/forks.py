@@ -1,9 +1,9 @@
 """A mark for each process that uses the device, which goes when it has told what it did: one that stays tells of a process that was killed.
 
 A forked process has no record of its own before its end, and SIGKILL lets nobody write one. The mark is made when it first uses
-the device (``cann_sim/source.py``, which also tells of processes that a C library forks). Where its parent had used it before, nothing tells when, and it is made at once, but for what
-forks only to become another program (``os.execv``, ``subprocess`` with ``preexec_fn``) and MindSpore's own workers, which read
-data and are often ended from outside.
+the device (``cann_sim/watching.h``, which also tells of processes that a C library forks). Where its parent had used it before,
+nothing tells when, and it is made at once, but for what forks only to become another program (``os.execv``, ``subprocess`` with
+``preexec_fn``) and MindSpore's own workers, which read data and are often ended from outside.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _MARKS = "forks"  # a folder of files, each named by the number of a process
 _USES = "MS_TUNE_USES"  # the variable that names it to what marks processes
 _DATA = os.path.join("mindspore", "dataset") + os.sep  # noqa: PTH118 - a part of file names
 _STARTING = "_execute_child"  # of subprocess
+_TRIES = 9  # the last one of the folder may be taking it away
 
 
 def prepare(folder: Path) -> None:
@@ -43,9 +44,11 @@ def begin(folder: Path) -> None:
     """
     if _is_another_programs():
         return
-    with contextlib.suppress(OSError):
-        (folder / _MARKS).mkdir(exist_ok=True)
-        (folder / _MARKS / str(os.getpid())).touch()
+    for _ in range(_TRIES):
+        with contextlib.suppress(OSError):
+            (folder / _MARKS).mkdir(exist_ok=True)
+            (folder / _MARKS / str(os.getpid())).touch()
+            return
 
 
 def end(folder: Path) -> None:
@@ -68,7 +71,7 @@ def _is_another_programs() -> bool:
 
 
 def notice(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noqa: ANN401 - a function of C
-    """Have each forked process call this when it is in Python, also one that a C library forked, of which Python knows nothing.
+    """Have each process that a C library forks call this when it is in Python, which knows nothing of it.
 
     Returns:
         What has to be kept as long as processes are forked.
@@ -81,6 +84,9 @@ def notice(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noqa: ANN
 
     function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(back)
     library.ms_tune_tell_forked(function)
+    tell_of_pythons = functools.partial(setattr, ctypes.c_int.in_dll(library, "ms_tune_python_forks"), "value")
+    done = functools.partial(tell_of_pythons, 0)
+    os.register_at_fork(before=functools.partial(tell_of_pythons, 1), after_in_parent=done, after_in_child=done)
     return function
 
 

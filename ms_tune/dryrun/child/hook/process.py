@@ -79,8 +79,11 @@ class _State:
     forked_in_use = False  # forked from a process that had used the device: its trace would be that process's
     inherited = 0  # bytes that such a process had at its start
     forked = False
-    pid = 0  # of the process that knows this; another one where it was forked and has not looked yet
+    pid = 0  # of the process that knows this
     notices: Any = None  # processes that use the device mark themselves, and forked ones are told by this
+    untold = (
+        False  # forked by a library in a thread of its own: what it allocated itself is not known, and its mark stays
+    )
     forks = False  # this process has forked others
     called = False  # MindSpore's own function, in a forked process
     done = False
@@ -238,10 +241,9 @@ def _before_fork() -> None:
 
 
 def _back_in_python() -> None:
-    """In a forked process; where Python itself forked, it has looked already."""
-    if _State.pid != os.getpid():
-        _before_fork()
-        _after_fork()
+    """In a process that a library forked, as soon as it is in Python."""
+    _before_fork()
+    _after_fork()
 
 
 def _after_fork() -> None:
@@ -256,8 +258,16 @@ def _after_fork() -> None:
             _State.inherited = runtime.memory_allocated()
 
 
+def _look() -> None:
+    """At an end: Python calls nothing in a process that a library forked in a thread of its own (``cann_sim/watching.h``)."""
+    if _State.pid != os.getpid():
+        _State.pid = os.getpid()
+        _State.forked = _State.done = _State.untold = True
+
+
 def _before_the_end() -> None:
     """Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's."""
+    _look()
     if not _State.forked:
         with contextlib.suppress(Exception):
             if _State.process is not None:
@@ -292,13 +302,15 @@ def _ended() -> None:
     if _State.process.facts["pid"] == os.getpid():
         _State.process.facts["ended"] = True
         _State.process.write()
-    forks.end(_State.process.folder)
+    if not _State.untold:
+        forks.end(_State.process.folder)
 
 
 def _end_at_once() -> None:
     """Write the trace of a process that is about to end without calling what waits for its end."""
+    _look()
     _write_at_once()
-    if _State.forked and _State.process is not None:
+    if _State.forked and not _State.untold and _State.process is not None:
         forks.end(_State.process.folder)
 
 
