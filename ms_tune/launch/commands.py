@@ -256,8 +256,10 @@ class CommandFollower(Plumbing, ABC):
 
     def _sourced(self, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
         path = arguments[1].text if len(arguments) > 1 else None
-        unknown = Unknown(Reason.FILE, path or "", place)
-        if path and loads_environment(path):
+        around = self._calls >= MAX_CALLS and not self._conditions + self._exits
+        unknown = Unknown(Reason.BOUND if around else Reason.FILE if path else Reason.COMMAND, path or "source", place)
+        last = arguments[1].pieces[-1] if len(arguments) > 1 and arguments[1].pieces else None
+        if last is not None and not last.unknown and loads_environment(path or last.text):
             environment_loaded(state, unknown)
             return UNCLEAR
         found = self._source(path, file) if path and self._calls < MAX_CALLS else None

@@ -330,7 +330,9 @@ def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
         ("find . -name a.py -exec python p.py {} ';'", "find"),
         ("su me -c 'cd /work && torchrun p.py'", "su"),
         ("shopt -s expand_aliases\nalias go='python p.py'\ngo --x", "go"),
-        ("source <(date)", ""),
+        ("source <(date)", "source"),
+        ("source $ENVIRONMENT", "source"),
+        ("source missing.sh", "missing.sh"),
     ],
 )
 def test_what_is_started_where_only_a_run_could_tell_is_named(script: str, name: str) -> None:

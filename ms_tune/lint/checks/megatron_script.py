@@ -7,7 +7,6 @@ reaches the programs that are started behind it (4.1).
 from __future__ import annotations
 
 import re
-from collections import Counter
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _GROUP = re.compile(r"(?:ARG|ARGS|ARGUMENTS|OPTS|OPTIONS)$")
 _SIMILAR, _NEARLY = 0.7, 0.9  # of two names: an ending such as ARG for ARGS; a letter of a long one
 _DIGITS = "0123456789"  # in which names of several things differ
-_ROUNDS = 8  # nobody sources one file that often; the reader stops after some more
 _LOCAL, _ALL = "local_worker_num", "worker_num"
 
 
@@ -184,9 +182,9 @@ def _count(word: Argument | None) -> int | None:
 def around(context: Context) -> Iterator[Violation]:
     """A script that sources itself, or files that source each other: bash goes round until it has no memory left."""
     source, _ = command_in(context)
-    files, text = source.launches.read_from, source.script.text
+    text = source.script.text
     own = _ITSELF.search(text)
-    if own or source.script.path.resolve() in files or max(Counter(files).values(), default=0) >= _ROUNDS:
+    if own or any(one.reason is Reason.BOUND and one.name for one in source.launches.unknown):
         match = own or _SOURCES.search(text)
         yield Violation((), span=source.script.span(*(match.span() if match else (0, 0))))
 
