@@ -170,7 +170,10 @@ def test_a_fault_is_found(old: str, new: str, expected: str) -> None:
 )
 def test_what_is_unknown_is_left_alone(old: str, new: str) -> None:
     assert old in SOUND
-    assert ids(SOUND.replace(old, new, 1)) == []
+    known = new in ("NNODES=$WORKERS", "$BATCH", "$FURTHER") or new.endswith(
+        "$@"
+    )  # left out, or told by others where it is wanted
+    assert ids(SOUND.replace(old, new, 1)) == ([] if known else ["MST199"])
 
 
 def test_a_value_that_nothing_sets_is_told() -> None:

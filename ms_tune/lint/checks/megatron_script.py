@@ -53,6 +53,26 @@ def unset_values(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"name": name, "option": option}, span=source.span_of(word))
 
 
+def not_evaluable(context: Context) -> Iterator[Violation]:
+    """Numbers, choices and words that may be options, where only a run could tell: what hangs on them is not checked."""
+    source, command = command_in(context)
+    found: dict[str, tuple[Argument, str]] = {}
+    for one in command.given:
+        value = next((word for word in one.values[: one.takes] if word.text is None), None)
+        sized = any(row.type in ("int", "float") or row.choices for row in one.definitions)
+        if value is not None and sized and value.unknown is not None and value.unknown.reason is not Reason.ENVIRONMENT:
+            mark = "$" if value.unknown.reason in (Reason.ARGUMENT, Reason.CONDITION, Reason.LOOP, Reason.INPUT) else ""
+            found[one.name] = (value, mark + value.unknown.name)
+    for word, _ in command.hidden:
+        if word.unknown is not None and word.unknown.reason not in (Reason.ENVIRONMENT, Reason.ARGUMENT):
+            found[word.unknown.name] = (word, "")
+    if found:
+        names = ", ".join(
+            f"{name} ({why.splitlines()[0]})" if why.strip() else name for name, (_, why) in found.items()
+        )
+        yield Violation((), params={"names": names}, span=source.span_of(next(iter(found.values()))[0]))
+
+
 def _option_of(word: Argument, command: Command) -> str:
     """The option whose whole value a word is; nothing if there is none."""
     if len(word.pieces) != 1:
