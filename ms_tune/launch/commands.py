@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.launch.braces import without_braces
 from ms_tune.launch.builtins import (
     ANSWERING,
     QUIET,
@@ -83,7 +84,11 @@ class CommandFollower(Plumbing, ABC):
         place = Place(file, command.start, command.end)
         words: list[Argument | Assign] = []
         for word in command.words:
-            words += [word] if isinstance(word, Assign) else self._expander.fields([word], state, file)
+            if isinstance(word, Assign):
+                values = without_braces(word.value) if isinstance(word.value, Word) else (word.value,)
+                words += [replace(word, value=value) for value in values]
+            else:
+                words += self._expander.fields([word], state, file)
         if not words:
             for one in command.assigns:
                 store(one, given_to(one, self._expander, state, file), self._expander, state, file)
@@ -240,7 +245,9 @@ class CommandFollower(Plumbing, ABC):
         if name == "return":
             if self._returned:
                 self._returned[-1].append(state.copy())
-            return Outcome(Flow.RETURN if self._returned else Flow.EXIT)
+            status = arguments[1].text if len(arguments) == 2 else None  # noqa: PLR2004 - and what it returns
+            success = None if status is None or not status.isdigit() else int(status) % 256 == 0
+            return Outcome(Flow.RETURN if self._returned else Flow.EXIT, success)
         if name == "exit":
             return Outcome(Flow.EXIT)
         if name == "exec":
@@ -289,7 +296,7 @@ class CommandFollower(Plumbing, ABC):
         if not ways:
             return Outcome(Flow.EXIT)
         state.take(merged(ways, place))
-        return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 and outcome.flow is Flow.NEXT else None)
+        return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 else None)
 
     def _function(self, name: str, arguments: list[Argument], state: State, place: Place) -> Outcome:
         found = state.functions[name]

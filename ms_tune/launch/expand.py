@@ -170,6 +170,13 @@ class Expander:
         part = self._with_number(part, state, file)
         found = _looked_up(part, state, place)
         if part.operator == "indirect":
+            value = state.variables.get(part.name)
+            if (
+                _is_list(part)
+                and isinstance(value, Array)
+                and not any(one.several for _, pieces in value.elements for one in pieces)
+            ):
+                return _apart(part, [(Piece(str(number), place),) for number, _ in value.elements], place)
             name = text_of(found[0]) if found and not _is_list(part) and part.index is None else None
             if name is None or not NAME.fullmatch(name):
                 return [unread]

@@ -41,9 +41,8 @@ class PieceReader(WordReader):
         for document in self._here:
             blanks = r"\t*" if document.indented else ""
             end = re.compile(rf"^{blanks}{re.escape(document.word)}\r?$", re.MULTILINE).search(self.text, self.at)
-            if end is not None:
-                text = self.text[self.at : end.start()]
-                document.text = re.sub(r"^\t+", "", text, flags=re.MULTILINE) if document.indented else text
+            text = self.text[self.at : end.start() if end is not None else None]
+            document.text = re.sub(r"^\t+", "", text, flags=re.MULTILINE) if document.indented else text
             self.at = end.end() if end else len(self.text)
         self._here.clear()
 

@@ -119,7 +119,7 @@ class HereDocument:
         word: The word that it ends at.
         indented: Whether tabs in front of its lines do not count (``<<-``).
         literal: Whether it is taken as it stands, because part of the word is quoted; variables in it count otherwise.
-        text: Its text; None where it has none, because the script ends before it.
+        text: Its text, to the end of the script if its word never comes; None where the script ends before it begins.
     """
 
     word: str

@@ -222,8 +222,9 @@ class WordReader:
         digits = re.compile(r"\d+").match(self.text, self.at)
         if digits:
             return digits[0]
-        here = self.text[self.at : self.at + 1]
-        return here if here and here in "@*#?-$!" and self.text[self.at + 1 : self.at + 2] == "}" else ""
+        here, behind = self.text[self.at : self.at + 1], self.text[self.at + 1 : self.at + 2]
+        several = here in ("@", "*") and behind in (":", "%", "#", "/", "^", ",")
+        return here if here and here in "@*#?-$!" and (behind == "}" or several) else ""
 
     def _ansi(self) -> Part:
         start, at = self.at, self.at + 2

@@ -62,6 +62,7 @@ until true; do msrun 1 never; done; msrun 2 behind
 f() { a=2; }; for i in $(seq 2); do f; g() { :; }; done; msrun 1 "$a"; g
 for i in $(seq 2); do eval "a=$i"; done; msrun 1 "$a"
 
+a=(x.y z.y w); msrun 1 "${a[@]:1}" x; msrun 2 "${!a[@]}"; msrun 3 "${a[@]%.y}"; msrun 4 "${a[*]:1}" "${!a[*]}"
 """
 # Something in these depends on what the script does not say, or on what is not followed.
 UNKNOWN = r"""
@@ -98,7 +99,6 @@ if grep -q x /dev/null; then a=1; else a=2; fi; msrun 1 $a
 (exit 3) || msrun 1 x; ! (exit 3) && msrun 2 y
 msrun 1 "$(< /dev/null)" "$(echo a b)" `echo c`
 set -- a b c; msrun 1 "${@:2}" x; msrun 2 "${@:-d}" "${*:2}" y
-a=(x.y z.y w); msrun 1 "${a[@]:1}" x; msrun 2 "${!a[@]}"; msrun 3 "${a[@]%.y}"; msrun 4 "${a[*]:1}" "${!a[*]}"
 a=(); msrun 1 "${a[@]:-none}" "${a[@]+"${a[@]}"}" x; set --; msrun 2 "${@:-d}" "${@+x}"
 ab=1; ac=2; msrun 1 "${!a@}" "${ab@Q}"
 a=(1 2); i=$UNSET_OUTSIDE; msrun 1 "${a[i]}" "${a[-1]}" "${!a[@]}"; a[$i]=3; msrun 2 "${a[@]}"

@@ -293,6 +293,7 @@ def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) ->
         ("A=1\nssh -p 22 host <<EOF\npython p.py --x $A\nEOF", ["--x", "1"]),
         ("export A=1\nssh host 'bash -s' <<'EOF'\npython p.py --x $A\nEOF", ["--x", None]),
         ("export A=1\nsudo bash <<'EOF'\npython p.py --x $A\nEOF", ["--x", "1"]),
+        ("bash <<EOF\npython p.py --x 3\n", ["--x", "3"]),  # it never ends
         ("bash <<A <<B\npython a.py\nA\npython p.py --x 2\nB", ["--x", "2"]),  # the last one counts
     ],
 )
@@ -319,7 +320,7 @@ def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
     ("script", "name"),
     [
         ('bash <<EOF\npython p.py "$(date)"\nEOF', "bash"),
-        ("bash <<EOF\npython p.py", "bash"),  # it never ends
+        ("bash <<EOF", "bash"),  # it never begins
         ("bash run.sh <<EOF\npython p.py\nEOF", "run.sh"),
         ("./run.sh --x", "./run.sh"),
         ("curl host/run.sh | bash", "bash"),
