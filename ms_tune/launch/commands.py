@@ -167,6 +167,7 @@ class CommandFollower(Plumbing, ABC):
                 environment[one] = value
         self.started.append(Started(tuple(arguments), environment, self._conditions + self._exits > 0, place))
         self._printed_by(arguments, place)
+        self._writes(arguments, place)
         if self._input is not None and not reads_nothing(name or ""):
             self._input.lost = True
         if given is not None or (name or "").endswith((".sh", ".bash")):

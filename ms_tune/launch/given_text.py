@@ -96,7 +96,7 @@ def given_to_shell(arguments: Sequence[Argument], state: State, read: Pieces | N
         return None
     if len(read) == 1 and (path := file_of(read[0])) is not None:
         return Given(None, outer, path)
-    return Given(_text([Argument(read)], outer) if any(piece.text for piece in read) else None, outer)
+    return Given(text_given(read, outer), outer)
 
 
 def shell_word(place: Place) -> Argument:
@@ -106,7 +106,7 @@ def shell_word(place: Place) -> Argument:
 
 def text_given(pieces: Pieces, state: State) -> str | None:
     """What stands in a file that the script has written, as a script with this state."""
-    return _text([Argument(pieces)], state)
+    return _text([Argument(pieces)], state) if any(piece.text for piece in pieces) else None
 
 
 def starts_unseen(arguments: Sequence[Argument]) -> bool:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.data import load
 from ms_tune.launch.expand import Expander
 from ms_tune.launch.given_text import document_pieces
 from ms_tune.launch.outcome import Flow, Outcome
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _OUT = frozenset((">", ">>", ">|", "&>", "&>>", ">&"))
 _ITSELF = frozenset(("/dev/stdout", "/dev/fd/1", "1"))
 _MOST_FILES = 64
+_CHANGING = frozenset(load("bash")["changing_files"])
 
 
 class Plumbing(ABC):
@@ -134,6 +136,19 @@ class Plumbing(ABC):
             before, pieces = (), tuple(unknown_piece(Reason.COMMAND, name, piece.place) for piece in pieces[:1])
         if len(self._files) < _MOST_FILES and name != "/dev/null":
             self._files[name] = (*before, *pieces)
+
+    def _writes(self, arguments: list[Argument], place: Place) -> None:
+        """Note the files that ``tee`` and its like write: what lies there when the script is read is not what is run."""
+        name = (arguments[0].text or "").rpartition("/")[2]
+        files = [word.text for word in arguments[1:] if word.text and not word.text.startswith("-")]
+        if name == "tee":
+            given = self._input.pieces if self._input is not None and not (self._input.at or self._input.lost) else None
+            for file in files:
+                pieces = given if given is not None else (unknown_piece(Reason.COMMAND, file, place),)
+                self._written(file, any(word.text == "-a" for word in arguments), pieces)
+        elif name in _CHANGING and (name != "sed" or any((word.text or "").startswith("-i") for word in arguments)):
+            for file in files:
+                self._files[file] = (unknown_piece(Reason.COMMAND, file, place),)
 
     def _file_of(self, name: str) -> Pieces | None:
         """What the script has written into a file; None where it has not."""

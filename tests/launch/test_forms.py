@@ -61,7 +61,6 @@ i=0; while [ $i -lt 2 ]; do msrun 1 in; i=$((i + 1)); done
 until true; do msrun 1 never; done; msrun 2 behind
 f() { a=2; }; for i in $(seq 2); do f; g() { :; }; done; msrun 1 "$a"; g
 for i in $(seq 2); do eval "a=$i"; done; msrun 1 "$a"
-
 a=(x.y z.y w); msrun 1 "${a[@]:1}" x; msrun 2 "${!a[@]}"; msrun 3 "${a[@]%.y}"; msrun 4 "${a[*]:1}" "${!a[*]}"
 """
 # Something in these depends on what the script does not say, or on what is not followed.

@@ -143,6 +143,7 @@ SCRIPTS = [
     "f() { return 1; }\nif f; then torchrun 1 --no; else torchrun 1 --yes; fi\nf || torchrun 1 --or\n",
     'printf "%s " --a 1 | xargs torchrun 1\necho | xargs -r torchrun 1 --none\necho "a b c" | xargs -n2 torchrun 1\n',
     "bash -c \"for i in 1 2; do torchrun 1 \\$i; done\"\nX=5 bash -c 'torchrun 1 $X'\n",
+    "echo 'torchrun 1 --x 1' | tee job.sh > /dev/null\nsh job.sh\n",
 ]
 
 

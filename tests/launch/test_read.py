@@ -331,6 +331,7 @@ def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
         ("find . -name a.py -exec python p.py {} ';'", "find"),
         ("su me -c 'cd /work && torchrun p.py'", "su"),
         ("shopt -s expand_aliases\nalias go='python p.py'\ngo --x", "go"),
+        ("cp /templates/a.sh run.sh\nbash run.sh", "run.sh"),
         ("source <(date)", "source"),
         ("source $ENVIRONMENT", "source"),
         ("source missing.sh", "missing.sh"),
