@@ -97,7 +97,7 @@ def test_the_split_of_the_data(core: Any) -> None:  # noqa: ANN401 - as above
             continue  # no value for the parser
         try:
             matrix = config.convert_split_vector_to_split_matrix(config.parse_and_normalize_split(text))
-            stops = any(part is not None and part[0] != part[0] for part in matrix)  # noqa: PLR0124 - no number of documents
+            stops = any(part is not None and part[0] != part[0] for part in matrix)
         except (AssertionError, ValueError, ZeroDivisionError):
             stops = True
         outcomes.add(stops)
