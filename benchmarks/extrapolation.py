@@ -243,6 +243,7 @@ SCRIPTS = {
     "Megatron, context 2, ring": Script({**SHORT, **CONTEXT, "context-parallel-algo": "megatron_cp_algo"}, 8),
     "Megatron, context 2, virtual pipeline 2, distributed optimizer": Script({**SHORT, **CONTEXT, **CHUNKS}, 8),
     "Megatron, experts with a loss that balances them": Script({**MIXTURE, **BALANCED}),
+    "Megatron, experts, context 2": Script({**MIXTURE, **BALANCED, **CONTEXT}, 8),
     "Megatron, experts, virtual pipeline 2, distributed optimizer": Script({**MIXTURE, **BALANCED, **CHUNKS}),
 }  # fmt: skip
 
