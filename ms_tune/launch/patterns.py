@@ -39,10 +39,10 @@ def _translated(text: str) -> str | None:
     while at < len(text):
         brackets = _BRACKETS.match(text, at)
         letters = brackets[2] if brackets else ""
-        if text[at] == "\\" or not letters.isascii() or (text[at] == "[" and not brackets):
+        if text[at] == "\\" or not letters.isascii() or "--" in letters or (text[at] == "[" and not brackets):
             return None
         if brackets:
-            inside = re.sub(r"([]&|^])", r"\\\1", letters)
+            inside = re.sub(r"([]&|^~])", r"\\\1", letters)
             found += f"[{'^' * bool(brackets[1])}{inside}]"
             at = brackets.end()
         else:
