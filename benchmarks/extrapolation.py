@@ -201,6 +201,10 @@ MIXTURE = {
     "moe-grouped-gemm": "true",
 }
 
+BALANCED = {"moe-router-load-balancing-type": "aux_loss", "moe-aux-loss-coeff": 0.001, "global-batch-size": 8}
+CONTEXT = {"context-parallel-size": 2, "context-parallel-algo": "ulysses_cp_algo", "global-batch-size": 8}
+CHUNKS = {"num-layers": 24, "num-layers-per-virtual-pipeline-stage": 6, "use-distributed-optimizer": "true"}
+
 
 @dataclass(frozen=True)
 class Script:
@@ -235,6 +239,12 @@ SCRIPTS = {
     "Megatron, experts": Script(MIXTURE),
     "Megatron, experts behind dense layers": Script({**MIXTURE, "first-k-dense-replace": 3, "moe-layer-freq": 1}),
     "Megatron, experts, everything recomputed": Script({**MIXTURE, **ALL_RECOMPUTED}),
+    "Megatron, context 2, Ulysses": Script({**SHORT, **CONTEXT}, 8),
+    "Megatron, context 2, ring": Script({**SHORT, **CONTEXT, "context-parallel-algo": "megatron_cp_algo"}, 8),
+    "Megatron, context 2, virtual pipeline 2, distributed optimizer": Script({**SHORT, **CONTEXT, **CHUNKS}, 8),
+    "Megatron, experts with a loss that balances them": Script({**MIXTURE, **BALANCED}),
+    "Megatron, experts, context 2": Script({**MIXTURE, **BALANCED, **CONTEXT}, 8),
+    "Megatron, experts, virtual pipeline 2, distributed optimizer": Script({**MIXTURE, **BALANCED, **CHUNKS}),
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.frameworks.data import load
@@ -10,7 +11,7 @@ from ms_tune.launch.arithmetic import assigned
 from ms_tune.launch.conditions import holds
 from ms_tune.launch.state import Array, Unset, unknown_piece, unknown_words
 from ms_tune.launch.syntax import Assign, Text, Word
-from ms_tune.launch.values import Argument, Piece, Place, Reason, Unknown
+from ms_tune.launch.values import Argument, Piece, Place, Reason, Unknown, text_of
 from ms_tune.launch.words import NAME
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def given_to(one: Assign, expander: Expander, state: State, file: File) -> Given
 def store(one: Assign, value: Given, expander: Expander, state: State, file: File) -> None:
     """Make an assignment."""
     place = Place(file, one.start, one.end)
+    if one.index is not None and not _SMALL.fullmatch(one.index) and one.name not in state.odd:
+        number = expander.number(one.index_parts, state, file, place)
+        one = one if number is None else replace(one, index=str(number))
     if one.name in state.odd:
         set_to(state, one.name, (unknown_piece(Reason.EXPANSION, one.name, place),))
     elif isinstance(value, tuple):
@@ -126,7 +130,7 @@ def _from_outside(name: str, place: Place) -> Pieces:
 # The commands
 
 
-def declare(
+def declare(  # noqa: C901 - an option a line
     words: list[Argument | Assign], expander: Expander, state: State, file: File, local: dict[str, object] | None
 ) -> None:
     """``export``, ``declare``, ``typeset``, ``local`` and ``readonly``.
@@ -156,8 +160,15 @@ def declare(
             own.setdefault(name, state.variables.get(name))
             if not isinstance(word, Assign) and not given:
                 state.variables[name] = Unset()
+        if "f" in flags:
+            state.exported |= {f"{name}()"} if command == "export" else set()
+            continue
         if _ODD & flags:
             state.odd |= {name}
+        if "n" in flags and command != "export":
+            _stands_for(
+                name, values.get(word.start) if isinstance(word, Assign) else None, state, words_place([word], file)
+            )
         if isinstance(word, Assign):
             store(word, values[word.start], expander, state, file)
         elif given:
@@ -165,6 +176,13 @@ def declare(
         elif name in state.odd and name in state.variables and own is None:
             state.variables[name] = (unknown_piece(Reason.EXPANSION, name, words_place(words, file)),)
         _mark(name, command, flags, state)
+
+
+def _stands_for(name: str, value: Given | None, state: State, place: Place) -> None:
+    """``declare -n name=other``: what it is given goes to another variable, which nobody knows from here on."""
+    other = text_of(value) if isinstance(value, tuple) else None
+    state.odd |= {other} if other else set()
+    state.forget(Unknown(Reason.EXPANSION, name, place))
 
 
 def _give(name: str, value: Pieces, state: State, place: Place, *, append: bool) -> None:
@@ -216,12 +234,19 @@ def change(command: str, words: list[Argument], state: State, place: Place) -> b
 
 
 def _set(words: list[Argument], state: State) -> None:
+    """``set -euo pipefail -- words``."""
     for number, word in enumerate(words):
         text = word.text
         if text == "--" or text is None or not text.startswith(("-", "+")):
             state.positional = tuple(words[number + (text == "--") :])
             return
-        if text in ("-o", "+o"):
+        if "e" in text:
+            state.stops_at_failure = text[0] == "-"
+        if text.endswith("o"):
+            option = words[number + 1].text if number + 1 < len(words) else ""
+            if option == "errexit":
+                state.stops_at_failure = text[0] == "-"
+            _set(words[number + 2 :], state)
             return
 
 
@@ -252,7 +277,7 @@ def _read(command: str, texts: list[str | None], state: State, place: Place) -> 
         state.forget(Unknown(Reason.INPUT, command, place))
     for name in names:
         unknown = Unknown(Reason.INPUT, name, place)
-        whole = command in ("mapfile", "readarray") or "-a" in texts
+        whole = command in ("mapfile", "readarray") or any(re.fullmatch(r"-\w*a", text or "") for text in texts)
         set_to(state, name, Array(((0, _several(unknown)),)) if whole else (Piece("", place, unknown=unknown),))
 
 

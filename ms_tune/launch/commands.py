@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.launch.braces import without_braces
 from ms_tune.launch.builtins import (
     ANSWERING,
     QUIET,
@@ -20,11 +20,12 @@ from ms_tune.launch.builtins import (
     set_to,
     store,
 )
-from ms_tune.launch.expand import Expander
-from ms_tune.launch.given_text import TextInside, evaluated, given_text, given_to_read
+from ms_tune.launch.given_text import TextInside, evaluated, given_to_shell, shell_word, starts_unseen, text_given
 from ms_tune.launch.outcome import DONE, UNCLEAR, Flow, Outcome, Started
 from ms_tune.launch.parse import DECLARING, parse
+from ms_tune.launch.plumbing import Plumbing
 from ms_tune.launch.state import Array, State, merged, unknown_piece
+from ms_tune.launch.streams import Input, read_into, reads_nothing
 from ms_tune.launch.syntax import Assign, Simple, Word, substitutes
 from ms_tune.launch.values import Place, Reason, Unknown
 
@@ -36,12 +37,8 @@ if TYPE_CHECKING:
     from ms_tune.launch.values import Argument, File
 
 MAX_CALLS = 16  # functions and files inside of each other
+_IN_FRONT = ("command", "builtin", "coproc")
 _CONTROL = frozenset(("break", "continue", "return", "exit", "exec", "eval", "source", "."))
-
-
-def _behind_exec(arguments: list[Argument]) -> list[Argument]:
-    """The command that takes the shell's place where ``exec`` stands in front of it."""
-    return arguments[1:] if arguments and arguments[0].text == "exec" else arguments
 
 
 class _Locals(NamedTuple):
@@ -58,56 +55,64 @@ class _Locals(NamedTuple):
     conditions: int
 
 
-class CommandFollower(ABC):
+class Trap(NamedTuple):
+    """What a script asks for at its end (``trap ... EXIT``), where, and whether it does so for sure."""
+
+    word: Argument
+    place: Place
+    conditional: bool
+
+
+class CommandFollower(Plumbing, ABC):
     """Follows simple commands; what is made of several, :class:`~ms_tune.launch.evaluate.Follower` does."""
 
     def __init__(self, source: Callable[[str, File], File | None]) -> None:
-        self.started: list[Started] = []
+        super().__init__()
         self.unknown: list[Unknown] = []
         self._source = source
-        self._expander = Expander()
         self._steps = 0
         self._calls = 0
-        self._conditions = 0
-        self._exits = 0
         self._depth = 0
+        self._unclear_rounds = False
+        self._aliases: set[str] = set()
+        self._at_exit: Trap | None = None
         self._locals: list[_Locals] = []
         self._returned: list[list[State]] = []
         self._defined: dict[str, list[tuple[Command, File]]] = {}
-
-    @abstractmethod
-    def run(self, command: Command, state: State, file: File) -> Outcome:
-        """Follow one command; the state becomes what holds behind it."""
 
     def _simple(self, command: Simple, state: State, file: File) -> Outcome:
         place = Place(file, command.start, command.end)
         words: list[Argument | Assign] = []
         for word in command.words:
-            words += [word] if isinstance(word, Assign) else self._expander.fields([word], state, file)
+            if isinstance(word, Assign):
+                values = without_braces(word.value) if isinstance(word.value, Word) else (word.value,)
+                words += [replace(word, value=value) for value in values]
+            else:
+                words += self._expander.fields([word], state, file)
         if not words:
             for one in command.assigns:
                 store(one, given_to(one, self._expander, state, file), self._expander, state, file)
-            return UNCLEAR if any(substitutes(one) for one in command.assigns) or command.words else DONE
+            unclear = command.words or command.redirections or any(substitutes(one) for one in command.assigns)
+            return UNCLEAR if unclear else DONE
         outer = {one.name: state.variables.get(one.name) for one in command.assigns}
-        exported = state.exported
+        exported, splits_oddly = state.exported, state.splits_oddly
         for one in command.assigns:
             store(one, given_to(one, self._expander, state, file), self._expander, state, file)
             state.exported |= {one.name}
-        outcome = self._command(words, state, file, place)
-        if command.document is not None:
-            arguments = [word for word in words if not isinstance(word, Assign)]
-            put_in = partial(self._in_quotes, state, place)
-            self._follow(given_to_read(_behind_exec(arguments), state, command.document, put_in), place)
+        with self._redirected(command.redirections, state, place):
+            outcome = self._command(words, state, file, place)
         for name, value in outer.items():
             _put_back(state, name, value)
         if outer:
             state.exported = exported
+        if "IFS" in outer:
+            state.splits_oddly = splits_oddly
         return outcome
 
     def _command(self, words: list[Argument | Assign], state: State, file: File, place: Place) -> Outcome:
         arguments = [word for word in words if not isinstance(word, Assign)]
         name = arguments[0].text if arguments and not isinstance(words[0], Assign) else None
-        while name in ("command", "builtin") and len(arguments) > 1 and not (arguments[1].text or "-").startswith("-"):
+        while name in _IN_FRONT and len(arguments) > 1 and not (arguments[1].text or "-").startswith("-"):
             arguments, words = arguments[1:], words[1:]
             name = arguments[0].text
         if name is not None and not arguments[0].open:
@@ -120,15 +125,57 @@ class CommandFollower(ABC):
                 return DONE
             if name in ANSWERING:
                 return Outcome(Flow.NEXT, answer(name, arguments))
-            if change(name, arguments, state, place) or name in QUIET:
-                return UNCLEAR
+            return self._further_command(name, arguments, state, place)
         self._start(arguments, state, place)
-        self._started_with(arguments, state, place)
         return UNCLEAR
 
-    def _started_with(self, arguments: list[Argument], state: State, place: Place) -> None:
-        """Follow the script that a shell, of this machine or of another, is given as a text."""
-        self._follow(given_text(arguments, state), place)
+    def _further_command(self, name: str, arguments: list[Argument], state: State, place: Place) -> Outcome:
+        if name == "read" and self._input is not None and not any(word.open for word in arguments):
+            whole = read_into([word.text for word in arguments[1:]], self._input, state, place)
+            if whole is not None:
+                return Outcome(Flow.NEXT, whole)
+            self._input.lost = True
+        if name in ("alias", "trap"):
+            self._set_aside(arguments, place)
+        if change(name, arguments, state, place) or name in QUIET:
+            self._printed_by(arguments, place)
+        elif name == "xargs":
+            self._xargs(arguments[1:], state, place)
+        else:
+            self._start(arguments, state, place)
+        return UNCLEAR
+
+    def _set_aside(self, arguments: list[Argument], place: Place) -> None:
+        """``alias`` and ``trap``: commands that are kept for later."""
+        texts = [word.text for word in arguments[1:]]
+        if arguments[0].text == "alias":
+            self._aliases.update(text.partition("=")[0] for text in texts if text)
+        elif len(texts) > 1 and {"EXIT", "0", None} & set(texts[1:]):
+            self._at_exit = None if texts[0] == "-" else Trap(arguments[1], place, self._conditions + self._exits > 0)
+        elif starts_unseen(arguments):
+            self.unknown.append(Unknown(Reason.COMMAND, "trap", place))
+
+    def _start(self, arguments: list[Argument], state: State, place: Place) -> None:
+        """A program: what it is given is followed where it is a shell."""
+        name = arguments[0].text if arguments else None
+        given = self._file_of(name or "") if arguments and not arguments[0].open else None
+        shell = given_to_shell(arguments, state, self._input.pieces if self._input is not None else None)
+        environment = {}
+        for one in state.exported:
+            value = state.variables.get(one)
+            if isinstance(value, tuple):
+                environment[one] = value
+        self.started.append(Started(tuple(arguments), environment, self._conditions + self._exits > 0, place))
+        self._printed_by(arguments, place)
+        self._writes(arguments, place)
+        if self._input is not None and not reads_nothing(name or ""):
+            self._input.lost = True
+        if given is not None or (name or "").endswith((".sh", ".bash")):
+            shell = given_to_shell([shell_word(place), *arguments], state, None)
+        if shell is not None:
+            self._follow(shell, name or "", place)
+        elif name in self._aliases or starts_unseen(arguments):
+            self.unknown.append(Unknown(Reason.COMMAND, name or "", place))
 
     def _in_quotes(self, state: State, place: Place, text: str) -> Argument | None:
         """A text as it is in double quotes; None where it does not end in them."""
@@ -141,16 +188,26 @@ class CommandFollower(ABC):
         found = self._expander.fields([word for word in command.words[1:] if isinstance(word, Word)], state, inside)
         return found[0] if len(found) == 1 else None
 
-    def _follow(self, given: Given | None, place: Place) -> None:
-        if given is None or self._calls >= MAX_CALLS:
+    def _follow(self, given: Given, name: str, place: Place) -> None:
+        """Follow a script in a shell of its own."""
+        text, found = given.text, None
+        if text is None and given.path is not None and self._calls < MAX_CALLS:
+            written = self._file_of(given.path)
+            if written is not None:
+                text = text_given(written, given.state)
+            else:
+                found = self._source(given.path, place.file)
+                text = found.text if found is not None else None
+        if text is None or self._calls >= MAX_CALLS:
+            reason = Reason.FILE if given.path is not None else Reason.COMMAND
+            self.unknown.append(Unknown(reason, given.path or name, place))
             return
-        if given.text is None:
-            self.unknown.append(Unknown(Reason.COMMAND, "<<", place))
+        script, exits = parse(text), self._exits
+        if script.problems:
+            self.unknown.append(Unknown(Reason.COMMAND, name, place))
             return
-        script, exits = parse(given.text), self._exits
-        if not script.problems:
-            with self._standing_at(place):
-                self._called(script.body, given.state, TextInside(place, given.text), place)
+        with self._standing_at(place):
+            self._called(script.body, given.state, found or TextInside(place, text), place)
         self._exits = exits
 
     def _eval(self, arguments: list[Argument], state: State, place: Place) -> Outcome:
@@ -182,29 +239,24 @@ class CommandFollower(ABC):
         if own and self._conditions > own.conditions:
             own.perhaps.update(set(own.values) - before)
 
-    def _start(self, arguments: list[Argument], state: State, place: Place) -> None:
-        environment = {}
-        for name in state.exported:
-            value = state.variables.get(name)
-            if isinstance(value, tuple):
-                environment[name] = value
-        self.started.append(Started(tuple(arguments), environment, self._conditions + self._exits > 0, place))
-
     def _control(self, name: str, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:  # noqa: PLR0911 - a command a line
         if name in ("break", "continue"):
-            return Outcome(Flow.STOP)
+            self._unclear_rounds |= len(arguments) > 1  # of which loop is not followed
+            return Outcome(Flow.BREAK if name == "break" else Flow.CONTINUE)
         if name == "return":
             if self._returned:
                 self._returned[-1].append(state.copy())
-            return Outcome(Flow.STOP if self._returned else Flow.EXIT)
+            status = arguments[1].text if len(arguments) == 2 else None  # noqa: PLR2004 - and what it returns
+            success = None if status is None or not status.isdigit() else int(status) % 256 == 0
+            return Outcome(Flow.RETURN if self._returned else Flow.EXIT, success)
         if name == "exit":
             return Outcome(Flow.EXIT)
         if name == "exec":
-            behind = arguments[1:]
-            if not behind:
-                return UNCLEAR  # only where its output goes
-            self._start(behind, state, place)
-            self._started_with(behind, state, place)
+            if not arguments[1:]:  # only where it reads and writes from here on
+                self._input = Input((), lost=True) if self._input is not None else None
+                self._print(None, place)
+                return UNCLEAR
+            self._start(arguments[1:], state, place)
             return Outcome(Flow.EXIT)
         if name == "eval":
             return self._eval(arguments[1:], state, place)
@@ -212,8 +264,10 @@ class CommandFollower(ABC):
 
     def _sourced(self, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
         path = arguments[1].text if len(arguments) > 1 else None
-        unknown = Unknown(Reason.FILE, path or "", place)
-        if path and loads_environment(path):
+        around = self._calls >= MAX_CALLS and not self._conditions + self._exits
+        unknown = Unknown(Reason.BOUND if around else Reason.FILE if path else Reason.COMMAND, path or "source", place)
+        last = arguments[1].pieces[-1] if len(arguments) > 1 and arguments[1].pieces else None
+        if last is not None and not last.unknown and loads_environment(path or last.text):
             environment_loaded(state, unknown)
             return UNCLEAR
         found = self._source(path, file) if path and self._calls < MAX_CALLS else None
@@ -243,7 +297,7 @@ class CommandFollower(ABC):
         if not ways:
             return Outcome(Flow.EXIT)
         state.take(merged(ways, place))
-        return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 and outcome.flow is Flow.NEXT else None)
+        return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 else None)
 
     def _function(self, name: str, arguments: list[Argument], state: State, place: Place) -> Outcome:
         found = state.functions[name]

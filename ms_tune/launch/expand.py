@@ -1,7 +1,7 @@
 """What a word of a script comes to: variables and arithmetic put in, then split into the arguments that a program gets.
 
-As bash does it ("Shell Expansions" of its manual): what stands in no quotes is split at blanks; patterns for names of files,
-braces and ``~`` need a machine or are not read, and are named unknowns.
+As bash does it ("Shell Expansions" of its manual): what stands in no quotes is split at blanks; patterns for names of files and
+``~`` need a machine, and are named unknowns.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.launch.arithmetic import NotCalculableError, calculate
+from ms_tune.launch.braces import without_braces
+from ms_tune.launch.patterns import changed, expression_of
 from ms_tune.launch.state import FROM_OUTSIDE, Array, Unset, size_of, unknown_piece
-from ms_tune.launch.syntax import Arithmetic, Parameter, Text
+from ms_tune.launch.syntax import Arithmetic, Parameter, Text, Word
 from ms_tune.launch.values import Argument, Piece, Pieces, Place, Reason, Unknown, text_of
+from ms_tune.launch.words import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ms_tune.launch.state import State, Value
-    from ms_tune.launch.syntax import Part, Substitution, Word
+    from ms_tune.launch.syntax import Part, Substitution
     from ms_tune.launch.values import File
 
 MAX_SIZE = 40_000  # characters and pieces of one value
@@ -28,6 +31,8 @@ _BLANKS = re.compile(r"[ \t\n]+")
 _BRACES = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
 _PATTERN = re.compile(r"[*?]|\[.*\]", re.DOTALL)
 _HOME = re.compile(r"(?:^|(?<=[=:]))~[\w.+-]*")
+_INDEX = re.compile(r"0|[1-9]\d*")
+_ALTERNATIVES = frozenset((":-", "-", ":=", "=", ":+", "+", ":?", "?"))
 _SEVERAL = ("@", "*")
 
 # Several values one after another; None is where one word ends and the next begins, whatever stands around them.
@@ -35,10 +40,15 @@ Items: TypeAlias = "list[Piece | None]"
 
 
 class Expander:
-    """Puts values into words; assignments inside of words (``${A:=1}``) change the state."""
+    """Puts values into words; assignments inside of words (``${A:=1}``) change the state.
 
-    def __init__(self) -> None:
+    Args:
+        printed: What a command in ``$(...)`` prints; None where only a run could tell.
+    """
+
+    def __init__(self, printed: Callable[[Substitution, State, File], Pieces | None]) -> None:
         self._work = 0
+        self._printed = printed
 
     @property
     def exhausted(self) -> bool:
@@ -62,7 +72,7 @@ class Expander:
     def fields(self, words: Iterable[Word], state: State, file: File) -> list[Argument]:
         """The arguments that words come to."""
         found: list[Argument] = []
-        for word in words:
+        for word in (one for several in words for one in without_braces(several)):
             fields = self._fields(word, state, file)
             found += fields
             self._work += size_of(one.pieces for one in fields)
@@ -115,6 +125,9 @@ class Expander:
             return self._parameter(part, state, file)
         if isinstance(part, Arithmetic):
             return [self._arithmetic(part, state, file)]
+        printed = self._printed(part, state, file)
+        if printed is not None:
+            return [replace(piece, quoted=part.quoted) for piece in printed]
         return [unknown_piece(Reason.COMMAND, part.text, place, quoted=part.quoted)]
 
     # arithmetic
@@ -147,17 +160,34 @@ class Expander:
 
     # variables
 
-    def _parameter(self, part: Parameter, state: State, file: File) -> Items:
+    def _parameter(self, part: Parameter, state: State, file: File) -> Items:  # noqa: PLR0911 - a form a line
         place = Place(file, part.start, part.end)
-        if part.operator == "unread" or (part.operator and part.operator != "#" and _is_list(part)):
-            text = file.text[part.start : part.end]
-            # Quotes do not hold together what spreads over words: "${@:2}", "${list[@]%.py}", "${!names@}".
-            return [unknown_piece(Reason.EXPANSION, text, place, quoted=part.quoted and "@" not in text)]
+        text = file.text[part.start : part.end]
+        # Quotes do not hold together what spreads over words: "${@:2}", "${list[@]%.py}", "${!names@}".
+        unread = unknown_piece(Reason.EXPANSION, text, place, quoted=part.quoted and "@" not in text)
+        if part.operator == "unread" or (part.operator in _ALTERNATIVES and _is_list(part)):
+            return [unread]
+        part = self._with_number(part, state, file)
         found = _looked_up(part, state, place)
-        if part.operator == "#":
+        if part.operator == "indirect":
+            value = state.variables.get(part.name)
+            if (
+                _is_list(part)
+                and isinstance(value, Array)
+                and not any(one.several for _, pieces in value.elements for one in pieces)
+            ):
+                return _apart(part, [(Piece(str(number), place),) for number, _ in value.elements], place)
+            name = text_of(found[0]) if found and not _is_list(part) and part.index is None else None
+            if name is None or not NAME.fullmatch(name):
+                return [unread]
+            return self._parameter(replace(part, name=name, operator=""), state, file)
+        if part.operator == "length":
             return [_length(part, found, place)]
-        if part.operator:
+        if part.operator in _ALTERNATIVES:
             return self._alternative(part, found, state, file)
+        if part.operator:
+            made = None if found is None else self._made(part, found, state, file)
+            return [unread] if made is None else _apart(part, made, place)
         if found is None:
             reason = Reason.ARGUMENT if part.name.isdigit() else Reason.ENVIRONMENT
             return [unknown_piece(reason, part.name, place, quoted=part.quoted and not _spreads(part))]
@@ -187,6 +217,55 @@ class Expander:
             state.variables[part.name] = whole
             return [piece.through(part.name, quoted=part.quoted) for piece in whole]
         return operand
+
+    def _with_number(self, part: Parameter, state: State, file: File) -> Parameter:
+        """The same with its index calculated, if it has one that is no plain number."""
+        index = part.index
+        if index is None or index in _SEVERAL or part.name in state.odd or _INDEX.fullmatch(index):
+            return part
+        number = self.number(part.index_parts, state, file, Place(file, part.start, part.end))
+        value = state.variables.get(part.name)
+        if number is not None and number < 0 and isinstance(value, Array) and value.elements:
+            number += value.elements[-1][0] + 1
+        return part if number is None else replace(part, index=str(number))
+
+    def _made(self, part: Parameter, found: list[Pieces], state: State, file: File) -> list[Pieces] | None:
+        """``${name%pattern}``, ``${name/pattern/text}``, ``${name^^}``, ``${name:1:2}`` of each value; None if one is not known."""
+        place = Place(file, part.start, part.end)
+        texts = [text_of(pieces) for pieces in found]
+        if part.operator == ":":
+            return self._slice(part, found, state, file)
+        new = "".join(
+            item.text if item and not item.unknown else "\0" for item in self._items(part.second or (), state, file)
+        )
+        items = self._items(part.operand, state, file)
+        if "\0" in new or ("'" in new and part.quoted) or None in items:
+            return None
+        expression = expression_of(item for item in items if item)
+        made = [None if text is None else changed(part.operator, text, expression, new) for text in texts]
+        return None if None in made else [(Piece(text or "", place),) for text in made]
+
+    def _slice(self, part: Parameter, found: list[Pieces], state: State, file: File) -> list[Pieces] | None:
+        place = Place(file, part.start, part.end)
+        start = self.number(part.operand, state, file, place)
+        length = self.number(part.second, state, file, place) if part.second is not None else None
+        if start is None or (part.second is not None and length is None) or "?" in file.text[part.start : part.end]:
+            return None
+        if _is_list(part):
+            value = state.variables.get(part.name)
+            dense = isinstance(value, Array) and [number for number, _ in value.elements] == list(range(len(found)))
+            if part.name in _SEVERAL:
+                dense, start = start != 0, start - (start > 0)
+            if not dense or (length or 0) < 0 or any(piece.several for pieces in found for piece in pieces):
+                return None
+            start += len(found) if start < 0 else 0
+            return [] if start < 0 else found[start : None if length is None else start + length]
+        text = text_of(found[0]) if found else ""
+        if text is None:
+            return None
+        start += len(text) if start < 0 else 0
+        end = len(text) if length is None else length + (start if length >= 0 else len(text))
+        return None if end < start <= len(text) or start < 0 else [(Piece(text[start:end], place),)]
 
 
 def _is_list(part: Parameter) -> bool:

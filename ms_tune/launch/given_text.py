@@ -1,6 +1,6 @@
-"""Scripts that stand in a word or a here-document: ``bash -c "..."``, ``eval "..."``, ``ssh host "..."``, ``bash <<EOF``.
+"""Scripts that stand in a word or are read: ``bash -c "..."``, ``ssh host "..."``, ``bash <<EOF``, ``echo ... | bash``, ``bash file``.
 
-What is unknown in such a word is a variable of the inner script that nobody knows. Options: bash's manual ("Invoking Bash"), OpenSSH's
+What is unknown in such a text is a variable of the inner script that nobody knows. Options: bash's manual ("Invoking Bash"), OpenSSH's
 ``ssh(1)``.
 """
 
@@ -10,9 +10,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.frameworks.data import load
-from ms_tune.frameworks.launchers import is_wrapper
-from ms_tune.launch.state import State
-from ms_tune.launch.values import File
+from ms_tune.frameworks.launchers import is_wrapper, launcher_named
+from ms_tune.launch.state import State, unknown_piece
+from ms_tune.launch.values import Argument, File, Piece, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,28 +20,31 @@ if TYPE_CHECKING:
     from ms_tune.config.source import Span
     from ms_tune.launch.state import Value
     from ms_tune.launch.syntax import HereDocument
-    from ms_tune.launch.values import Argument, Piece, Pieces, Place
+    from ms_tune.launch.values import Pieces, Place
 
 _FACTS = load("bash")["given_text"]
-_SHELLS = frozenset(_FACTS["shells"])
+SHELLS = frozenset(_FACTS["shells"])
 _WITH_VALUE = frozenset(_FACTS["ssh_with_value"])
 _QUOTED = {
     '"': '\\"',
     '\\"': '\\\\\\"',
 }  # quotation marks of a here-document, which are none of a shell's, as double quotes have them
+_LAUNCHED = re.compile(r"\b(?:msrun|torchrun|deepspeed|accelerate|python[\d.]*)\b[^;|&]*\.py\b")
 _HIDDEN = "ms_tune_unknown_"  # and a number: no script has such a variable
 
 
 class Given(NamedTuple):
-    """A script in a word or a here-document.
+    """A script that a shell is given.
 
     Args:
-        text: Its text; what is unknown in it is a variable. None for one that only a run could tell.
+        text: Its text; what is unknown in it is a variable. None for one that only a run could tell, or that stands in a file.
         state: What it starts with.
+        path: The file that it stands in, if it does.
     """
 
     text: str | None
     state: State
+    path: str | None = None
 
 
 class TextInside(File):
@@ -56,43 +59,87 @@ class TextInside(File):
         return self._around.span
 
 
-def given_text(arguments: Sequence[Argument], state: State) -> Given | None:
-    """The script that a command is given as a text; None if it is given none, or one that only a run could tell."""
-    name, words, elsewhere = _shell_of(arguments)
-    if name in _SHELLS:
-        return _of_shell(words, State() if elsewhere else state)
-    return _of_ssh(words) if name == "ssh" else None
-
-
-def given_to_read(
-    arguments: Sequence[Argument], state: State, document: HereDocument, put_in: Callable[[str], Argument | None]
-) -> Given | None:
-    """The script that a command reads from a here-document; None if it reads none, or takes it for something else.
+def given_to_shell(arguments: Sequence[Argument], state: State, read: Pieces | None) -> Given | None:  # noqa: PLR0911 - a way a line
+    """The script that a command is given: as a text, in a file, or to be read; None if it is given none.
 
     A shell without a script reads one; so does one that ``ssh`` starts, by its name or because nothing is named.
 
     Args:
         arguments: The command.
         state: What it is given in.
-        document: The document.
-        put_in: What becomes of a word in double quotes: this shell puts its variables into a document that is not literal.
+        read: What it is given to read; None where it is given nothing.
     """
     name, words, elsewhere = _shell_of(arguments)
+    outer = State() if elsewhere else state
     if name == "ssh":
-        given = _of_ssh(words)
-        name, *options = given.text.split() if given is not None and given.text else ["sh"]
-    else:
-        options = [word.text or "" for word in words]
-    plain = all(option.startswith("-") and "c" not in option for option in options)
-    if name.rpartition("/")[2] not in _SHELLS or not plain or document.text is None:
+        behind = _behind(words, _WITH_VALUE)[1:]
+        if behind and not (
+            _name(behind[0]) in SHELLS and all((word.text or "").startswith("-") for word in behind[1:])
+        ):
+            return _of_words(behind, State())
+    elif name not in SHELLS:
         return None
-    inner = State() if elsewhere else _exported(state)
-    if document.literal:
-        return Given(document.text, inner)
-    if '"' in document.text and re.search(r"`|\$[({]", document.text):
-        return Given(None, inner)  # these quotation marks may be those of a command in it
-    word = put_in(re.sub(r'\\\\|\\?"', lambda mark: _QUOTED.get(mark[0], mark[0]), document.text))
-    return Given(_text([word], inner) if word is not None else None, inner)
+    else:
+        options, behind = _options_of(words)
+        if any("c" in option for option in options if not option.startswith("--")):
+            inner = _exported(outer)
+            inner.positional = tuple(behind[2:])  # the word between is its name
+            return _of_words(behind[:1], inner) if behind else None
+        reads = any("s" in option for option in options if not option.startswith("--"))
+        if behind and not reads:
+            inner = _exported(outer)
+            inner.positional = tuple(behind[1:])
+            return Given(None, inner, None if elsewhere else behind[0].text)
+        outer = _exported(outer)
+        outer.positional = tuple(behind)
+    if read is None:
+        return None
+    if len(read) == 1 and (path := file_of(read[0])) is not None:
+        return Given(None, outer, path)
+    return Given(text_given(read, outer), outer)
+
+
+def shell_word(place: Place) -> Argument:
+    """The shell that a script names in its first line, or none: bash."""
+    return Argument((Piece("bash", place),))
+
+
+def text_given(pieces: Pieces, state: State) -> str | None:
+    """What stands in a file that the script has written, as a script with this state."""
+    return _text([Argument(pieces)], state) if any(piece.text for piece in pieces) else None
+
+
+def starts_unseen(arguments: Sequence[Argument]) -> bool:
+    """Whether a launcher stands among the words of a command that is neither a launcher nor followed: ``find -exec``, ``su -c``."""
+    name = _name(arguments[0]) if arguments else ""
+    if not name or name in _FACTS["not_starting"] or launcher_named(name) is not None or is_wrapper(name):
+        return False
+    return _LAUNCHED.search(" ".join(word.text or "" for word in arguments[1:])) is not None
+
+
+def file_of(piece: Piece) -> str | None:
+    """The file whose text a piece stands for."""
+    unknown = piece.unknown
+    return unknown.name if unknown is not None and unknown.reason is Reason.FILE else None
+
+
+def document_pieces(document: HereDocument, put_in: Callable[[str], Argument | None], place: Place) -> Pieces:
+    """What a here-document says: this shell puts its variables into one that is not literal, as in double quotes.
+
+    Args:
+        document: The document.
+        put_in: What becomes of a word in double quotes.
+        place: Where the command stands.
+    """
+    text = document.text
+    if text is not None and document.literal:
+        return (Piece(text, place),)
+    # Quotation marks beside a command in the document may be those of the command.
+    if text is not None and not ('"' in text and re.search(r"`|\$[({]", text)):
+        word = put_in(re.sub(r'\\\\|\\?"', lambda mark: _QUOTED.get(mark[0], mark[0]), text))
+        if word is not None:
+            return word.pieces
+    return (unknown_piece(Reason.COMMAND, "<<", place),)
 
 
 def _shell_of(arguments: Sequence[Argument]) -> tuple[str, list[Argument], bool]:
@@ -101,7 +148,7 @@ def _shell_of(arguments: Sequence[Argument]) -> tuple[str, list[Argument], bool]
     behind = 0
     carrier = _name(arguments[0]) if arguments else ""
     if first is not None and (is_wrapper(first) or carrier in (*_FACTS["carriers"], *_FACTS["elsewhere"])):
-        behind = next((number for number, word in enumerate(arguments) if _name(word) in (*_SHELLS, "ssh")), 0)
+        behind = next((number for number, word in enumerate(arguments) if _name(word) in (*SHELLS, "ssh")), 0)
     name = _name(arguments[behind]) if arguments else ""
     return name, list(arguments[behind + 1 :]), carrier in _FACTS["elsewhere"] or name == "ssh"
 
@@ -115,37 +162,39 @@ def _name(word: Argument) -> str:
     return (word.text or "").rpartition("/")[2]
 
 
-def _of_shell(words: list[Argument], state: State) -> Given | None:
-    """``bash -x -c TEXT NAME ARGUMENTS``: it sees what is exported, and its own arguments."""
+def _options_of(words: Sequence[Argument]) -> tuple[list[str], list[Argument]]:
+    """The options of a shell, and the words behind them."""
+    options: list[str] = []
     at = 0
-    while at < len(words) and (words[at].text or "").startswith("-"):
+    while at < len(words) and (words[at].text or "").startswith(("-", "+")):
         option = words[at].text or ""
         at += 1 + (option in _FACTS["shell_with_value"])
-        if not option.startswith("--") and "c" in option:
+        if option in ("-", "--"):
             break
-    else:
-        return None
-    inner = _exported(state)
-    inner.positional = tuple(words[at + 2 :])
-    text = _text(words[at : at + 1], inner)
-    return Given(text, inner) if text else None
+        options.append(option)
+    return options, list(words[at:])
+
+
+def _behind(words: Sequence[Argument], with_value: frozenset[str]) -> list[Argument]:
+    """The words behind options."""
+    at = 0
+    while at < len(words) and (words[at].text or "").startswith("-"):
+        at += 2 if (words[at].text or "") in with_value else 1
+    return list(words[at:])
 
 
 def _exported(state: State) -> State:
-    """What a shell of its own knows: the variables that programs see."""
+    """What a shell of its own knows: the variables and functions that programs see."""
     inner = State(variables={name: value for name, value in state.variables.items() if name in state.exported})
     inner.exported, inner.all_unknown = state.exported, state.all_unknown
+    inner.functions = {name: value for name, value in state.functions.items() if f"{name}()" in state.exported}
     return inner
 
 
-def _of_ssh(words: list[Argument]) -> Given | None:
-    """``ssh -p 22 HOST WORDS``: the words are one text there, and nothing of this shell's is known."""
-    at = 0
-    while at < len(words) and (words[at].text or "").startswith("-"):
-        at += 2 if (words[at].text or "") in _WITH_VALUE else 1
-    inner = State()
-    text = _text(words[at + 1 :], inner)
-    return Given(text, inner) if text else None
+def _of_words(words: Sequence[Argument], state: State) -> Given:
+    """The words as one text: that is what a shell behind ``-c`` and one at the other end of ``ssh`` gets."""
+    known = any(piece.text for word in words for piece in word.pieces)
+    return Given(_text(words, state) if known else None, state)
 
 
 def _text(words: Sequence[Argument], state: State) -> str | None:

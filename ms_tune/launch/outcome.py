@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.launch.syntax import AndOr, Calculation, Condition, Group, If, Loop, Pipeline, Sequence, Simple
+from ms_tune.launch.syntax import AndOr, Calculation, Condition, Group, If, Loop, Pipeline, Redirected, Sequence, Simple
 from ms_tune.launch.values import Place
 
 if TYPE_CHECKING:
@@ -37,8 +37,15 @@ class Flow(Enum):
     """How things go on behind a command."""
 
     NEXT = auto()
-    STOP = auto()  # not here: the loop or the function is left
+    BREAK = auto()  # behind the loop
+    CONTINUE = auto()  # in the loop's next round
+    RETURN = auto()  # behind the function
     EXIT = auto()  # nowhere: the script ends
+
+    @property
+    def leaves(self) -> bool:
+        """Whether a loop or a function is left."""
+        return self in (Flow.BREAK, Flow.CONTINUE, Flow.RETURN)
 
 
 class Outcome(NamedTuple):
@@ -65,7 +72,7 @@ def place_of(command: Command, file: File) -> Place:
             todo.append(one.first)
         elif isinstance(one, Pipeline):
             todo += one.commands
-        elif isinstance(one, Group | Loop):
+        elif isinstance(one, Group | Loop | Redirected):
             todo.append(one.body)
         elif isinstance(one, If):
             todo += [part for branch in one.branches for part in branch]

@@ -9,6 +9,7 @@ is read here is what bash does, and the tests ask bash.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.data import load
@@ -21,11 +22,12 @@ from ms_tune.launch.syntax import (
     Condition,
     Function,
     Group,
-    HereDocument,
     If,
     Loop,
     Pipeline,
     Problem,
+    Redirected,
+    Redirection,
     Script,
     Sequence,
     Simple,
@@ -35,7 +37,7 @@ from ms_tune.launch.syntax import (
 from ms_tune.launch.words import MAX_DEPTH, METACHARACTERS, NAME, NotReadError
 
 if TYPE_CHECKING:
-    from ms_tune.launch.syntax import Command
+    from ms_tune.launch.syntax import Command, Part
 
 _RESERVED = frozenset(load("bash")["reserved"])
 DECLARING = frozenset(("export", "declare", "typeset", "local", "readonly"))
@@ -43,16 +45,17 @@ _CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))
 _IN_CONDITION = re.compile(r"&&|\|\||[()<>]")
 
 
-def parse(text: str) -> Script:
-    """The commands of a script's text, and what of it could not be read."""
-    return _Parser(text).script()
+def parse(text: str, at: int = 0) -> Script:
+    """The commands of a script's text from an offset on, and what of it could not be read."""
+    return _Parser(text, at).script()
 
 
 class _Parser(PieceReader):
     """Recursive descent over the grammar of bash's manual; each method reads one kind of command."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
+        self.at = at
         self._problems: list[Problem] = []
         self._nesting = 0
 
@@ -143,22 +146,25 @@ class _Parser(PieceReader):
             if self.text[end - 2 : end] == "))":
                 start = self.at
                 self.at = end
-                found = Calculation(self.inside(start + 2, end - 2), start, end)
-                self._redirections()
-                return found
+                return self._redirected(Calculation(self.inside(start + 2, end - 2), start, end))
         if self.startswith("("):
             self.at += 1
-            return self._closed(Group(self._sequence(), subshell=True), ")")
+            body = self._sequence()
+            self._blanks(newlines=True)
+            if not self.startswith(")"):
+                raise NotReadError(self.at, ")")
+            self.at += 1
+            return self._redirected(Group(body, subshell=True))
         return self._simple()
 
     def _compound(self, word: str) -> Command:
         if word == "if":
             found: Command = self._if()
         elif word in ("for", "select"):
-            found = self._for()
+            found = self._for(word)
         elif word in ("while", "until"):
             condition = self._sequence()
-            found = Loop(None, condition, self._done())
+            found = Loop(None, condition, self._done(), word)
         elif word == "case":
             found = self._case()
         elif word == "{":
@@ -169,16 +175,15 @@ class _Parser(PieceReader):
             found = self._condition()
         else:
             return self._function()
-        self._redirections()
-        return found
+        return self._redirected(found)
 
-    def _closed(self, found: Command, mark: str) -> Command:
-        self._blanks(newlines=True)
-        if not self.startswith(mark):
-            raise NotReadError(self.at, mark)
-        self.at += 1
-        self._redirections()
-        return found
+    def _redirected(self, found: Command) -> Command:
+        redirections: list[Redirection] = []
+        self._blanks()
+        while (one := self._redirection()) is not None:
+            redirections.append(one)
+            self._blanks()
+        return Redirected(found, tuple(redirections)) if redirections else found
 
     def _if(self) -> If:
         branches, otherwise = [], None
@@ -202,11 +207,13 @@ class _Parser(PieceReader):
         self._take("done")
         return body
 
-    def _for(self) -> Loop:
+    def _for(self, kind: str) -> Loop:
         self._blanks()
         name = None
+        words: tuple[Word, ...] | None = None
+        steps: tuple[tuple[Part, ...], ...] = ()
         if self.startswith("(("):
-            self.at = self.closing(self.at)
+            kind, steps = "((", self._steps()
         else:
             match = NAME.match(self.text, self.at)
             if not match:
@@ -215,7 +222,7 @@ class _Parser(PieceReader):
             self._blanks(newlines=True)
             if self._peek() == "in":
                 self.at += 2
-                self._list()
+                words = tuple(self._list())
         self._blanks()
         if self.startswith(";"):
             self.at += 1
@@ -224,14 +231,24 @@ class _Parser(PieceReader):
             self.at += 1
             body = self._sequence()
             self._take("}")
-            return Loop(name, Sequence(), body)
-        return Loop(name, Sequence(), self._done())
+        else:
+            body = self._done()
+        return Loop(name, Sequence(), body, kind, words, steps)
+
+    def _steps(self) -> tuple[tuple[Part, ...], ...]:
+        """The expressions of ``for ((;;))``; none where they are not three."""
+        start, end = self.at + 2, self.closing(self.at)
+        self.at = end
+        marks = [at for at in range(start, end - 2) if self.text[at] == ";"]
+        bounds = [start - 1, *marks, end - 2]
+        found = tuple(self.inside(low + 1, high) for low, high in pairwise(bounds))
+        return found if len(found) == 3 else (*found, ())  # noqa: PLR2004 - another count is told where it is followed
 
     def _case(self) -> Case:
         self._blanks()
         word = self._one_word()
         self._take("in")
-        arms: list[tuple[tuple[Word, ...], Sequence]] = []
+        arms: list[tuple[tuple[Word, ...], Sequence, str]] = []
         while True:
             self._blanks(newlines=True)
             if self._peek() == "esac":
@@ -250,10 +267,10 @@ class _Parser(PieceReader):
             if not self.startswith(")"):
                 raise NotReadError(self.at, ")")
             self.at += 1
-            arms.append((tuple(patterns), self._sequence()))
-            if self.startswith((";&", ";;&")):
-                raise NotReadError(self.at, ";&")
-            self.at += 2 if self.startswith(";;") else 0
+            body = self._sequence()
+            end = next((mark for mark in (";;&", ";&", ";;") if self.startswith(mark)), "")
+            self.at += len(end)
+            arms.append((tuple(patterns), body, end))
 
     def _function(self) -> Function:
         self._blanks()
@@ -306,12 +323,13 @@ class _Parser(PieceReader):
         assigns: list[Assign] = []
         words: list[Word | Assign] = []
         end = start
-        document: HereDocument | None = None
+        redirections: list[Redirection] = []
         while True:
             self._blanks()
-            self._document = None
-            if self._redirection():
-                end, document = self.at, self._document or document
+            one = self._redirection()
+            if one is not None:
+                redirections.append(one)
+                end = self.at
                 continue
             if self.at >= len(self.text) or self.text[self.at] in METACHARACTERS:
                 if self.startswith(("<(", ">(")):
@@ -320,11 +338,11 @@ class _Parser(PieceReader):
                 break
             match = ASSIGN.match(self.text, self.at)
             if match and (not words or _declares(words)):
-                one = self._assign(match)
+                assign = self._assign(match)
                 if words:
-                    words.append(one)
+                    words.append(assign)
                 else:
-                    assigns.append(one)
+                    assigns.append(assign)
             else:
                 words.append(self._one_word())
             end = self.at
@@ -332,7 +350,7 @@ class _Parser(PieceReader):
             return self._defined(words[0])
         if not words and not assigns and end == start:
             raise NotReadError(self.at, "unexpected")
-        return Simple(tuple(assigns), tuple(words), start, end, document)
+        return Simple(tuple(assigns), tuple(words), start, end, tuple(redirections))
 
     def _defined(self, name: Word | Assign) -> Function:
         self.at += 1

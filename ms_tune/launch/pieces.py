@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from ms_tune.launch.syntax import Assign, HereDocument, Text, Word
+from ms_tune.launch.syntax import Assign, HereDocument, Redirection, Text, Word
 from ms_tune.launch.words import METACHARACTERS, NotReadError, WordReader
 
+if TYPE_CHECKING:
+    from ms_tune.launch.syntax import Part
+
 ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
-_REDIRECTION = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})?(?:&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)")
+_REDIRECTION = re.compile(r"(\d*|\{[A-Za-z_]\w*\})(&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)")
 
 
 class PieceReader(WordReader):
@@ -17,7 +21,6 @@ class PieceReader(WordReader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._here: list[HereDocument] = []
-        self._document: HereDocument | None = None  # of the redirection that was read last
 
     def _blanks(self, *, newlines: bool = False) -> None:
         while self.at < len(self.text):
@@ -38,9 +41,8 @@ class PieceReader(WordReader):
         for document in self._here:
             blanks = r"\t*" if document.indented else ""
             end = re.compile(rf"^{blanks}{re.escape(document.word)}\r?$", re.MULTILINE).search(self.text, self.at)
-            if end is not None:
-                text = self.text[self.at : end.start()]
-                document.text = re.sub(r"^\t+", "", text, flags=re.MULTILINE) if document.indented else text
+            text = self.text[self.at : end.start() if end is not None else None]
+            document.text = re.sub(r"^\t+", "", text, flags=re.MULTILINE) if document.indented else text
             self.at = end.end() if end else len(self.text)
         self._here.clear()
 
@@ -78,7 +80,7 @@ class PieceReader(WordReader):
         name, index, plus = match.groups()
         if not self.startswith("("):
             value: Word | tuple[Word, ...] = self.word()
-            return Assign(name, start, value, match.end(), self.at, bool(plus), index)
+            return Assign(name, start, value, match.end(), self.at, bool(plus), index, self._index(match, index))
         self.at += 1
         found: list[Word] = []
         while True:
@@ -90,24 +92,23 @@ class PieceReader(WordReader):
                 return Assign(name, start, tuple(found), match.end(), self.at, bool(plus), index)
             found.append(self._one_word())
 
-    def _redirections(self) -> None:
-        self._blanks()
-        while self._redirection():
-            self._blanks()
+    def _index(self, match: re.Match[str], index: str | None) -> tuple[Part, ...]:
+        return self.inside(match.start(2), match.end(2)) if index is not None else ()
 
-    def _redirection(self) -> bool:
+    def _redirection(self) -> Redirection | None:
         match = _REDIRECTION.match(self.text, self.at)
         if not match or (match[0] in ("<", ">") and self.text[match.end() : match.end() + 1] == "("):
-            return False  # <(...) is a word
+            return None  # <(...) is a word
         self.at = match.end()
         self._blanks()
-        operator = match[0].lstrip("0123456789")
+        number, operator = match.groups()
+        to: Word | HereDocument | None = None
         if operator in ("<<", "<<-"):
             word = self.word()
             plain = [part for part in word.parts if isinstance(part, Text)]
             literal = any(part.quoted for part in plain) or "\\" in self.text[word.start : word.end]
-            self._document = HereDocument("".join(part.text for part in plain), operator == "<<-", literal)
-            self._here.append(self._document)
+            to = HereDocument("".join(part.text for part in plain), operator == "<<-", literal)
+            self._here.append(to)
         elif self.startswith(("<(", ">(")) or (self.at < len(self.text) and self.text[self.at] not in METACHARACTERS):
-            self.word()
-        return True
+            to = self.word()
+        return Redirection(number, operator, to)

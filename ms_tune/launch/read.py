@@ -149,7 +149,8 @@ class _Sourced:
             file = File(path, as_meant(decode(path.read_bytes(), path)))
         except (OSError, ValueError, ConfigError):
             return None
-        self.read_from.append(path)
+        if path not in self.read_from:
+            self.read_from.append(path)
         return file
 
 

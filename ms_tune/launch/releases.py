@@ -39,17 +39,25 @@ def release_taking(found: Launches, among: Sequence[str] | None = None) -> str:
 
 def _refused(found: Launches, release: str) -> int:
     """How many arguments a release refuses, in all commands of a script."""
-    commands = (command_of(launch, release) for launch in found.launches)
-    return sum(len(list(refused(command))) + _left_out(command) for command in commands if command is not None)
+    commands = [command_of(launch, release) for launch in found.launches]
+    given = [command for command in commands if command is not None]
+    framework = any(launch.launcher.name == "msrun" for launch in found.launches) or any(
+        command.value("ai_framework") == "mindspore" for command in given
+    )
+    return sum(len(list(refused(command))) + _left_out(command, with_mindspore=framework) for command in given)
 
 
-def _left_out(command: Command) -> int:
+def _left_out(command: Command, *, with_mindspore: bool) -> int:
     """How many arguments the parser would leave out that are in the sources, of a release whose parser was never asked.
 
-    It is taken to leave out what the oldest one leaves out that was asked: else whatever a later release does not take any
-    more would speak for it.
+    Until 2.1 it takes what MindSpeed-LLM itself defines (``parse_args_decorator``, ``process_args`` of
+    ``mindspeed_llm/training/arguments.py``) and leaves out the rest of MindSpeed's. A script for MindSpore is most likely for 2.2 and
+    later: there it is taken to leave out what the oldest one leaves out that was asked, else whatever a later release does not
+    take any more would speak for it.
     """
     if unregistered(command.release):
         return 0
-    oldest = next(one for one in served(Dialect.MEGATRON) if unregistered(one))
-    return sum(one.name in unregistered(oldest) for one in command.given)
+    if with_mindspore:
+        oldest = next(one for one in served(Dialect.MEGATRON) if unregistered(one))
+        return sum(one.name in unregistered(oldest) for one in command.given)
+    return sum({row.part for row in one.definitions} == {"MindSpeed"} for one in command.given)

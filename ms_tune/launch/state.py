@@ -52,6 +52,7 @@ class State:
         all_unknown: Why every variable may have been set to anything since; None if none was.
         splits_oddly: Why words may be split at other marks than blanks (``IFS`` was set); None if not.
         odd: Variables that are declared to calculate, change letters, stand for others or stay as they are.
+        stops_at_failure: Whether the script ends where a command fails (``set -e``).
     """
 
     variables: dict[str, Value] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class State:
     all_unknown: Unknown | None = None
     splits_oddly: Unknown | None = None
     odd: frozenset[str] = frozenset()
+    stops_at_failure: bool = False
 
     def copy(self) -> State:
         """The same, to go on with on its own."""
@@ -72,6 +74,7 @@ class State:
             self.all_unknown,
             self.splits_oddly,
             self.odd,
+            self.stops_at_failure,
         )
 
     def take(self, other: State) -> None:
@@ -79,6 +82,7 @@ class State:
         self.variables, self.functions = other.variables, other.functions
         self.exported, self.positional = other.exported, other.positional
         self.all_unknown, self.splits_oddly, self.odd = other.all_unknown, other.splits_oddly, other.odd
+        self.stops_at_failure = other.stops_at_failure
 
     def forget(self, unknown: Unknown) -> None:
         """Know nothing more about any variable."""
@@ -106,6 +110,7 @@ def merged(states: list[State], place: Place) -> State:
                 result.functions[name] = None
         result.exported |= other.exported
         result.odd |= other.odd
+        result.stops_at_failure &= other.stops_at_failure
         if result.positional != other.positional:
             result.positional = unknown_words(Reason.CONDITION, "@", place)
         result.all_unknown = result.all_unknown or other.all_unknown

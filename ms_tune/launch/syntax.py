@@ -24,14 +24,16 @@ class Parameter:
     """``$name`` or ``${name...}``.
 
     Args:
-        name: The variable, ``1`` or ``@``; empty for a form that is not read (``${!name}``).
+        name: The variable, ``1`` or ``@``; empty for a form that is not read.
         start: Where it begins.
         end: Where it ends.
         quoted: Whether it stands in double quotes.
-        operator: What is done with it: ``:-``, ``-``, ``:=``, ``=``, ``:+``, ``+``, ``:?``, ``?``, ``#`` (its length), or
-            what is not read; empty for nothing.
+        operator: What is done with it, as it is written behind the name; ``length`` for ``${#name}``, ``indirect`` for ``${!name}``,
+            ``unread`` for what is not read; empty for nothing.
         operand: What stands behind the operator.
+        second: What stands behind the ``/`` or ``:`` in the operand.
         index: What stands in brackets: a number, ``@``, ``*``.
+        index_parts: The same, as words to be calculated.
     """
 
     name: str
@@ -40,7 +42,9 @@ class Parameter:
     quoted: bool
     operator: str = ""
     operand: tuple[Part, ...] = ()
+    second: tuple[Part, ...] | None = None
     index: str | None = None
+    index_parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class Assign:
         end: Where it ends.
         append: Whether it is added to what is there (``+=``).
         index: The words in brackets behind the name.
+        index_parts: The same, as words to be calculated.
     """
 
     name: str
@@ -103,6 +108,7 @@ class Assign:
     end: int
     append: bool = False
     index: str | None = None
+    index_parts: tuple[Part, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +119,7 @@ class HereDocument:
         word: The word that it ends at.
         indented: Whether tabs in front of its lines do not count (``<<-``).
         literal: Whether it is taken as it stands, because part of the word is quoted; variables in it count otherwise.
-        text: Its text; None where it has none, because the script ends before it.
+        text: Its text, to the end of the script if its word never comes; None where the script ends before it begins.
     """
 
     word: str
@@ -123,14 +129,31 @@ class HereDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class Redirection:
+    """``2>file``: the number in front, the operator, and the word or document behind it."""
+
+    number: str
+    operator: str
+    to: Word | HereDocument | None
+
+
+@dataclass(frozen=True, slots=True)
 class Simple:
-    """A command: assignments before it, its words (assignments among them behind ``export`` and its like), what it is given to read."""
+    """A command: assignments before it, its words (assignments among them behind ``export`` and its like), where it reads and writes."""
 
     assigns: tuple[Assign, ...]
     words: tuple[Word | Assign, ...]
     start: int
     end: int
-    document: HereDocument | None = None
+    redirections: tuple[Redirection, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Redirected:
+    """A command of several that reads or writes elsewhere: ``while ...; done < file``."""
+
+    body: Command
+    redirections: tuple[Redirection, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +189,31 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``for``, ``select``, ``while`` and ``until``: the variable, if there is one, the condition and the body."""
+    """``for``, ``select``, ``while`` and ``until``.
+
+    Args:
+        name: The variable, if there is one.
+        condition: What is asked before each round.
+        body: What is done in each.
+        kind: The word that it begins with; ``((`` for ``for ((;;))``.
+        words: What the variable runs over; None for the positional parameters.
+        steps: The three expressions of ``for ((;;))``.
+    """
 
     name: str | None
     condition: Sequence
     body: Sequence
+    kind: str = "while"
+    words: tuple[Word, ...] | None = ()
+    steps: tuple[tuple[Part, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``case``: patterns with bodies."""
+    """``case``: patterns with bodies, and what each ends with: ``;;``, ``;&`` (the next body too), ``;;&`` (the next patterns too)."""
 
     word: Word
-    arms: tuple[tuple[tuple[Word, ...], Sequence], ...]
+    arms: tuple[tuple[tuple[Word, ...], Sequence, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +249,7 @@ class Condition:
 
 
 Command: TypeAlias = (
-    "Simple | Pipeline | AndOr | Sequence | If | Loop | Case | Function | Group | Calculation | Condition"
+    "Simple | Pipeline | AndOr | Sequence | If | Loop | Case | Function | Group | Calculation | Condition | Redirected"
 )
 
 
@@ -253,8 +288,8 @@ def children(command: Command) -> Iterator[tuple[Command, bool]]:
         yield command.condition, True
         yield command.body, True
     elif isinstance(command, Case):
-        yield from ((body, True) for _, body in command.arms)
-    elif isinstance(command, Function | Group):
+        yield from ((body, True) for _, body, _ in command.arms)
+    elif isinstance(command, Function | Group | Redirected):
         yield command.body, isinstance(command, Group)
 
 
@@ -262,8 +297,3 @@ def substitutes(one: Assign) -> bool:
     """Whether what is assigned is what a command prints."""
     words = (one.value,) if isinstance(one.value, Word) else one.value
     return any(isinstance(part, Substitution) for word in words for part in word.parts)
-
-
-def unquoted(word: Word) -> bool:
-    """Whether some of a word stands outside of quotes."""
-    return any(not part.quoted for part in word.parts)

@@ -49,14 +49,17 @@ class Touched:
     def add(self, command: Command) -> Touched:
         """Look through a command and what it calls."""
         for one in _inside(command):
-            if isinstance(one, Loop) and one.name:
-                self.names.add(one.name)
+            if isinstance(one, Loop):
+                self.names |= {one.name} if one.name else set()
+                self._words(one.words or ())
+                for parts in one.steps:
+                    self._calculated(parts)
             elif isinstance(one, Function):
                 self.functions.add(one.name)
             elif isinstance(one, Calculation):
                 self._calculated(one.parts)
             elif isinstance(one, Case):
-                self._words([one.word, *(word for patterns, _ in one.arms for word in patterns)])
+                self._words([one.word, *(word for patterns, _, _ in one.arms for word in patterns)])
             elif isinstance(one, Condition):
                 self._words(one.words)
             elif isinstance(one, Simple):

@@ -13,7 +13,30 @@ MAX_DEPTH = 60
 METACHARACTERS = frozenset(" \t\n\r;&|()<>")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL = frozenset("@*#?-$!0123456789")
-_OPERATORS = (":-", ":=", ":?", ":+", "-", "=", "?", "+")
+_OPERATORS = (
+    ":-",
+    ":=",
+    ":?",
+    ":+",
+    "-",
+    "=",
+    "?",
+    "+",
+    "##",
+    "#",
+    "%%",
+    "%",
+    "//",
+    "/#",
+    "/%",
+    "/",
+    "^^",
+    "^",
+    ",,",
+    ",",
+    ":",
+)
+_OF_PATTERNS = frozenset(("##", "#", "%%", "%", "//", "/#", "/%", "/", "^^", "^", ",,", ","))
 _ESCAPED_IN_QUOTES = frozenset('$`"\\')
 _PLAIN = re.compile(r"[^\s;&|()<>\\'\"`$}]+")
 _PLAIN_IN_QUOTES = re.compile(r"[^\\\"`$}]+")
@@ -89,6 +112,8 @@ class WordReader:
         else:
             match = (_PLAIN_IN_QUOTES if quoted else _PLAIN).match(self.text, start)
             self.at = match.end() if match and here != "}" else start + 1
+            ends = (self.text.find(mark, start, self.at) for mark in stop)
+            self.at = min((end for end in ends if end > start), default=self.at)
             found.append(Text(self.text[start : self.at], start, self.at, quoted))
 
     def _double(self, found: list[Part]) -> None:
@@ -162,33 +187,44 @@ class WordReader:
         start = self.at
         self.at += 2
         length = self.startswith("#") and self.text[self.at + 1 : self.at + 2] not in "}:-=?+"
-        self.at += length
+        indirect = self.startswith("!") and NAME.match(self.text, self.at + 1) is not None
+        self.at += length or indirect
         match = NAME.match(self.text, self.at)
         name = match[0] if match else self._special()
         self.at += len(name)
-        index = None
+        index: str | None = None
+        index_parts: tuple[Part, ...] = ()
         if name and self.startswith("["):
-            close = self._find("]", self.at)
-            index, self.at = self.text[self.at + 1 : close].strip("'\""), min(close + 1, len(self.text))
-        operator, operand = "#" if length else "", list[Part]()
+            close = min(self.closing(self.at), len(self.text))
+            index, index_parts = self.text[self.at + 1 : close - 1].strip("'\""), self.inside(self.at + 1, close - 1)
+            self.at = close
+        operator = "length" if length else "indirect" if indirect else "" if name else "unread"
         if name and not length and not self.startswith("}"):
-            operator = next((one for one in _OPERATORS if self.startswith(one)), "unread")
+            operator = next((one for one in _OPERATORS if self.startswith(one) and not indirect), "unread")
             self.at += len(operator) if operator != "unread" else 0
-        if operator != "unread" or not name:
-            operand = self._parts(quoted=quoted, stop="}", blanks=True)
-        else:
-            self._parts(quoted=quoted, stop="}", blanks=True)
+        operand, second = self._operands(operator, quoted=quoted)
         if not self.startswith("}"):
             raise NotReadError(start, "brace")
         self.at += 1
-        return Parameter(name, start, self.at, quoted, operator or ("" if name else "unread"), tuple(operand), index)
+        return Parameter(name, start, self.at, quoted, operator, operand, second, index, index_parts)
+
+    def _operands(self, operator: str, *, quoted: bool) -> tuple[tuple[Part, ...], tuple[Part, ...] | None]:
+        """What stands behind an operator; a pattern is one in double quotes, too, so that its quotes are its own."""
+        apart = "/" if operator.startswith("/") else ":" if operator == ":" else ""
+        quoted = quoted and operator not in _OF_PATTERNS
+        operand = self._parts(quoted=quoted or apart == ":", stop=apart + "}", blanks=True)
+        if not apart or not self.startswith(apart):
+            return tuple(operand), None
+        self.at += 1
+        return tuple(operand), tuple(self._parts(quoted=quoted or apart == ":", stop="}", blanks=True))
 
     def _special(self) -> str:
         digits = re.compile(r"\d+").match(self.text, self.at)
         if digits:
             return digits[0]
-        here = self.text[self.at : self.at + 1]
-        return here if here and here in "@*#?-$!" and self.text[self.at + 1 : self.at + 2] == "}" else ""
+        here, behind = self.text[self.at : self.at + 1], self.text[self.at + 1 : self.at + 2]
+        several = here in ("@", "*") and behind in (":", "%", "#", "/", "^", ",")
+        return here if here and here in "@*#?-$!" and (behind == "}" or several) else ""
 
     def _ansi(self) -> Part:
         start, at = self.at, self.at + 2

@@ -172,6 +172,18 @@ for _ in range(2):
     assert peaks(run)[0] >= 320
 
 
+def test_the_host_has_room_for_copies_beside_many_streams(simulated: Callable[..., RealRun]) -> None:
+    code = """
+x, kept = ms.mint.ones(8), []
+for _ in range(60):
+    with ms.runtime.StreamCtx(ms.runtime.Stream()):
+        kept.append((x + 1).to("CPU", non_blocking=True))
+print(len(kept), "copies")
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+
+
 def test_what_is_as_large_as_the_values_say_has_its_upper_bound(simulated: Callable[..., RealRun]) -> None:
     code = """
 x = mint.zeros((1024, 1024))

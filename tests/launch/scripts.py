@@ -48,7 +48,11 @@ class Scripts:
         self._number, self._functions = 0, []
         settings = "".join(f"{name}={self._value()}\n" for name in _NAMES if self._chance(0.7))
         return (
-            "N=2\nM=1\n" + settings + self._block(self._random.randint(3, 9), 0, inside=False) + self._launch() + "\n"
+            "export N=2 M=1\n"
+            + settings
+            + self._block(self._random.randint(3, 9), 0, inside=False)
+            + self._launch()
+            + "\n"
         )
 
     def _chance(self, share: float) -> bool:
@@ -87,8 +91,10 @@ class Scripts:
         kind = self._random.random()
         if kind < 0.35:
             return f"${name}"
-        if kind < 0.55:
+        if kind < 0.5:
             return f"${{{name}}}"
+        if kind < 0.6:
+            return f"${{{name}{self._changed()}}}"
         if kind < 0.8:
             operand = self._pick("d", "d e", "'q r'", '"s t"', "$A", "${B:-n}", "", "\\}", "x'y z'")
             return f"${{{name}{self._pick(':-', '-', ':+', '+')}{operand}}}"
@@ -99,6 +105,17 @@ class Scripts:
         if kind < 0.95:
             return f"${{{self._pick(*_ARRAYS)}[{self._pick('0', '1', '@', '*')}]}}"
         return f"${{#{self._pick(*_ARRAYS)}[@]}}"
+
+    def _changed(self) -> str:
+        """What stands behind a name to change its value."""
+        part = self._pick("x", "*", "?", "[0-9]", "[^a-z]*", "'*'", '"$B"', "$B", "a?", "* ", "\\*", "-", "8")
+        return self._pick(
+            f"{self._pick('#', '##', '%', '%%')}{part}",
+            f"{self._pick('/', '//', '/#', '/%')}{part}/{self._pick('', 'y', 'y z', '$C', '--')}",
+            self._pick("^", "^^", ",", ",,"),
+            f":{self._pick('0', '1', '3', ' -1', 'N')}",
+            f":{self._pick('0', '1', '$N')}:{self._pick('1', '2', 'M')}",
+        )
 
     def _arithmetic(self, depth: int = 0) -> str:
         kind = self._random.random()
@@ -131,7 +148,28 @@ class Scripts:
             return f'"{inner}"'
         if kind < 0.95:
             return f"$(({self._arithmetic()}))"
-        return self._pick("$(echo hi)", "`echo ho`", "$?", '"$(echo "a b")"')
+        return self._pick(
+            *(
+                "$(echo hi)",
+                "`echo ho`",
+                "$?",
+                '"$(echo "a b")"',
+                '"$(echo "$A" | cat)"',
+                "$(seq 2)",
+                "$(basename a/b.py .py)",
+            ),
+            *(
+                '"$(printf %s, 1 2)"',
+                "$(expr 3 + 4)",
+                "{1..3}",
+                "x{a,b}y",
+                '"${X[@]:1}"',
+                "${X[-1]}",
+                "${X[N-1]}",
+                "$(cat <<< $B)",
+            ),
+            '"$(if [ "$A" = 4 ]; then echo yes; else echo no; fi)"',
+        )
 
     def _word(self) -> str:
         return "".join(self._part() for _ in range(self._random.choice((1, 1, 1, 2, 3))))
@@ -226,7 +264,9 @@ class Scripts:
             return f"{words}fi"
 
         def case() -> str:
-            arms = "".join(f"{self._pick('4', '8', 'x|y', '$B', '[0-9]')}) {block()};;\n" for _ in range(2))
+            patterns = ("4", "8", "x|y", "$B", "[0-9]", "*[0-9]", '"$B"', "-*")
+            ends = (";;", ";;", ";&", ";;&")
+            arms = "".join(f"{self._pick(*patterns)}) {block()}{self._pick(*ends)}\n" for _ in range(2))
             return f"case {self._pick('$A', '4', '$C')} in\n{arms}{self._pick('*) :;; ', '')}esac"
 
         def loop() -> str:
@@ -235,10 +275,15 @@ class Scripts:
                 f"for {name} in 1 2 'a b'; do",
                 f"for {name} in $A",
                 f"for (({own}=0; {own}<2; {own}++)); do",
+                f"for {name} in {{1..2}} $(seq 2); do",
+                f"{own}=2; until [ ${own} -le 0 ] || (( {own}-- < 1 )); do",
+                f"printf '1 2\n3\n' | while read -r {name} {own}; do",
                 f"{own}=2; while (( {own}-- > 0 )); do",
             )
             middle = "" if words.endswith("do") else "\ndo"
             end = self._pick("", "", "break\n", f"{self._test()} && continue\n")
+            if self._chance(0.15):
+                return f"while read -r {name} {own}; do\n{block()}{end}done <<EOF\n4 x y\n8\nEOF"
             return f"{words}{middle}\n{block()}{end}done"
 
         def function() -> str:
@@ -261,7 +306,20 @@ class Scripts:
                 f"(\n{body})", f"{{\n{body}}}", f"{{\n{body}}} | :", f"( {self._assign()}; {self._launch()} ) &\nwait"
             )
 
+        def given() -> str:
+            inner = self._launch().replace("'", "")
+            self._number += 1
+            return self._pick(
+                f"bash <<'EOF'\n{block()}EOF",
+                f"echo 'python id{self._number} $A x' | {self._pick('bash', 'sh', 'bash -s 1')}",
+                f'echo "python id{self._number} $N" | bash',
+                f"cat > run{self._number}.sh <<'EOF'\n{block()}EOF\n{self._pick('bash', 'sh -e')} run{self._number}.sh 1 '2 3'",
+                f"{self._pick('echo', 'seq', 'printf')} {self._pick('1', '3')} | xargs {self._pick('', '-n 1', '-r')} python id{self._number} x",
+                f"seq 2 | xargs -I {{}} msrun id{self._number} a{{}} b",
+                f"bash -c '{inner}' name 1 '2'" if "\n" not in inner else ":",
+            )
+
         def leave() -> str:
             return f"{self._test()} && exit" if self._chance(0.15) else ":"
 
-        return self._random.choice((branch, branch, case, loop, function, either, apart, leave))
+        return self._random.choice((branch, branch, case, loop, loop, function, either, apart, given, leave))

@@ -14,7 +14,6 @@ import pytest
 
 from ms_tune.launch.evaluate import Follower
 from ms_tune.launch.parse import parse
-from ms_tune.launch.state import State
 from ms_tune.launch.values import File
 from tests.launch.scripts import Scripts
 
@@ -31,6 +30,27 @@ for stand_in in msrun torchrun python; do
 done
 unset stand_in
 """
+# Programs that scripts use; nothing else of the machine is there.
+TOOLS = ("cat", "tee", "seq", "tr", "wc", "basename", "dirname", "expr", "xargs", "sleep", "chmod")
+
+
+def tools(folder: Path) -> Path:
+    """A folder with them, and with launchers for those that start programs themselves."""
+    found = folder / "bin"
+    if not found.is_dir():
+        found.mkdir()
+        for name in TOOLS:
+            place = shutil.which(name)
+            assert place is not None
+            (found / name).symlink_to(place)
+        for name in ("bash", "sh"):
+            (found / name).symlink_to(BASH or "")
+        for name in ("msrun", "torchrun", "python"):
+            (found / name).write_text(f'#!{BASH}\n{name} "$@"\n')  # the function of this name
+            (found / name).chmod(0o755)
+    return found
+
+
 SEED = 1
 
 
@@ -41,10 +61,16 @@ def calls_of(script: str, folder: Path) -> dict[str, list[list[str]]]:
     calls.write_bytes(b"")
     (folder / "script.sh").write_text(script, encoding="utf-8")
     empty = folder / "empty"
-    empty.mkdir(exist_ok=True)
+    shutil.rmtree(empty, ignore_errors=True)
+    empty.mkdir()
     subprocess.run(
         [BASH or "bash", str(folder / "script.sh")],
-        env={"BASH_ENV": str(folder / "before"), "STAND_IN_CALLS": str(calls), "PATH": "", "LC_ALL": "C.UTF-8"},
+        env={
+            "BASH_ENV": str(folder / "before"),
+            "STAND_IN_CALLS": str(calls),
+            "PATH": str(tools(folder)),
+            "LC_ALL": "C.UTF-8",
+        },
         cwd=empty,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -62,7 +88,7 @@ def calls_of(script: str, folder: Path) -> dict[str, list[list[str]]]:
 def read(script: str) -> dict[str, list[Started]]:
     """What is read out of a script, by the number of the command."""
     follower = Follower(lambda _, __: None)
-    follower.run(parse(script).body, State(), File(Path("script.sh"), script))
+    follower.follow(parse(script).body, File(Path("script.sh"), script))
     found: dict[str, list[Started]] = defaultdict(list)
     for one in follower.started:
         if len(one.words) > 1 and one.words[0].text in ("msrun", "torchrun", "python"):
@@ -107,7 +133,7 @@ def test_random_scripts(tmp_path: Path) -> None:
         words = [word for started in read(script).values() for one in started for word in one.words]
         known += sum(word.text is not None for word in words)
         total += len(words)
-    assert known > total * 0.6  # it is not by knowing nothing that nothing is wrong
+    assert known > total * 0.7  # it is not by knowing nothing that nothing is wrong
 
 
 @pytest.mark.parametrize(

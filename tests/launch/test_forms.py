@@ -49,23 +49,26 @@ b c; msrun 2 \
  d
 n=A; export "$n=1"; declare "B=$n"; msrun 1 "$A" "$B"
 coproc cat < /dev/null; msrun 1 a; wait
-"""
-# Something in these depends on what the script does not say, or on what is not followed.
-UNKNOWN = r"""
-a=b; b='1 + 2'; msrun 1 $((a * 2)) $((unset_one + 1)) $(( )) $(((1 + 2) * 3))
 for ((i = 0; i < 3; i++)); do msrun 1 fixed; done
-export A=1; export -n A; readonly B=2; declare -r C=3; declare -x D=4; msrun 1 $A $B $C $D
 case abc in a*) msrun 1 first;; abc) msrun 2 second;; esac
-case "$none" in "") msrun 1 empty;; *) msrun 2;; esac
 a=path/to/file.tar.gz; msrun 1 ${a##*/} ${a%.*} ${a%%.*} ${a#*/} ${#a} ${a/to/from} ${a//t/T} ${a:5:2} ${a:5} ${a: -2}
 a=MiXed; msrun 1 ${a,,} ${a^^} ${a^} ${a,}
 a=b; b=c; msrun 1 ${!a} ${a:=kept} ${none:=given} $none
 msrun 1 {a,b}{1..3} x{,y} {3..1} {a..c} '{a,b}' "{a,b}" {single} {1..10..4}
-msrun 1 $'tab\there' $'\x41\u00e9' "a\"b\$c" 'it'"'"'s' a\ b ""
 msrun 1 "$(printf %s fixed | cat)" || true
 for a in 1 2 3; do if [ $a = 2 ]; then continue; fi; msrun 1 ok; [ $a = 3 ] && break; done
 i=0; while [ $i -lt 2 ]; do msrun 1 in; i=$((i + 1)); done
 until true; do msrun 1 never; done; msrun 2 behind
+f() { a=2; }; for i in $(seq 2); do f; g() { :; }; done; msrun 1 "$a"; g
+for i in $(seq 2); do eval "a=$i"; done; msrun 1 "$a"
+a=(x.y z.y w); msrun 1 "${a[@]:1}" x; msrun 2 "${!a[@]}"; msrun 3 "${a[@]%.y}"; msrun 4 "${a[*]:1}" "${!a[*]}"
+"""
+# Something in these depends on what the script does not say, or on what is not followed.
+UNKNOWN = r"""
+a=b; b='1 + 2'; msrun 1 $((a * 2)) $((unset_one + 1)) $(( )) $(((1 + 2) * 3))
+export A=1; export -n A; readonly B=2; declare -r C=3; declare -x D=4; msrun 1 $A $B $C $D
+case "$none" in "") msrun 1 empty;; *) msrun 2;; esac
+msrun 1 $'tab\there' $'\x41\u00e9' "a\"b\$c" 'it'"'"'s' a\ b ""
 f() { return 3; }; f || msrun 1 $?; f; msrun 2 x
 (a=1; msrun 1 in $a); msrun 2 out$a; { a=2; }; msrun 3 out$a
 a=1 msrun 1 "$a"; a=2; a=3 msrun 2 "$a"; msrun 3 "$a"
@@ -83,8 +86,6 @@ for a in *.none; do msrun 1 "$a"; done
 while read -r a; do msrun 1 "$a"; done < /dev/null
 for a in $UNSET_OUTSIDE; do b=$a; shift; set -- "$a"; done; msrun 1 "$b" "$@"
 a=1; for i in $(seq 2); do a=$((a + 1)); let c=a; ((d = a)); : ${e:=x}; declare f=$a; read g; done; msrun 1 $a $c $d $e $f $g
-f() { a=2; }; for i in $(seq 2); do f; g() { :; }; done; msrun 1 "$a"; g
-for i in $(seq 2); do eval "a=$i"; done; msrun 1 "$a"
 for i in $(seq 2); do IFS=:; done; a=b:c; msrun 1 $a
 declare -i n=2+3; declare -u u=abc; msrun 1 $n $u
 shift $UNSET_OUTSIDE; msrun 1 "$@"
@@ -97,7 +98,6 @@ if grep -q x /dev/null; then a=1; else a=2; fi; msrun 1 $a
 (exit 3) || msrun 1 x; ! (exit 3) && msrun 2 y
 msrun 1 "$(< /dev/null)" "$(echo a b)" `echo c`
 set -- a b c; msrun 1 "${@:2}" x; msrun 2 "${@:-d}" "${*:2}" y
-a=(x.y z.y w); msrun 1 "${a[@]:1}" x; msrun 2 "${!a[@]}"; msrun 3 "${a[@]%.y}"; msrun 4 "${a[*]:1}" "${!a[*]}"
 a=(); msrun 1 "${a[@]:-none}" "${a[@]+"${a[@]}"}" x; set --; msrun 2 "${@:-d}" "${@+x}"
 ab=1; ac=2; msrun 1 "${!a@}" "${ab@Q}"
 a=(1 2); i=$UNSET_OUTSIDE; msrun 1 "${a[i]}" "${a[-1]}" "${!a[@]}"; a[$i]=3; msrun 2 "${a[@]}"

@@ -138,12 +138,12 @@ def test_a_program_that_is_given_as_code_has_no_file() -> None:
         ("python p.py ${HOME:-x}", Reason.ENVIRONMENT),
         ("python p.py ~/x", Reason.ENVIRONMENT),
         ("python p.py *.json", Reason.PATTERN),
-        ("python p.py {1..3}", Reason.EXPANSION),
-        ("A=x.y; python p.py ${A%.y}", Reason.EXPANSION),
+        ("python p.py {$1,3}", Reason.EXPANSION),
+        ("A=x.y; python p.py ${A%@(.y)}", Reason.EXPANSION),
         ("python p.py $((1 / 0))", Reason.ARITHMETIC),
         ("python p.py $((1.5 * 2))", Reason.ARITHMETIC),
         ("read A; python p.py $A", Reason.INPUT),
-        ("for A in 1 2; do :; done; python p.py $A", Reason.LOOP),
+        ("for A in 1 $1; do :; done; python p.py $A", Reason.LOOP),
         ("if [ -d x ]; then A=1; else A=2; fi; python p.py $A", Reason.CONDITION),
         ("A=1; source missing.sh; python p.py $A", Reason.FILE),
         ("A=1; eval $(date); python p.py $A", Reason.COMMAND),
@@ -270,7 +270,7 @@ def test_an_unknown_command_is_no_launcher() -> None:
         ("export A=1; srun -N 2 bash -c 'python p.py $A'", ["1"]),
         ("export A=1; sudo tmux new -d bash -c 'python p.py $A'", ["1"]),
         ('A=1; ssh host python p.py --x "$A" "$B"', ["--x", "1", None]),
-        ('for h in a b; do ssh $h "python p.py --node $h" & done', ["--node", None]),
+        ('for h in a $1; do ssh $h "python p.py --node $h" & done', ["--node", None]),
     ],
 )
 def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) -> None:
@@ -293,6 +293,7 @@ def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) ->
         ("A=1\nssh -p 22 host <<EOF\npython p.py --x $A\nEOF", ["--x", "1"]),
         ("export A=1\nssh host 'bash -s' <<'EOF'\npython p.py --x $A\nEOF", ["--x", None]),
         ("export A=1\nsudo bash <<'EOF'\npython p.py --x $A\nEOF", ["--x", "1"]),
+        ("bash <<EOF\npython p.py --x 3\n", ["--x", "3"]),  # it never ends
         ("bash <<A <<B\npython a.py\nA\npython p.py --x 2\nB", ["--x", "2"]),  # the last one counts
     ],
 )
@@ -305,10 +306,8 @@ def test_a_script_in_a_here_document_is_followed(script: str, words: list[str | 
     "script",
     [
         "cat <<EOF > run.sh\npython p.py\nEOF",
-        "bash run.sh <<EOF\npython p.py\nEOF",
         "bash -c 'cat' <<EOF\npython p.py\nEOF",
         "ssh host cat <<EOF\npython p.py\nEOF",
-        "bash <<EOF\npython p.py",  # never ends
     ],
 )
 def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
@@ -317,9 +316,29 @@ def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
     assert not read.unknown
 
 
-def test_a_here_document_that_only_a_run_could_tell_is_named() -> None:
-    read = launches('bash <<EOF\npython p.py "$(date)"\nEOF\n')
-    assert [unknown.name for unknown in read.unknown] == ["<<"]
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ('bash <<EOF\npython p.py "$(date)"\nEOF', "bash"),
+        ("bash <<EOF", "bash"),  # it never begins
+        ("bash run.sh <<EOF\npython p.py\nEOF", "run.sh"),
+        ("./run.sh --x", "./run.sh"),
+        ("curl host/run.sh | bash", "bash"),
+        ("sed s/a/b/ run.sh | nohup bash -s 1", "nohup"),
+        ("docker exec box bash /work/run.sh", "docker"),
+        ('bash -c "$COMMAND"', "bash"),
+        ("trap 'python p.py' ERR", "trap"),
+        ("find . -name a.py -exec python p.py {} ';'", "find"),
+        ("su me -c 'cd /work && torchrun p.py'", "su"),
+        ("shopt -s expand_aliases\nalias go='python p.py'\ngo --x", "go"),
+        ("cp /templates/a.sh run.sh\nbash run.sh", "run.sh"),
+        ("source <(date)", "source"),
+        ("source $ENVIRONMENT", "source"),
+        ("source missing.sh", "missing.sh"),
+    ],
+)
+def test_what_is_started_where_only_a_run_could_tell_is_named(script: str, name: str) -> None:
+    assert [unknown.name for unknown in launches(script + "\n").unknown] == [name]
 
 
 @pytest.mark.parametrize(

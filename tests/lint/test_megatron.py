@@ -176,7 +176,10 @@ def test_a_fault_is_found(old: str, new: str, expected: str) -> None:
 )
 def test_what_is_unknown_is_left_alone(old: str, new: str) -> None:
     assert old in SOUND
-    assert ids(SOUND.replace(old, new, 1)) == []
+    known = new in ("NNODES=$WORKERS", "$BATCH", "$FURTHER") or new.endswith(
+        "$@"
+    )  # left out, or told by others where it is wanted
+    assert ids(SOUND.replace(old, new, 1)) == ([] if known else ["MST199"])
 
 
 def test_experts_and_tensors_over_ranks_ask_for_sequence_parallelism() -> None:

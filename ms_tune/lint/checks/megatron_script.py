@@ -7,7 +7,6 @@ reaches the programs that are started behind it (4.1).
 from __future__ import annotations
 
 import re
-from collections import Counter
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _GROUP = re.compile(r"(?:ARG|ARGS|ARGUMENTS|OPTS|OPTIONS)$")
 _SIMILAR, _NEARLY = 0.7, 0.9  # of two names: an ending such as ARG for ARGS; a letter of a long one
 _DIGITS = "0123456789"  # in which names of several things differ
-_ROUNDS = 8  # nobody sources one file that often; the reader stops after some more
 _LOCAL, _ALL = "local_worker_num", "worker_num"
 
 
@@ -53,6 +51,26 @@ def unset_values(context: Context) -> Iterator[Violation]:
         option = _option_of(word, command) if word.open else ""
         if option and name not in meant:
             yield Violation((), params={"name": name, "option": option}, span=source.span_of(word))
+
+
+def not_evaluable(context: Context) -> Iterator[Violation]:
+    """Numbers, choices and words that may be options, where only a run could tell: what hangs on them is not checked."""
+    source, command = command_in(context)
+    found: dict[str, tuple[Argument, str]] = {}
+    for one in command.given:
+        value = next((word for word in one.values[: one.takes] if word.text is None), None)
+        sized = any(row.type in ("int", "float") or row.choices for row in one.definitions)
+        if value is not None and sized and value.unknown is not None and value.unknown.reason is not Reason.ENVIRONMENT:
+            mark = "$" if value.unknown.reason in (Reason.ARGUMENT, Reason.CONDITION, Reason.LOOP, Reason.INPUT) else ""
+            found[one.name] = (value, mark + value.unknown.name)
+    for word, _ in command.hidden:
+        if word.unknown is not None and word.unknown.reason not in (Reason.ENVIRONMENT, Reason.ARGUMENT):
+            found[word.unknown.name] = (word, "")
+    if found:
+        names = ", ".join(
+            f"{name} ({why.splitlines()[0]})" if why.strip() else name for name, (_, why) in found.items()
+        )
+        yield Violation((), params={"names": names}, span=source.span_of(next(iter(found.values()))[0]))
 
 
 def _option_of(word: Argument, command: Command) -> str:
@@ -184,9 +202,9 @@ def _count(word: Argument | None) -> int | None:
 def around(context: Context) -> Iterator[Violation]:
     """A script that sources itself, or files that source each other: bash goes round until it has no memory left."""
     source, _ = command_in(context)
-    files, text = source.launches.read_from, source.script.text
+    text = source.script.text
     own = _ITSELF.search(text)
-    if own or source.script.path.resolve() in files or max(Counter(files).values(), default=0) >= _ROUNDS:
+    if own or any(one.reason is Reason.BOUND and one.name for one in source.launches.unknown):
         match = own or _SOURCES.search(text)
         yield Violation((), span=source.script.span(*(match.span() if match else (0, 0))))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.config.yaml_nodes import Document
 from ms_tune.frameworks.megatron import programs
 from ms_tune.launch.once import launches_in
+from ms_tune.launch.values import Reason
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
@@ -78,6 +79,20 @@ def unreadable(context: Context) -> Iterator[Violation]:
         end = source.text.find("\n", problem.offset)
         span = lines.span(problem.offset, end if end >= 0 else len(source.text))
         yield Violation((), "quote" if quote else "default", {}, span=span)
+
+
+def not_followed(context: Context) -> Iterator[Violation]:
+    """What a script starts, or sets, where only a run could tell: nothing is said about it."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+        return
+    lines, seen = Document(source.text, source.path), set[int]()
+    for one in launches_in(source.path, source.text).unknown:
+        if one.place.file.path != source.path or one.place.start in seen:
+            continue
+        seen.add(one.place.start)
+        kind = "bound" if one.reason is Reason.BOUND else "file" if one.reason is Reason.FILE else "default"
+        yield Violation((), kind, {"name": one.name}, span=lines.span(one.place.start, one.place.end))
 
 
 def program_unknown(context: Context) -> Iterator[Violation]:

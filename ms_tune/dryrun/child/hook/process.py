@@ -39,7 +39,15 @@ _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so n
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
 _NOTED = ("reads", "bounds", "places", "endless", "failed")  # what a process notes as it runs
 _LONGEST = 200  # characters of an argument that are kept
-_PARTS = ("threads", "asked", "known", "bounds", "reads", "graphs")  # modules of this package that change MindSpore
+_PARTS = (
+    "threads",
+    "host",
+    "asked",
+    "known",
+    "bounds",
+    "reads",
+    "graphs",
+)  # modules of this package that change MindSpore
 
 
 class Process:
