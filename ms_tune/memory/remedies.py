@@ -18,6 +18,7 @@ from ms_tune.memory.contents import CONTENTS, Content
 from ms_tune.memory.phases import EAGER, ORDER, Phase, number
 from ms_tune.memory.places import operator_at, where_at
 from ms_tune.memory.steps import peaks_by_phase
+from ms_tune.memory.swap import swap_peak
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language, Text
 from ms_tune.trace.memory_block import NEVER_FREED
@@ -51,6 +52,7 @@ class Method:
     Attributes:
         name: How scripts know it.
         method: How its effect is computed; empty: by the blocks that ``takes`` names.
+        within: The cells, a pattern of scopes, in which alone its effect is known; empty: everywhere.
         takes: Which blocks, by selections, of which the first that holds for a block counts, and the share of their size
             that is left; None: the largest of them is left.
         title, price: What it is, what it costs.
@@ -63,6 +65,7 @@ class Method:
 
     name: str
     method: str
+    within: str
     takes: tuple[tuple[Mapping[str, object], tuple[int, int] | None], ...]
     title: Text
     price: Text
@@ -95,7 +98,7 @@ class Remedy:
         bytes_freed: By how much.
         peak_after: The peak that is left, wherever it is then.
         dynamic: Whether the graph is dynamic.
-        rough: Whether second runs came to other figures than this one.
+        rough: Whether the second run may come to a somewhat other figure.
     """
 
     method: Method
@@ -163,6 +166,7 @@ def methods() -> tuple[Method, ...]:
         Method(
             name=entry["name"],
             method=entry.get("method", ""),
+            within=entry.get("within", ""),
             takes=tuple(_selection(selection) for selection in entry.get("takes", ())),
             title=_text(entry["title"]),
             price=_text(entry["price"]),
@@ -224,12 +228,13 @@ def _is_dynamic(known: Known) -> bool:
 
 
 def _peak_after(method: Method, known: Known, replayed: _Resized) -> int:
-    peak, size = known.curve.peak_bytes, known.table.size
-    after = peak
+    table, peak = known.table, known.curve.peak_bytes
+    after, size = peak, table.size
     if method.method == "recompute":
         after = known.recompute.peak
     elif method.method == "swap":
-        after = known.recompute.swap_peak
+        if known.recompute.one_graph:
+            after = swap_peak(table, known.contents, known.curve, method.within)
     elif method.method == "prompt":
         after = known.lifetimes.peak_if_prompt
     elif method.method == "second-gradients":

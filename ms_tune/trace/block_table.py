@@ -130,6 +130,7 @@ def _add(columns: Columns, line: NDArray[np.int64], layout: Layout, reader: RowR
     wanted |= {"start": Cell("start_time_stamp"), "end": Cell("end_time_stamp"), "size": Cell("size")}
     wanted["address"] = Cell("device_addr", base=16)
     if "user_tasks" in index:
+        wanted["first_user"] = Cell("user_tasks", r"^\{([0-9]+)")
         wanted["final_user"] = Cell("user_tasks", r"([0-9]+)-?\}$")
     found = columns.numbers(wanted, NONE)
     numbers = {name: found.get(name, absent) for name in NUMBERS} | {"line": line}

@@ -43,8 +43,9 @@ def known_of(blocks: list[Block]) -> Known:
     return Known(table, contents, curve, recompute_of(table, contents, curve), lives, Theory(0, 0, (), None, None))
 
 
-def kernel(start: int, end: int, path: str, size: int) -> Block:
-    return block(start, end, size, kind="Kernel", task_name=f"{start}_{path}", node_name=path)
+def kernel(start: int, end: int, path: str, size: int, users: tuple[int, ...] = ()) -> Block:
+    told = f"{{{'-'.join(map(str, users))}}}"
+    return block(start, end, size, kind="Kernel", task_name=f"{start}_{path}", node_name=path, user_text=told)
 
 
 def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
@@ -127,7 +128,6 @@ def test_layers_of_a_dynamic_graph_are_what_repeats() -> None:
     found = recompute_of(known.table, known.contents, known.curve)
     # What each layer ends with stays (1,003); of the layer whose backward pass begins the rest is back.
     assert found.peak == 40 + 4 * 1003 + 3003
-    assert found.swap_peak == 40 + 4006
 
 
 def test_layers_of_two_blocks_are_not_taken_in_pairs() -> None:
@@ -175,8 +175,8 @@ def test_what_is_recomputed_already_is_no_remedy() -> None:
         ]
         return {remedy.method.name for remedy in remedies_of(known_of(layers))}
 
-    assert {"recompute", "swap"} <= named("")
-    assert not {"recompute", "swap"} & named("recompute_")
+    assert "recompute" in named("")
+    assert "recompute" not in named("recompute_")
 
 
 def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
@@ -209,14 +209,69 @@ def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
         for layer in range(4)
         for place in range(4)
     ]
-    words = {"recompute": ("3 %", "3%"), "swap": ("at best", "最好情形")}
-    rough = {"layers": ["recompute", "swap"], "update": ["swap"], "dynamic": []}
-    for name, rows in (("layers", layers), ("update", [*layers, update]), ("dynamic", blocks)):
+    for rows, rough in ((layers, True), ([*layers, update], False), (blocks, False)):
         found = {remedy.method.name: remedy for remedy in remedies_of(known_of(rows))}
-        assert set(words) <= set(found)
-        for place, language in enumerate((Language.EN, Language.ZH)):
-            said = [each for each, texts in words.items() if texts[place] in found[each].price(language)]
-            assert said == rough[name]
+        assert "swap" not in found  # no MindFormers, or no lazy_inline: what MindSpore would move is not known
+        for words, language in (("3 %", Language.EN), ("3%", Language.ZH)):
+            assert (words in found["recompute"].price(language)) == rough
+
+
+@pytest.mark.parametrize(
+    ("cells", "operator", "outputs", "moved"),
+    [
+        ("decoder-TransformerBlock/layers-CellList", "Add", 1, True),
+        (
+            "decoder-TransformerBlock/layers-CellList",
+            "Split",
+            2,
+            False,
+        ),  # of several outputs what others' gradients read stays
+        ("decoder-TransformerBlock/layers-CellList", "RmsNorm", 2, True),  # and what its own reads does not
+        ("net-Net/layers-CellList", "Add", 1, False),  # not MindFormers': which primitives a cell holds is not known
+    ],
+)
+def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: bool) -> None:
+    """Two layers; the second's weight is brought into it as in the first, which is how ``lazy_inline`` shows."""
+    forward = [
+        kernel(place, end, f"Default/{path}", size, users)
+        for layer in range(2)
+        for at in [20 * layer]
+        for place, end, path, size, users in [
+            (at + 1, at + 90, "TensorMove-op1", 1, (at + 3,)),
+            *(
+                (
+                    at + 3 + one,
+                    90 - at,
+                    f"{cells}/{layer}-TransformerLayer/{operator}-op{layer}",
+                    1000,
+                    (at + 6, 84 - at),
+                )
+                for one in range(outputs)
+            ),
+            (at + 6, at + 9, f"{cells}/{layer}-TransformerLayer/Cast-op{layer}", 10, (at + 8,)),
+            (at + 8, at + 11, f"{cells}/{layer}-TransformerLayer/Dense-op{layer}", 10, (at + 10,)),
+            (at + 10, at + 24, f"{cells}/{layer}-TransformerLayer/AddExt-op{layer}", 10, (at + 23,)),
+        ]
+    ]
+    backward = [
+        kernel(
+            84 - 20 * layer + place,
+            95,
+            f"Gradients/Default/{cells}/{layer}-TransformerLayer/Grad_{operator}/{name}",
+            1,
+            (),
+        )
+        for layer in range(2)
+        for place, name in (
+            (-2, f"Mul-op{layer}"),
+            (0, f"{operator}Grad-op{layer}" if operator == "RmsNorm" else f"Mul-op1{layer}"),
+        )
+    ]
+    known = known_of([*forward, *backward])
+    found = {remedy.method.name: remedy.peak_after for remedy in remedies_of(known)}
+    assert ("swap" in found) == moved
+    if moved:  # one layer's are there at a time
+        assert outputs * 1000 < found["swap"] < known.curve.peak_bytes - outputs * 1000 + 50
 
 
 def shared(layer: int, step: int = 0) -> list[Block]:
