@@ -68,7 +68,7 @@ def _moved(table: Table, contents: Contents, cells: str) -> NDArray[np.bool_]:
     pairs = zip(table.node.codes[_readers(table, last)].tolist(), table.node.codes[rows].tolist(), strict=True)
     own = [operator_of(paths[reader]) == f"{operator_of(paths[node])}Grad" for reader, node in pairs]
     moved[rows] = _backward(table, contents, last) & (np.array(own, np.bool_) | ~_several_outputs(table)[rows])
-    return moved
+    return np.asarray(moved, np.bool_)
 
 
 def _readers(table: Table, ticks: NDArray[np.int64]) -> NDArray[np.int64]:

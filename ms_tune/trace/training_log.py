@@ -20,6 +20,7 @@ from ms_tune.trace.log_lines import bodies, perhaps, text_of
 from ms_tune.trace.logged_memory import reports_in
 from ms_tune.trace.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
 from ms_tune.trace.plain_pickle import no_collection
+from ms_tune.trace.reading import reading
 from ms_tune.trace.recompute_log import rank_of
 from ms_tune.trace.step_baseline import read_baseline
 from ms_tune.trace.step_batch import Batch
@@ -71,7 +72,9 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
         TraceError: The file cannot be read, or no line of it tells about a step.
     """
     reader, ended = _Reader(), True
-    try:
+    with reading(path):
+        if not path.exists():
+            raise TraceError(msg("trace.folder.absent"), nearby(path), path=path)
         with path.open("rb") as file:
             for body, first in bodies(file):
                 if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
@@ -80,10 +83,6 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
                 ended = body.endswith(b"\n")
                 on_bytes(len(body))
         reader.end()
-    except FileNotFoundError:
-        raise TraceError(msg("trace.folder.absent"), nearby(path), path=path) from None
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     runs = tuple(reader.runs)
     if not runs:
         if reader.damaged:

@@ -1,0 +1,27 @@
+"""What every reader says of a file that cannot be read."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.texts import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Around what reads a file or a folder.
+
+    Raises:
+        TraceError: It cannot be opened, read or listed.
+    """
+    try:
+        yield
+    except OSError as error:
+        hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), hint, path=path) from error
