@@ -182,8 +182,12 @@ def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int6
     most = max(covered, default=0)
     best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
     for stretch in best:
-        for begin, end in pairwise(_finest(key, stretch)):
-            yield rows[begin:end]
+        runs = list(pairwise(_finest(key, stretch)))
+        # A layer's activations are there when the next layer begins; what repeats where all layers are recomputed is a micro-batch.
+        first, second = (rows[begin:end] for begin, end in runs[:2])
+        if 2 * table.size[first[table.end[first] > table.start[second[0]]]].sum() > table.size[first].sum():
+            for begin, end in runs:
+                yield rows[begin:end]
 
 
 def _finest(key: NDArray[np.int64], stretch: list[int]) -> list[int]:

@@ -55,7 +55,7 @@ def layers_of(table: Table, contents: Contents) -> list[Layer]:
     forward &= ~table.task.where([EAGER]) & table.kind.where(KINDS)
     rows = np.flatnonzero(forward)
     rows = rows[np.argsort(table.start[rows], kind="stable")]
-    found = _layers(table, rows[~_of_weights_alone(table)[rows]])
+    found = _layers(table, rows[~of_weights_alone(table)[rows]])
     return _layers(table, rows) if are_one_graph(table, found) else found
 
 
@@ -112,7 +112,7 @@ def _told_by_scopes(
     return label[codes], shared[codes], bare[codes]
 
 
-def _of_weights_alone(table: Table) -> NDArray[np.bool_]:
+def of_weights_alone(table: Table) -> NDArray[np.bool_]:
     """Which blocks are a weight in another format: nothing of a layer's input goes into them."""
     casts = np.array([operator_of(path) == "Cast" for path in table.node.values] or [False])[table.node.codes]
     weights = np.flatnonzero(table.kind.where(["Weight"]))
