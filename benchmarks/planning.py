@@ -98,7 +98,7 @@ def measure(path: Path, arguments: argparse.Namespace, folder: Path) -> None:
     )
     begin, processor = time.perf_counter(), time.process_time()
     items = Items(lives_of(problem), problem.size, problem.alignment)
-    fit = NumpyEngine().first_fit(items, by(problem.size), 2**62, 1e9)
+    fit = NumpyEngine().first_fit(items, by(problem.size), 2**62, 2**62)
     line("greedy by size, numpy", fit.height, time.perf_counter() - begin, time.process_time() - processor)
     for peer in _PEERS if arguments.peer else ():
         line(

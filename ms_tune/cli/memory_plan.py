@@ -104,6 +104,8 @@ def finish(report: PlanReport, arguments: Namespace, console: Console) -> None:
     """Write the files that were asked for."""
     if report.slow is not None:
         console.warn(msg("placement.slow", reason=report.slow))
+    if report.plan.late:
+        console.warn(msg("placement.late"))
     for path, text in _files(report, arguments, console):
         with written(path, console) as part:
             part.write_text(text, encoding="utf-8")

@@ -1,7 +1,6 @@
-"""What recompute or swap of all layers would save, as far as a trace tells.
+"""What recompute of all layers would save, as far as a trace tells.
 
-Both take the activations of the layers out of memory until the backward pass of their layer. Recompute keeps what each layer
-begins with, and has in use for a moment what its forward pass needs beyond what it leaves. The order of the backward pass is
+It takes the activations of the layers out of memory until the backward pass of their layer, keeps what each layer begins with, and has in use for a moment what its forward pass needs beyond what it leaves. The order of the backward pass is
 that of the trace; MindSpore may choose another one for what is recomputed.
 
 A layer is told by the scopes of a static graph, and by what is repeated, the same stacks, in a dynamic one.
@@ -17,7 +16,7 @@ import numpy as np
 
 from ms_tune.memory.contents import Content, code
 from ms_tune.memory.phases import EAGER, Phase, number
-from ms_tune.memory.scoped_layers import KINDS, layers_of
+from ms_tune.memory.scoped_layers import KINDS, are_one_graph, layers_of
 from ms_tune.trace.memory_block import NEVER_FREED
 from ms_tune.trace.scopes import Pass, pass_of
 from ms_tune.trace.table import NONE
@@ -40,20 +39,20 @@ _NEARLY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """What is left if every layer is recomputed or swapped out.
+    """What is left if every layer is recomputed.
 
     Attributes:
         saving: Bytes that recompute takes away at the moment of today's peak.
         peak: The peak that recompute would leave, wherever it is then.
-        swap_peak: The peak that swap would leave.
         reordered: Whether what recompute leaves is at its highest in the backward pass of a static graph's layer, whose order
             MindSpore then chooses anew.
+        one_graph: Whether ``lazy_inline`` made one graph of the layers.
     """
 
     saving: int
     peak: int
-    swap_peak: int
     reordered: bool
+    one_graph: bool
 
 
 def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
@@ -62,7 +61,7 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
     counted[curve.rows] = True
     open_ = counted & (contents.codes == code(Content.ACTIVATIONS)) & ~_is_recomputed(table)
     eager = table.task.where([EAGER])
-    kept, swapped, reads = _Lives(table), _Lives(table), _Read(table, counted)
+    kept, reads = _Lives(table), _Read(table, counted)
     used = np.where(table.last_user == NONE, table.end - 1, table.last_user)
     dynamic = np.flatnonzero(open_ & eager & (contents.phases.settled == number(Phase.FORWARD)))
     dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
@@ -70,9 +69,9 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
         backward = _first(table.end[run], int(table.start[run[-1]]))
         if backward is not None:
             kept.postpone(run[:-1], backward)
-            swapped.postpone(run, backward)
     passes = []  # ticks of the backward passes of a static graph's layers
-    for layer in layers_of(table, contents):
+    layers = layers_of(table, contents)
+    for layer in layers:
         made = layer.rows[open_[layer.rows]]
         backward = _first(used[made], layer.end)
         if backward is not None:
@@ -81,11 +80,10 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
             kept.postpone(made, backward)
             kept.end[read] = np.maximum(kept.end[read], backward)
             kept.meanwhile.append((backward, _more_at_most(table, made, np.concatenate([read, passing]))))
-            swapped.postpone(made, backward)
             passes.append((backward, int(used[made].max()) + 1))
     peak, tick = kept.peak(curve)
     reordered = any(begin <= tick < end for begin, end in passes)
-    return Recompute(curve.peak_bytes - kept.at(curve), peak, swapped.peak(curve)[0], reordered)
+    return Recompute(curve.peak_bytes - kept.at(curve), peak, reordered, are_one_graph(table, layers))
 
 
 class _Read:
@@ -127,7 +125,7 @@ def _more_at_most(table: Table, made: NDArray[np.int64], passing: NDArray[np.int
 
 
 class _Lives:
-    """When each block lives, if layers run their forward pass, or bring back what it left, right before their backward pass.
+    """When each block lives, if layers run their forward pass right before their backward pass.
 
     Args:
         table: The trace.
@@ -184,8 +182,12 @@ def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int6
     most = max(covered, default=0)
     best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
     for stretch in best:
-        for begin, end in pairwise(_finest(key, stretch)):
-            yield rows[begin:end]
+        runs = list(pairwise(_finest(key, stretch)))
+        # A layer's activations are there when the next layer begins; what repeats where all layers are recomputed is a micro-batch.
+        first, second = (rows[begin:end] for begin, end in runs[:2])
+        if 2 * table.size[first[table.end[first] > table.start[second[0]]]].sum() > table.size[first].sum():
+            for begin, end in runs:
+                yield rows[begin:end]
 
 
 def _finest(key: NDArray[np.int64], stretch: list[int]) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -17,7 +17,9 @@ import yaml
 from ms_tune.memory.contents import CONTENTS, Content
 from ms_tune.memory.phases import EAGER, ORDER, Phase, number
 from ms_tune.memory.places import operator_at, where_at
+from ms_tune.memory.scoped_layers import of_weights_alone
 from ms_tune.memory.steps import peaks_by_phase
+from ms_tune.memory.swap import swap_peak
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language, Text
 from ms_tune.trace.memory_block import NEVER_FREED
@@ -51,8 +53,10 @@ class Method:
     Attributes:
         name: How scripts know it.
         method: How its effect is computed; empty: by the blocks that ``takes`` names.
+        within: The cells, a pattern of scopes, in which alone its effect is known; empty: everywhere.
+        beside, unless: Operators, patterns of their names, that must be there, and must not be, for its effect to be known; empty: none.
         takes: Which blocks, by selections, of which the first that holds for a block counts, and the share of their size
-            that is left; None: the largest of them is left.
+            that is left.
         title, price: What it is, what it costs.
         at: How it is written, by dialect; ``torch_npu`` is the PyTorch of an NPU.
         command: What to run next.
@@ -63,7 +67,10 @@ class Method:
 
     name: str
     method: str
-    takes: tuple[tuple[Mapping[str, object], tuple[int, int] | None], ...]
+    within: str
+    beside: str
+    unless: str
+    takes: tuple[tuple[Mapping[str, object], tuple[int, int]], ...]
     title: Text
     price: Text
     at: Mapping[str, Text]
@@ -95,7 +102,7 @@ class Remedy:
         bytes_freed: By how much.
         peak_after: The peak that is left, wherever it is then.
         dynamic: Whether the graph is dynamic.
-        rough: Whether second runs came to other figures than this one.
+        rough: Whether the second run may come to a somewhat other figure.
     """
 
     method: Method
@@ -163,6 +170,9 @@ def methods() -> tuple[Method, ...]:
         Method(
             name=entry["name"],
             method=entry.get("method", ""),
+            within=entry.get("within", ""),
+            beside=entry.get("beside", ""),
+            unless=entry.get("unless", ""),
             takes=tuple(_selection(selection) for selection in entry.get("takes", ())),
             title=_text(entry["title"]),
             price=_text(entry["price"]),
@@ -175,11 +185,9 @@ def methods() -> tuple[Method, ...]:
     )
 
 
-def _selection(entry: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[int, int] | None]:
+def _selection(entry: Mapping[str, Any]) -> tuple[Mapping[str, object], tuple[int, int]]:
     """What is selected, and the share that is left of it."""
-    keeps = entry["keeps"]
-    what = {key: value for key, value in entry.items() if key != "keeps"}
-    return what, (int(keeps[0]), int(keeps[1])) if isinstance(keeps, list) else None
+    return {key: value for key, value in entry.items() if key != "keeps"}, (entry["keeps"][0], entry["keeps"][1])
 
 
 def _text(value: str | Mapping[str, str]) -> Text:
@@ -224,12 +232,16 @@ def _is_dynamic(known: Known) -> bool:
 
 
 def _peak_after(method: Method, known: Known, replayed: _Resized) -> int:
-    peak, size = known.curve.peak_bytes, known.table.size
-    after = peak
+    table, peak = known.table, known.curve.peak_bytes
+    after, size = peak, table.size
+    there = [any(re.search(pattern, name) for name in table.node.values) for pattern in (method.beside, method.unless)]
+    if (method.beside and not there[0]) or (method.unless and there[1]):
+        return peak
     if method.method == "recompute":
         after = known.recompute.peak
     elif method.method == "swap":
-        after = known.recompute.swap_peak
+        if known.recompute.one_graph:
+            after = swap_peak(table, known.contents, known.curve, method.within)
     elif method.method == "prompt":
         after = known.lifetimes.peak_if_prompt
     elif method.method == "second-gradients":
@@ -253,14 +265,12 @@ def _sets_of_gradients(theory: Theory) -> float:
 def _with_less(method: Method, known: Known, replayed: _Resized) -> int:
     """The peak with the share of the selected blocks that the method keeps."""
     left = known.table.size.copy()
-    open_, largest = replayed.counted.copy(), np.zeros(len(left), np.bool_)
+    open_ = replayed.counted.copy()
     for selection, keeps in method.takes:
         taken = _taken(selection, known) & open_
         open_ &= ~taken
-        if keeps is None:
-            largest |= taken
-        left[taken] = 0 if keeps is None else -(-left[taken] * keeps[0] // keeps[1])
-    return replayed.peak(left, largest, int(known.table.size[largest].max(initial=0)))
+        left[taken] = -(-left[taken] * keeps[0] // keeps[1])
+    return replayed.peak(left)
 
 
 def _taken(selection: Mapping[str, object], known: Known) -> NDArray[np.bool_]:
@@ -275,9 +285,11 @@ def _taken(selection: Mapping[str, object], known: Known) -> NDArray[np.bool_]:
         elif key == "operators":
             pattern = re.compile(str(wanted))
             taken &= np.array([bool(pattern.search(name)) for name in table.node.values] or [False])[table.node.codes]
+        elif key == "of_weights_alone":
+            taken &= of_weights_alone(table) == wanted
         else:
-            pattern, part = re.compile(str(wanted)), "file" if key == "files" else "function"
-            by_stack = [any(pattern.search(getattr(frame, part)) for frame in stack) for stack in table.stack.values]
+            pattern = re.compile(str(wanted))
+            by_stack = [any(pattern.search(frame.file) for frame in stack) for stack in table.stack.values]
             taken &= np.array(by_stack or [False])[table.stack.codes]
     return taken
 
@@ -299,17 +311,9 @@ class _Resized:
         self.counted = np.zeros(len(table), np.bool_)
         self.counted[rows] = True
 
-    def peak(self, size: NDArray[np.int64], while_alive: NDArray[np.bool_] | None = None, more: int = 0) -> int:
-        """The peak.
-
-        Args:
-            size: The size of each row.
-            while_alive: Rows; as long as one of them is alive, so many bytes are in use beside the sizes.
-            more: How many.
-        """
+    def peak(self, size: NDArray[np.int64]) -> int:
+        """The peak with these sizes of the rows."""
         used = np.cumsum(self._sign * size[self._row])
-        if while_alive is not None:
-            used += more * (np.cumsum(self._sign * while_alive[self._row]) > 0)
         return max(int(used.max()), 0) if len(used) else 0
 
 

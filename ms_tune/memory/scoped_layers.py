@@ -47,19 +47,22 @@ class Layer:
 def layers_of(table: Table, contents: Contents) -> list[Layer]:
     """The layers, by time; none where no scope is numbered.
 
-    Weights in another format are none of what recompute makes once more, unless ``lazy_inline`` made one graph of a layer
-    (two-stage runs of MindFormers 1.9 on MindSpore 2.9): then it has operators that bring the weights into it.
+    Weights in another format are none of what recompute makes once more, unless the layers are one graph (two-stage runs of
+    MindFormers 1.9 on MindSpore 2.9).
     """
     phases = contents.phases
     forward = np.where(phases.own > 0, phases.own, phases.around) == number(Phase.FORWARD)
     forward &= ~table.task.where([EAGER]) & table.kind.where(KINDS)
     rows = np.flatnonzero(forward)
     rows = rows[np.argsort(table.start[rows], kind="stable")]
-    found = _layers(table, rows[~_of_weights_alone(table)[rows]])
+    found = _layers(table, rows[~of_weights_alone(table)[rows]])
+    return _layers(table, rows) if are_one_graph(table, found) else found
+
+
+def are_one_graph(table: Table, layers: list[Layer]) -> bool:
+    """Whether ``lazy_inline`` made one graph of all layers: each has operators that bring its weights into it."""
     brings = np.array([path.startswith(_BRINGS) for path in table.node.values] or [False])
-    if any(brings[table.node.codes[layer.rows]].any() for layer in found):
-        found = _layers(table, rows)
-    return found
+    return any(brings[table.node.codes[layer.rows]].any() for layer in layers)
 
 
 def _layers(table: Table, rows: NDArray[np.int64]) -> list[Layer]:
@@ -109,7 +112,7 @@ def _told_by_scopes(
     return label[codes], shared[codes], bare[codes]
 
 
-def _of_weights_alone(table: Table) -> NDArray[np.bool_]:
+def of_weights_alone(table: Table) -> NDArray[np.bool_]:
     """Which blocks are a weight in another format: nothing of a layer's input goes into them."""
     casts = np.array([operator_of(path) == "Cast" for path in table.node.values] or [False])[table.node.codes]
     weights = np.flatnonzero(table.kind.where(["Weight"]))

@@ -5,7 +5,6 @@ The compiled one is in ``ms_tune/native``; whoever plans passes one of them in.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -33,10 +32,12 @@ class Fit(NamedTuple):
     Attributes:
         address: By block; -1 for those that were not placed any more because one ended above the limit.
         height: Where the highest block ends.
+        work: What was done, in the engine's own units.
     """
 
     address: NDArray[np.int64]
     height: int
+    work: int
 
 
 class Found(NamedTuple):
@@ -79,21 +80,24 @@ class Engine(Protocol):
 
     name: str
     searches: int  # how many tasks are best given to `search` at once; 0: it is not worth calling
+    pace: int  # work of first fit in a second, about
 
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> Fit:
         """Place the blocks in an order, each at the lowest address where it fits.
 
-        Stops early if a block ends above ``limit`` or the time is up; the height is then above the limit.
+        Stops early if a block ends above ``limit`` or so much work is done; the height is then above the limit.
         """
 
     def search(
-        self, tasks: Sequence[Task], most_nodes: int, seconds: float, failures: NDArray[np.float64]
+        self, tasks: Sequence[Task], most_nodes: int, most_work: int, failures: NDArray[np.float64]
     ) -> list[Found]:
-        """Look for a placement within a capacity, for each task, at most for so many nodes and seconds.
+        """Look for a placement within a capacity, for each task, at most for so many nodes and so much work.
 
-        ``failures``, by tick, is added to: how often nothing more could be placed because of it. What is found, and what
-        is added, depends on the tasks alone as long as the seconds last.
+        ``failures``, by tick, is added to: how often nothing more could be placed because of it.
         """
+
+
+_MASKS = 10_000  # comparisons in whose time numpy begins one
 
 
 class NumpyEngine:
@@ -101,13 +105,13 @@ class NumpyEngine:
 
     name = "numpy"
     searches = 0
+    pace = 500_000_000
 
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> Fit:
         """See :class:`Engine`. O(blocks) for each block."""
         lives, size, alignment = items
         count = len(order)
-        at = -1
-        deadline = time.monotonic() + seconds
+        at, done = -1, 0
         lower, upper = lives.lower[order], lives.upper[order]
         starts, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
         sizes, alignments = size[order].tolist(), alignment[order].tolist()
@@ -117,18 +121,19 @@ class NumpyEngine:
             address = _lowest_gap(starts[near], ends[near], sizes[at], alignments[at])
             starts[at], ends[at] = address, address + sizes[at]
             height = max(height, address + sizes[at])
-            if height > limit or time.monotonic() > deadline:
+            done += at + _MASKS
+            if height > limit or done > work:
                 height = max(height, limit + 1)
                 break
         result = np.full(count, -1, np.int64)
         result[order[: at + 1]] = starts[: at + 1]
-        return Fit(result, height)
+        return Fit(result, height, done)
 
     def search(
-        self, tasks: Sequence[Task], most_nodes: int, seconds: float, failures: NDArray[np.float64]
+        self, tasks: Sequence[Task], most_nodes: int, most_work: int, failures: NDArray[np.float64]
     ) -> list[Found]:
         """Finds nothing: a search in Python would be far too slow to find anything."""
-        del most_nodes, seconds, failures
+        del most_nodes, most_work, failures
         return [Found(None, exhausted=False, work=0)] * len(tasks)
 
 

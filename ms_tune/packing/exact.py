@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ms_tune.packing.placement import Problem
 
 MOST_BLOCKS = 1200  # beyond, a search has no chance
-_SECONDS = 16.5  # of the processor, that two cores have in some 8 s
 # Nanoseconds for a block that is left at a node: at least, for each block of the problem, for each tick of a mean life. Fitted to
 # MiniMalloc's problems A to K, where it is 0.7 to 1.5 times as much.
 _NODE_COST = (2.0, 0.07, 0.9)
@@ -52,12 +51,12 @@ class Improved:
     floor: int
 
 
-def work_for(lives: Lives) -> int:
-    """The work, as :class:`~ms_tune.packing.engine.Found` counts it, that the exact stage takes if nobody names a time."""
+def _cost(lives: Lives) -> float:
+    """Seconds that one unit of work, as :class:`~ms_tune.packing.engine.Found` counts it, takes."""
     count = max(len(lives.lower), 1)
     least, for_block, for_tick = _NODE_COST
     span = float((lives.upper - lives.lower).sum()) / count
-    return int(_SECONDS * 1e9 / (least + for_block * count + for_tick * span))
+    return 1e-9 * (least + for_block * count + for_tick * span)
 
 
 class _Preferred(NamedTuple):
@@ -72,7 +71,7 @@ def improve_exactly(
     lives: Lives,
     engine: Engine,
     bounds: tuple[int, int],
-    tell: Callable[[int, int], float],
+    tell: Callable[[int, float], float],
 ) -> Improved:
     """Look for lower placements until one reaches the bound, none can be lower, or the time is up.
 
@@ -81,7 +80,7 @@ def improve_exactly(
         lives: Their lives.
         engine: What searches.
         bounds: The lowest height that is possible, and the height that is to be beaten.
-        tell: Told the height now and then, and the work done since; tells how many seconds are left.
+        tell: Told the height now and then, and the seconds used since, with a core for each task; tells how many are left.
     """
     floor, height = bounds
     order = np.lexsort((problem.size, lives.upper, lives.lower))
@@ -91,16 +90,16 @@ def improve_exactly(
     failures = np.zeros(lives.ticks + 1, np.float64)
     best: NDArray[np.int64] | None = None
     preferences = _preferences(blocks, lives, failures)
-    turn = work = 0
-    while height > floor and (left := tell(height, work)) > 0:
+    cost, turn, used = _cost(lives), 0, 0.0
+    while height > floor and (left := tell(height, used)) > 0:
         tasks = []
         for _ in range(engine.searches):
             preferred, nodes = next(preferences)
             capacity = _target(turn, (floor, height), step, problem.capacity)
             tasks.append(_task(blocks, lives, preferred, capacity))
             turn += 1
-        results = engine.search(tasks, nodes, left, failures)
-        work = sum(found.work for found in results)
+        results = engine.search(tasks, nodes, int(left / cost), failures)
+        used = cost * sum(found.work for found in results) / len(tasks)
         for task, found in zip(tasks, results, strict=True):
             if found.address is not None:
                 reached = int((found.address + blocks.size).max())

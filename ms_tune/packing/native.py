@@ -38,50 +38,53 @@ class CompiledEngine:
     """First fit and search of ``placement.c``; see :class:`~ms_tune.packing.engine.Engine`."""
 
     name = "compiled"
+    pace = 250_000_000
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.searches = _TASKS
         self._threads = ThreadPoolExecutor(min(os.cpu_count() or 1, _TASKS))
         integer, long, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
         self._first_fit = library.placement_first_fit
-        self._first_fit.argtypes = [integer, integer, *[pointer] * 5, long, ctypes.c_double, pointer]
+        self._first_fit.argtypes = [integer, integer, *[pointer] * 5, long, *[pointer] * 2]
         self._first_fit.restype = long
         self._search = library.placement_search
-        self._search.argtypes = [integer, integer, *[pointer] * 7, long, long, ctypes.c_double, *[pointer] * 3]
+        self._search.argtypes = [integer, integer, *[pointer] * 7, long, long, *[pointer] * 3]
 
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> Fit:
         """See :class:`~ms_tune.packing.engine.Engine`."""
         address = np.full(len(order), -1, np.int64)
         lives = items.lives
         inputs = _Inputs(lives.lower, lives.upper, items.size, items.alignment, order)
-        height = self._first_fit(len(order), lives.ticks, *inputs.pointers, limit, seconds, address.ctypes.data)
+        done = ctypes.c_int64(work)
+        outputs = (ctypes.byref(done), address.ctypes.data)
+        height = self._first_fit(len(order), lives.ticks, *inputs.pointers, limit, *outputs)
         if height < 0:
             raise MemoryError
-        return Fit(address, height)
+        return Fit(address, height, done.value)
 
     def search(
-        self, tasks: Sequence[Task], most_nodes: int, seconds: float, failures: NDArray[np.float64]
+        self, tasks: Sequence[Task], most_nodes: int, most_work: int, failures: NDArray[np.float64]
     ) -> list[Found]:
         """See :class:`~ms_tune.packing.engine.Engine`; one thread a task, each with failures of its own."""
         parts = [np.zeros_like(failures) for _ in tasks]
 
         def one(task: Task, part: NDArray[np.float64]) -> Found:
-            return self._search_one(task, most_nodes, seconds, part)
+            return self._search_one(task, most_nodes, most_work, part)
 
         found = list(self._threads.map(one, tasks, parts))
         for part in parts:
             failures += part
         return found
 
-    def _search_one(self, task: Task, most_nodes: int, seconds: float, failures: NDArray[np.float64]) -> Found:
+    def _search_one(self, task: Task, most_nodes: int, most_work: int, failures: NDArray[np.float64]) -> Found:
         address = np.zeros(len(task.rank), np.int64)
-        work = ctypes.c_int64()
+        work = ctypes.c_int64(most_work)
         lives, size, alignment = task.items
         inputs = _Inputs(lives.lower, lives.upper, size, alignment, task.rank, task.twin)
         tie = None if task.tie is None else np.ascontiguousarray(task.tie)
         outcome = self._search(
             *(len(task.rank), lives.ticks, *inputs.pointers, None if tie is None else tie.ctypes.data),
-            *(task.capacity, most_nodes, seconds),
+            *(task.capacity, most_nodes),
             *(failures.ctypes.data, address.ctypes.data, ctypes.byref(work)),
         )
         return Found(address if outcome == _SOLVED else None, outcome == _IMPOSSIBLE, work.value)

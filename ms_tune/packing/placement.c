@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -14,12 +13,6 @@ enum { SOLVED = 1, IMPOSSIBLE = 0, GAVE_UP = -1, NO_MEMORY = -2 };
 
 static int64_t aligned(int64_t address, int64_t alignment) {
     return alignment > 1 ? (address + alignment - 1) / alignment * alignment : address;
-}
-
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* ---- First fit ------------------------------------------------------------------------------------------------- */
@@ -50,6 +43,7 @@ typedef struct {
     Cell *grid[MOST_LEVELS];
     Span *heap;
     int64_t room;
+    int64_t work; /* blocks that were looked at, and steps through the heap */
 } Index;
 
 static void index_free(Index *index) {
@@ -89,6 +83,7 @@ static int64_t neighbours(Index *index, int32_t lower, int32_t upper) {
     for (int level = 0; level < index->levels; level++) {
         int shift = index->shift[level];
         int32_t first = lower >> shift, last = (upper - 1) >> shift;
+        index->work += last - first + 1;
         for (int32_t cell = first; cell <= last; cell++) {
             const Cell *found = &index->grid[level][cell];
             if (count + found->count > index->room) {
@@ -100,6 +95,7 @@ static int64_t neighbours(Index *index, int32_t lower, int32_t upper) {
                 index->heap = heap;
                 index->room = room;
             }
+            index->work += found->count;
             for (int32_t i = 0; i < found->count; i++) {
                 const Placed *item = &found->items[i];
                 int once = cell == first || (item->lower >> shift) == cell;
@@ -114,9 +110,10 @@ static int64_t neighbours(Index *index, int32_t lower, int32_t upper) {
     return count;
 }
 
-static void sift(Span *heap, int64_t count, int64_t at) {
+static void sift(Index *index, int64_t count, int64_t at) {
+    Span *heap = index->heap;
     Span moved = heap[at];
-    for (;;) {
+    for (;; index->work++) {
         int64_t child = 2 * at + 1;
         if (child >= count) {
             break;
@@ -143,14 +140,14 @@ static int64_t lowest_gap(Index *index, int32_t lower, int32_t upper, int64_t si
     }
     Span *heap = index->heap;
     for (int64_t at = count / 2 - 1; at >= 0; at--) {
-        sift(heap, count, at);
+        sift(index, count, at);
     }
     while (count > 0 && heap[0].start - address < size) {
         if (heap[0].end > address) {
             address = aligned(heap[0].end, alignment);
         }
         heap[0] = heap[--count];
-        sift(heap, count, 0);
+        sift(index, count, 0);
     }
     return address;
 }
@@ -179,17 +176,17 @@ static int index_add(Index *index, Placed block) {
 }
 
 /* Place the blocks one after the other, each at the lowest address where it meets nobody; stop as soon as one ends
- * above `limit`, or when the time is up. Returns the height reached, which is above the limit if not all are placed. */
+ * above `limit`, or when `*work` is done, which is then what was done. Returns the height reached, which is above the limit
+ * if not all are placed. */
 EXPORT int64_t placement_first_fit(int32_t count, int32_t ticks, const int32_t *lower, const int32_t *upper,
                                    const int64_t *size, const int64_t *alignment, const int32_t *order, int64_t limit,
-                                   double seconds, int64_t *address) {
-    double deadline = seconds_now() + seconds;
+                                   int64_t *work, int64_t *address) {
     Index index;
     int64_t height = 0;
     int well = index_make(&index, count, ticks);
     for (int32_t at = 0; well && at < count && height <= limit; at++) {
         int32_t block = order[at];
-        if ((at & 63) == 63 && seconds_now() > deadline) {
+        if (index.work > *work) {
             height = limit + 1;
             break;
         }
@@ -201,6 +198,7 @@ EXPORT int64_t placement_first_fit(int32_t count, int32_t ticks, const int32_t *
             height = placed.end;
         }
     }
+    *work = index.work;
     index_free(&index);
     return well ? height : NO_MEMORY;
 }
@@ -240,8 +238,7 @@ typedef struct {
     int64_t *sum, *least, *second; /* by tick, scratch */
     int32_t *who;                  /* by tick, scratch */
     int64_t nodes, most_nodes;
-    int64_t work; /* blocks that were left, summed over the nodes */
-    double deadline;
+    int64_t work, most_work; /* blocks that were left, summed over the nodes */
     int gave_up;
     int elsewhere; /* the last failure has nothing to do with the block that was placed before it */
     char *arena;
@@ -422,7 +419,7 @@ static int place_all(Search *search, const int32_t *blocks, int32_t count, Mark 
     search->nodes++;
     search->work += count;
     search->elsewhere = 0;
-    if (search->nodes > search->most_nodes || ((search->nodes & 255) == 0 && seconds_now() > search->deadline)) {
+    if (search->nodes > search->most_nodes || search->work > search->most_work) {
         search->gave_up = 1;
         return 0;
     }
@@ -561,16 +558,16 @@ static int place_apart(Search *search, const int32_t *blocks, int32_t count, int
 }
 
 /* Look for a placement within a capacity. Blocks come in order of their lower tick; `rank` is different for each of
- * them and decides who is tried first. `failures` has room for every tick and is added to. Returns SOLVED, IMPOSSIBLE
- * (nothing was left out) or GAVE_UP. */
+ * them and decides who is tried first. `failures` has room for every tick and is added to. `*work` is the most that may be
+ * done, and then what was. Returns SOLVED, IMPOSSIBLE (nothing was left out) or GAVE_UP. */
 EXPORT int placement_search(int32_t count, int32_t ticks, const int32_t *lower, const int32_t *upper,
                             const int64_t *size, const int64_t *alignment, const int32_t *rank, const int32_t *twin,
-                            const int32_t *tie, int64_t capacity, int64_t most_nodes, double seconds, double *failures, int64_t *address,
+                            const int32_t *tie, int64_t capacity, int64_t most_nodes, double *failures, int64_t *address,
                             int64_t *work) {
     size_t blocks_room = (size_t)count + 1, ticks_room = (size_t)ticks + 1;
     Search search = {.lower = lower, .upper = upper, .size = size, .alignment = alignment, .tie = tie,
                      .twin = twin, .capacity = capacity, .address = address, .failures = failures,
-                     .most_nodes = most_nodes, .deadline = seconds_now() + seconds};
+                     .most_nodes = most_nodes, .most_work = *work};
     int32_t *blocks = malloc(blocks_room * sizeof(int32_t));
     search.rank = malloc(blocks_room * sizeof(int32_t));
     search.floor = calloc(blocks_room, sizeof(int64_t));

@@ -73,6 +73,7 @@ class Plan:
         engine: What ran the inner loops: ``compiled`` or ``numpy``.
         proven: Whether it is known that no plan is lower.
         folded: How many equal steps were planned as one; 1 if none were.
+        late: Whether the clock ended it before the work of its time was done, so that another run may find another plan.
     """
 
     problem: Problem
@@ -85,6 +86,7 @@ class Plan:
     engine: str
     proven: bool
     folded: int = 1
+    late: bool = False
 
     @property
     def gap(self) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ms_tune.packing.engine import Items
-from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly, work_for
+from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
 from ms_tune.packing.folding import fold
 from ms_tune.packing.placement import Plan, Problem, lives_of, lower_bound, most_live
 
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.packing.engine import Engine
+    from ms_tune.packing.engine import Engine, Fit
     from ms_tune.packing.placement import Lives
 
-_SEARCH_SECONDS = 9.0  # default limit where the exact stage runs
-_MANY_SECONDS, _MANY_BLOCKS = 0.7, 20_000  # default limit elsewhere, up to so many blocks,
-_SECONDS_PER_BLOCK = 35e-6  # and for each one more
+_SEARCH_SECONDS = 8.25  # default limit where the exact stage runs
+_SECONDS = 15.0  # default limit elsewhere
+_GRACE, _PATIENCE = 10.0, 20  # the clock ends what is counted in work at so many seconds and so many times the limit
+_ORDERING = 2e-7  # seconds for each block in order to make an order
 _NO_LIMIT = (1 << 63) - 2
-_NO_HURRY = 1e9
 _STALE = 40  # improvements that did not improve before one begins again at the best order
 # The shares of the peak from which on a block counts as being there at the peak; measured on traces of MindSpore, where
 # a little less than the whole is best, and on SOMAS problems, where size alone is.
-_WORK = 600_000  # placements of a block that planning many of them takes if nobody names a time
 _NEAR_PEAK = (0.999, 0.99, 0.97, 0.95, 0.9, 0.8)
 _LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.999, 1.0)
 
@@ -42,7 +41,7 @@ class Progress(NamedTuple):
     """How far the planner is.
 
     Attributes:
-        seconds: Time used.
+        seconds: Time used, by the work that was done.
         limit: Time that it may use.
         lower_bound: Bytes.
         height: Bytes of the best plan so far; None before the first.
@@ -56,7 +55,7 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Best:
-    """The best placement so far, and the clock."""
+    """The best placement so far, and what of the time is used: by the work that was done, so that it is the same everywhere."""
 
     limit: float
     bound: int
@@ -67,33 +66,28 @@ class _Best:
     method: str = "order"
     name: str = ""
     order: NDArray[np.int32] | None = None
-    work: int | None = None
+    used: float = 0.0
+    late: bool = False  # whether the clock ended it
 
-    def left(self) -> float:
-        if self.work is not None:
-            return _NO_HURRY if self.work > 0 else 0.0
-        return self.limit - (time.monotonic() - self.begin)
+    def tell(self, height: int | None, seconds: float = 0.0) -> float:
+        """Tell how far it is, and count what was used; how many seconds are left."""
+        self.used += seconds
+        self.on_progress(Progress(self.used, self.limit, self.bound, height))
+        left = self.limit - self.used
+        self.late = self.late or (left > 0 and time.monotonic() - self.begin > _GRACE + _PATIENCE * self.limit)
+        return 0.0 if self.late else left
 
-    def spend(self, blocks: int) -> None:
-        """Count the work of one placement of all blocks, where work and not time is what there is."""
-        if self.work is not None:
-            self.work -= blocks
-
-    def tell(self, height: int | None, work: int = 0) -> float:
-        """Tell how far it is, and count what a search did; how many seconds are left."""
-        self.spend(work)
-        self.on_progress(Progress(time.monotonic() - self.begin, self.limit, self.bound, height))
-        return self.left()
+    def fit(self, items: Items, order: NDArray[np.int32], engine: Engine) -> Fit:
+        """First fit in an order, below the best height so far; the first is always finished."""
+        limit, work = _NO_LIMIT, _NO_LIMIT
+        if self.height is not None:
+            limit, work = self.height - 1, int((self.limit - self.used) * engine.pace)
+        fit = engine.first_fit(items, order, limit, work)
+        self.tell(self.height, fit.work / engine.pace + _ORDERING * len(order))
+        return fit
 
     def done(self) -> bool:
-        return self.height is not None and (self.height <= self.bound or self.left() <= 0)
-
-
-def default_seconds(count: int, engine: Engine) -> float:
-    """About how long to plan so many blocks if nobody says: 9 s where the exact stage runs, else 0.7 s and more for very many."""
-    if count <= MOST_BLOCKS and engine.searches:
-        return _SEARCH_SECONDS
-    return _MANY_SECONDS + _SECONDS_PER_BLOCK * max(0, count - _MANY_BLOCKS)
+        return self.height is not None and (self.height <= self.bound or self.late or self.used >= self.limit)
 
 
 def plan(
@@ -104,22 +98,22 @@ def plan(
 ) -> Plan:
     """Place all blocks as low as can be found in the time.
 
-    Ends before the time if the height reaches the lower bound. The first order is always finished, so that there is a
-    plan in any case. The exact stage looks for a plan within the problem's capacity first, then for lower ones.
+    Ends before the time if the height reaches the lower bound. The time is counted by work, so that there is the same plan
+    on a busy machine as on an idle one, unless the clock shows several times as much. The first order is always finished, so
+    that there is a plan in any case. The exact stage looks for a plan within the problem's capacity first, then for lower ones.
 
     Args:
         problem: The blocks.
         engine: What runs the inner loops.
-        seconds: Time limit; None: a fixed amount of work, or, without a compiler, :func:`default_seconds`.
+        seconds: Time limit; None: 8.25 s where the exact stage runs, else 15.
         on_progress: Told now and then how far it is.
     """
     begin = time.monotonic()
     folded = fold(problem)
     smaller = folded.problem if folded else problem
-    limit = default_seconds(len(problem), engine) if seconds is None else seconds
-    # So that there is the same plan on a busy machine as on an idle one, if nobody names a time.
-    by_work = seconds is None and engine.searches > 0
-    result = _plan(smaller, engine, (limit, by_work), on_progress, begin)
+    exactly = len(smaller) <= MOST_BLOCKS and engine.searches > 0
+    limit = seconds or (_SEARCH_SECONDS if exactly else _SECONDS)
+    result = _plan(smaller, engine, _Best(limit, 0, on_progress, begin), exactly=exactly)
     if folded:
         address = result.address[folded.block]
         bound = lower_bound(problem)  # the folded one's may be a little higher
@@ -130,25 +124,13 @@ def plan(
     return result
 
 
-def _plan(
-    problem: Problem,
-    engine: Engine,
-    limits: tuple[float, bool],
-    on_progress: Callable[[Progress], None],
-    begin: float,
-) -> Plan:
-    limit, by_work = limits
+def _plan(problem: Problem, engine: Engine, best: _Best, *, exactly: bool) -> Plan:
     lives = lives_of(problem)
-    work = None
-    if by_work:
-        work = _WORK if len(problem) > MOST_BLOCKS else work_for(lives)
-    bound = int(lives.live.max(initial=0))
-    best = _Best(limit, bound, on_progress, begin, work=work)
-    floor = bound
+    floor = best.bound = int(lives.live.max(initial=0))
     if len(problem):
         _try_orders(problem, lives, engine, best)
-    if len(problem) <= MOST_BLOCKS and engine.searches and not best.done() and best.height is not None:
-        found = improve_exactly(problem, lives, engine, (bound, best.height), best.tell)
+    if exactly and not best.done() and best.height is not None:
+        found = improve_exactly(problem, lives, engine, (best.bound, best.height), best.tell)
         floor = found.floor
         if found.address is not None:
             best.address, best.height, best.method = found.address, found.height, "search"
@@ -158,13 +140,14 @@ def _plan(
     return Plan(
         problem=problem,
         address=np.zeros(0, np.int64) if best.address is None else best.address,
-        lower_bound=bound,
+        lower_bound=best.bound,
         height=height,
         method=best.method,
         order=best.name,
-        seconds=time.monotonic() - begin,
+        seconds=time.monotonic() - best.begin,
         engine=engine.name,
         proven=height <= floor,
+        late=best.late,
     )
 
 
@@ -174,12 +157,9 @@ def _try_orders(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> 
     for name, order in portfolio(problem, lives):
         if best.done():
             return
-        limit, seconds = (_NO_LIMIT, _NO_HURRY) if best.height is None else (best.height - 1, best.left())
-        fit = engine.first_fit(items, order, limit, seconds)
-        best.spend(len(problem))
+        fit = best.fit(items, order, engine)
         if best.height is None or fit.height < best.height:
             best.address, best.height, best.name, best.order = fit.address, fit.height, name, order
-        best.tell(best.height)
 
 
 def _improve(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> None:
@@ -192,8 +172,7 @@ def _improve(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> Non
     stale = 0
     while not best.done():
         order = np.argsort(turns, kind="stable").astype(np.int32)
-        fit = engine.first_fit(items, order, best.height - 1, best.left())
-        best.spend(len(problem))
+        fit = best.fit(items, order, engine)
         if fit.height < best.height:
             best.address, best.height, best.order, best.method = fit.address, fit.height, order, "improved"
             turns, stale = _turns(order), 0
@@ -203,7 +182,6 @@ def _improve(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> Non
             stale += 1
         if stale >= _STALE:
             turns, stale = _turns(best.order) * random.uniform(0.9, 1.1, len(turns)), 0
-        best.tell(best.height)
 
 
 def _turns(order: NDArray[np.int32]) -> NDArray[np.float64]:

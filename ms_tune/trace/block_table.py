@@ -14,8 +14,9 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.columns import NATURAL, NATURAL_OR_NONE, Cell, Columns, split
-from ms_tune.trace.memory_block import NEVER_FREED, RowReader, layout_of, lines_of, unreadable
+from ms_tune.trace.memory_block import NEVER_FREED, RowReader, layout_of, lines_of
 from ms_tune.trace.parts import no_progress, parts_of
+from ms_tune.trace.reading import reading
 from ms_tune.trace.table import NONE, NUMBERS, Table, TableBuilder
 
 if TYPE_CHECKING:
@@ -50,11 +51,8 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
     Raises:
         TraceError: The file cannot be read, or is not the tracker's.
     """
-    try:
-        with path.open("rb") as file:
-            return _read(file, path, on_bytes)
-    except OSError as error:
-        raise unreadable(error, path) from error
+    with reading(path), path.open("rb") as file:
+        return _read(file, path, on_bytes)
 
 
 def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
@@ -130,6 +128,7 @@ def _add(columns: Columns, line: NDArray[np.int64], layout: Layout, reader: RowR
     wanted |= {"start": Cell("start_time_stamp"), "end": Cell("end_time_stamp"), "size": Cell("size")}
     wanted["address"] = Cell("device_addr", base=16)
     if "user_tasks" in index:
+        wanted["first_user"] = Cell("user_tasks", r"^\{([0-9]+)")
         wanted["final_user"] = Cell("user_tasks", r"([0-9]+)-?\}$")
     found = columns.numbers(wanted, NONE)
     numbers = {name: found.get(name, absent) for name in NUMBERS} | {"line": line}

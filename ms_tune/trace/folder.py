@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,10 +72,8 @@ def find_trace(path: Path) -> TraceFolder:
     """
     if path.is_file():
         return TraceFolder((_files(path),), stale=False)
-    try:
+    with reading(path):
         found = sorted(_search(path, _DEPTH, [0])) if path.is_dir() else []
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     if not found:
         reason = "trace.folder.empty" if path.is_dir() else "trace.special" if path.exists() else "trace.folder.absent"
         raise TraceError(msg(reason), msg("trace.not-tracker.hint"), path=path)

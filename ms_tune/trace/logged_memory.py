@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, chosen
 from ms_tune.trace.logged_steps import LoggedMemory
+from ms_tune.trace.reading import reading
 from ms_tune.trace.recompute_log import find_logs, rank_of
 from ms_tune.trace.runtime_log import StatisticsLines
 from ms_tune.trace.step_baseline import read_baseline
@@ -106,16 +107,13 @@ def _later(before: RankMemory | None, one: RankMemory) -> RankMemory:
 
 def _of_file(path: Path) -> list[RankMemory]:
     reader = _Reader(path)
-    try:
-        with path.open("rb") as file:
-            for body, first in bodies(file):
-                if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
-                    told = read_baseline(path).memory.values()
-                    return [_reported(one, path, 0) for one in told]
-                for number, line, _ in chosen(body, first, _NEEDLES):
-                    reader.take(number, line)
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
+    with reading(path), path.open("rb") as file:
+        for body, first in bodies(file):
+            if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
+                told = read_baseline(path).memory.values()
+                return [_reported(one, path, 0) for one in told]
+            for number, line, _ in chosen(body, first, _NEEDLES):
+                reader.take(number, line)
     return reader.found()
 
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,11 +86,8 @@ def read_memlog(path: Path) -> MemLog:
     Raises:
         TraceError: The file cannot be read, or a line breaks the grammar; with its line.
     """
-    try:
-        with path.open("rb") as file:
-            return _Reader(path).read(file)
-    except OSError as error:
-        raise TraceError(msg("placement.unreadable", detail=reason_of(error)), path=path) from error
+    with reading(path), path.open("rb") as file:
+        return _Reader(path).read(file)
 
 
 class _Reader:

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.realign import realigned
 
@@ -111,12 +111,6 @@ class DroppedRow:
 
     line: int
     reason: Message
-
-
-def unreadable(error: OSError, path: Path) -> TraceError:
-    """The error to raise where a file of the tracker cannot be opened or read."""
-    hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
-    return TraceError(msg("trace.unreadable", detail=reason_of(error)), hint, path=path)
 
 
 class _BadRowError(Exception):

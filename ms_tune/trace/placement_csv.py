@@ -10,8 +10,9 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,10 +57,8 @@ def read_placement_csv(path: Path) -> list[PlacementRow]:
         TraceError: The file cannot be read, or a row is broken; with its line.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
             return list(_rows(path, file))
-    except OSError as error:
-        raise TraceError(msg("placement.unreadable", detail=reason_of(error)), path=path) from error
     except UnicodeDecodeError as error:
         raise TraceError(msg("placement.not-text"), path=path) from error
 

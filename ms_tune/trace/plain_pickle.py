@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import unreadable
+from ms_tune.trace.reading import reading
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
         TraceError: The file cannot be read, is too large, or holds anything but plain containers.
     """
     try:
-        with path.open("rb") as file:
+        with reading(path), path.open("rb") as file:
             packed = file.read(2) == _GZIP
             file.seek(0)
             size = path.stat().st_size
@@ -62,8 +62,6 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
                 content = [_load(cast("BinaryIO", source), path)]
                 # Handed over: what is read of it need not be kept.
                 return read(content.pop(), source.count if isinstance(source, _Unpacked) else size)
-    except OSError as error:
-        raise unreadable(error, path) from error
     except MemoryError:
         raise refused(text="snapshot.memory", path=path) from None
 

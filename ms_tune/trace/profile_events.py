@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.kept_events import KeptEvents
 from ms_tune.trace.plain_pickle import no_collection
+from ms_tune.trace.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +41,8 @@ def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: Non
         TraceError: The file cannot be read, or is no such trace.
     """
     kept = KeptEvents()
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            _read_all(file, kept, on_bytes, path)
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
+    with reading(path), path.open(encoding="utf-8", errors="replace") as file:
+        _read_all(file, kept, on_bytes, path)
     if not kept.count and not kept.truncated:
         raise TraceError(msg("trace.profile.empty"), path=path)
     return kept.found()

@@ -7,10 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, nearby, reason_of
+from ms_tune.errors import TraceError, nearby
 from ms_tune.texts import msg
 from ms_tune.trace.profile_events import read_events
 from ms_tune.trace.profile_tables import Collective, read_collectives, read_kernels, read_steps
+from ms_tune.trace.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,10 +105,8 @@ def _exports(path: Path) -> Iterator[Path]:
         if any((folder / name).is_file() for name in (STEPS, KERNELS, EVENTS)):
             yield folder
         elif depth < _DEPTH:
-            try:
+            with reading(folder):
                 todo += [(one, depth + 1) for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
-            except OSError as error:
-                raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=folder) from error
 
 
 def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:

@@ -12,8 +12,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.reading import reading
 from ms_tune.trace.scopes import SCOPE_LAYER, Pass, pass_of
 
 if TYPE_CHECKING:
@@ -229,12 +230,12 @@ def read_collectives(path: Path) -> list[Collective]:
     Raises:
         TraceError: The file cannot be read, or is no such table.
     """
-    try:
+    with reading(path):
         if path.stat().st_size > _MAX_JSON:
             raise TraceError(msg("trace.profile.long", limit=_MAX_JSON // 1024**2), path=path)
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
+        content = path.read_bytes()
+    try:
+        data = json.loads(content)
     except json.JSONDecodeError as error:
         raise TraceError(msg("trace.profile.json", detail=error.msg), path=path, line=error.lineno) from error
     except (ValueError, RecursionError) as error:
@@ -292,7 +293,7 @@ def _add(table: dict[_Key, list[float]], key: _Key, length: float) -> None:
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
     """The rows of a table by their columns' names, with their lines."""
     try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with reading(path), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             reader = csv.DictReader(file)
             names = [name.strip() for name in reader.fieldnames or ()]
             missing = [name for name in needed if name not in names]
@@ -304,8 +305,6 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, 
                 if number >= _MOST_ROWS:
                     return
                 yield reader.line_num, {key: value for key, value in row.items() if isinstance(value, str)}
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     except csv.Error as error:
         raise TraceError(msg("trace.profile.csv", detail=str(error)), path=path) from error
 

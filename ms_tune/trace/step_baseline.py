@@ -10,9 +10,10 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.logged_steps import LoggedMemory, LoggedRun, RankSteps
+from ms_tune.trace.reading import reading
 from ms_tune.trace.step_lines import NOT_LOGGED, Form, StepLine
 from ms_tune.units import MIB
 
@@ -48,12 +49,12 @@ def read_baseline(path: Path) -> LoggedRun:
 
 
 def _loaded(path: Path) -> dict[str, object]:
-    try:
+    with reading(path):
         if path.stat().st_size > _MAX_BYTES:
             raise TraceError(msg("trace.steps.baseline.long", limit=_MAX_BYTES // MIB), path=path)
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
+        content = path.read_bytes()
+    try:
+        data = json.loads(content)
     except json.JSONDecodeError as error:
         raise TraceError(
             msg("trace.steps.json", detail=error.msg), path=path, line=error.lineno, column=error.colno

@@ -67,6 +67,7 @@ class Table:
     used_after: NDArray[np.int64]
     footprint_after: NDArray[np.int64]
     producer: NDArray[np.int64]
+    first_user: NDArray[np.int64]
     last_user: NDArray[np.int64]
     persistent: NDArray[np.bool_]
     small: NDArray[np.bool_]
@@ -112,7 +113,7 @@ class Table:
 
 NUMBERS = (
     *("line", "start", "end", "stream", "size", "used_after", "footprint_after"),
-    *("producer", "last_user"),
+    *("producer", "first_user", "last_user"),
 )
 TEXTS = ("pool", "kind", "task", "node", "graph")
 COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
@@ -172,6 +173,7 @@ class TableBuilder:
                 *(block.line, block.start, NEVER_FREED if block.end is None else block.end),
                 *(_or_none(block.stream), block.size, _or_none(block.used_after), _or_none(block.footprint_after)),
                 _or_none(block.producer_task),
+                touched[0] if touched else NONE,
                 last if last is not None else touched[-1] if touched else NONE,
             )
             for name, value in zip(NUMBERS, values, strict=True):
@@ -220,6 +222,7 @@ class TableBuilder:
             used_after=numbers["used_after"][order],
             footprint_after=numbers["footprint_after"][order],
             producer=numbers["producer"][order],
+            first_user=numbers["first_user"][order],
             last_user=numbers["last_user"][order],
             pool=texts["pool"],
             kind=texts["kind"],

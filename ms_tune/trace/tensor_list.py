@@ -14,8 +14,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
+from ms_tune.trace.reading import reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,13 +52,11 @@ def read_tensor_list(path: Path) -> TensorList | None:
     Raises:
         TraceError: The file cannot be read or is malformed.
     """
-    try:
+    with reading(path):
+        if not path.exists():
+            return None
         with path.open("rb") as file:
             raw = file.read(_MAX_FILE + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
     if len(raw) > _MAX_FILE:
         raise TraceError(msg("trace.tensors.large", size=len(raw), limit=_MAX_FILE), path=path)
     try:

@@ -14,12 +14,13 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, nearby, reason_of
+from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, perhaps, text_of
 from ms_tune.trace.logged_memory import reports_in
 from ms_tune.trace.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
 from ms_tune.trace.plain_pickle import no_collection
+from ms_tune.trace.reading import reading
 from ms_tune.trace.recompute_log import rank_of
 from ms_tune.trace.step_baseline import read_baseline
 from ms_tune.trace.step_batch import Batch
@@ -71,19 +72,14 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
         TraceError: The file cannot be read, or no line of it tells about a step.
     """
     reader, ended = _Reader(), True
-    try:
-        with path.open("rb") as file:
-            for body, first in bodies(file):
-                if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
-                    return TrainingLog(path, rank_of(path), (read_baseline(path),))
-                reader.read(perhaps(body, first, _NEEDLES))
-                ended = body.endswith(b"\n")
-                on_bytes(len(body))
-        reader.end()
-    except FileNotFoundError:
-        raise TraceError(msg("trace.folder.absent"), nearby(path), path=path) from None
-    except OSError as error:
-        raise TraceError(msg("trace.unreadable", detail=reason_of(error)), path=path) from error
+    with reading(path), path.open("rb") as file:
+        for body, first in bodies(file):
+            if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
+                return TrainingLog(path, rank_of(path), (read_baseline(path),))
+            reader.read(perhaps(body, first, _NEEDLES))
+            ended = body.endswith(b"\n")
+            on_bytes(len(body))
+    reader.end()
     runs = tuple(reader.runs)
     if not runs:
         if reader.damaged:

@@ -1,7 +1,7 @@
 """A static graph of equal layers, with a setting that lowers its memory or without: ``python layers_program.py SETTINGS``.
 
 SETTINGS is JSON: ``kind`` (``gelu``, ``relu``, ``attention``), ``residual``, ``lazy`` (one graph for all layers), ``micro``
-(micro-batches whose gradients are summed up), ``remedy`` (none, ``recompute``, ``offload``).
+(micro-batches whose gradients are summed up), ``remedy`` (none, ``recompute``).
 """
 
 from __future__ import annotations
@@ -69,8 +69,6 @@ class Net(nn.Cell):  # type: ignore[misc]
         for layer in self.layers:
             if settings.get("remedy") == "recompute":
                 layer.recompute()
-            elif settings.get("remedy") == "offload":
-                layer.offload(**settings.get("prefetch", {}))
         self.head = nn.Dense(WIDTH, WIDTH)
 
     def construct(self, x: Tensor) -> Tensor:

@@ -139,7 +139,16 @@ def test_the_library_exports_exactly_the_symbols(tmp_path: Path) -> None:
     assert library is not None
     assert library.defined == set(symbols)
     assert library.needed == set()
-    of_marks = {"getenv", "getpid", "mkdir", "write", "creat", "close", "unlink", "rmdir"}  # of the C library, which is there
+    of_marks = {
+        "getenv",
+        "getpid",
+        "mkdir",
+        "write",
+        "creat",
+        "close",
+        "unlink",
+        "rmdir",
+    }  # of the C library, which is there
     assert library.undefined == {"_ZNSs4_Rep20_S_empty_rep_storageE"} | of_marks
 
 

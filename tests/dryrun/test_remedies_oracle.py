@@ -1,4 +1,4 @@
-"""What `memory` foretells of recompute and swap in static graphs, beside a second simulated run with the setting."""
+"""What `memory` foretells of recompute and swap of static graphs, beside a second simulated run with the setting."""
 
 from __future__ import annotations
 
@@ -42,23 +42,18 @@ def memory(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("settings", NETS)
-def test_recompute_and_swap_of_all_layers_leave_what_their_remedies_say(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_recompute_of_all_layers_leaves_what_its_remedy_says(settings: dict[str, Any], tmp_path: Path) -> None:
     told = {remedy["name"]: remedy for remedy in memory(tmp_path, settings)["remedies"]}
     peak = memory(tmp_path, {**settings, "remedy": "recompute"})["peak_bytes"]
     assert told["recompute"]["peak_after_bytes"] == pytest.approx(peak, rel=0.02)
     assert "3 %" in told["recompute"]["price"]  # these peaks are in a layer's backward pass
-    if settings["kind"] == "gelu" and settings.get("lazy"):
-        peak = memory(tmp_path, {**settings, "remedy": "offload"})["peak_bytes"]
-        assert told["swap"]["peak_after_bytes"] <= peak
-        assert "at best" in told["swap"]["price"]
+    assert "swap" not in told  # which primitives cells of one's own hold is not known
 
 
 @needs_mindformers
 @more_runs
 @pytest.mark.parametrize("stages", [1, 2])
-def test_recompute_of_mindformers_own_network(stages: int, tmp_path: Path) -> None:
+def test_remedies_of_mindformers_own_network(stages: int, tmp_path: Path) -> None:
     config = yaml.safe_load((ROOT / "yaml_templates/mindformers/qwen3_0_6b.yaml").read_text(encoding="utf-8"))
     config["parallel_config"] |= {
         "data_parallel": 1,
@@ -69,13 +64,18 @@ def test_recompute_of_mindformers_own_network(stages: int, tmp_path: Path) -> No
     config["runner_config"]["batch_size"] = 2
     config["model"]["model_config"] |= {"num_hidden_layers": 12, "vocab_size": 16000, "seq_length": 2048}
     config["train_dataset"]["data_loader"]["config"]["seq_length"] = 2048
-    for recompute in (False, True):
-        config["recompute_config"] = {"recompute": recompute, "select_recompute": False}
-        file = tmp_path / f"{recompute}.yaml"
+    swap = {"swap": True, "layer_swap": [{"backward_prefetch": 1, "layers": True}]}
+    for name in ("none", "recompute", *(["swap"] if stages > 1 else [])):
+        config["recompute_config"] = {"recompute": name == "recompute", "select_recompute": False}
+        config["model"]["model_config"] |= swap if name == "swap" else {}
+        file = tmp_path / f"{name}.yaml"
         file.write_text(yaml.safe_dump(config), encoding="utf-8")
-        whole = ("--layers", "all", "--stages", "all", "--run-dir", f"run_{recompute}", "--json")
+        whole = ("--layers", "all", "--stages", "all", "--run-dir", f"run_{name}", "--json")
         ms_tune(tmp_path, "dryrun", str(file), *whole)
     for rank in range(stages):
-        first, second = (ms_tune(tmp_path, "memory", f"run_{run}/rank_{rank}", "--json") for run in (False, True))
-        told = {remedy["name"]: remedy["peak_after_bytes"] for remedy in first["remedies"]}["recompute"]
-        assert told == pytest.approx(second["peak_bytes"], rel=0.02)
+        remedies = ms_tune(tmp_path, "memory", f"run_none/rank_{rank}", "--json")["remedies"]
+        told = {remedy["name"]: remedy["peak_after_bytes"] for remedy in remedies}
+        assert ("swap" in told) == (stages > 1)  # without lazy_inline, as on one stage, MindSpore moves nothing
+        for name in told.keys() & {"recompute", "swap"}:
+            second = ms_tune(tmp_path, "memory", f"run_{name}/rank_{rank}", "--json")
+            assert told[name] == pytest.approx(second["peak_bytes"], rel=0.03 if name == "swap" else 0.02)

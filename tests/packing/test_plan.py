@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ms_tune.packing import exact
+from ms_tune.packing import plan as plans
 from ms_tune.packing.checker import Placed, faults_of
 from ms_tune.packing.engine import Engine, Items, NumpyEngine, Task, twins_of
 from ms_tune.packing.exact import luby
@@ -68,19 +68,19 @@ class _Slow:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.name, self.searches = engine.name, engine.searches
+        self.name, self.searches, self.pace = engine.name, engine.searches, engine.pace
 
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, seconds: float) -> Fit:
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> Fit:
         """See :class:`Engine`."""
         time.sleep(0.001)
-        return self._engine.first_fit(items, order, limit, seconds)
+        return self._engine.first_fit(items, order, limit, work)
 
     def search(
-        self, tasks: Sequence[Task], most_nodes: int, seconds: float, failures: NDArray[np.float64]
+        self, tasks: Sequence[Task], most_nodes: int, most_work: int, failures: NDArray[np.float64]
     ) -> list[Found]:
         """See :class:`Engine`."""
         time.sleep(0.001)
-        return self._engine.search(tasks, most_nodes, seconds, failures)
+        return self._engine.search(tasks, most_nodes, most_work, failures)
 
 
 class TestOptimal:
@@ -108,7 +108,7 @@ class TestOptimal:
             rank = np.empty(len(rows), np.int32)
             rank[ranked] = np.arange(1, len(rows) + 1)
             tasks = [Task(items, rank, twins_of(items, ranked), height, tie) for height in (best, best - 1)]
-            found, none = engine.search(tasks, 10**6, 1e9, np.zeros(lives.ticks + 1))
+            found, none = engine.search(tasks, 10**6, 10**12, np.zeros(lives.ticks + 1))
             assert found.address is not None
             assert int((found.address + blocks.size).max()) <= best
             placed = zip(rows_of(blocks), found.address.tolist(), strict=True)
@@ -148,7 +148,7 @@ class TestValid:
         orders = [order for _, order in portfolio(blocks, lives)]
         order = orders[which % len(orders)]
         items = Items(lives, blocks.size, blocks.alignment)
-        ours, theirs = (each.first_fit(items, order, 2**62, 1e9) for each in (compiled(), NumpyEngine()))
+        ours, theirs = (each.first_fit(items, order, 2**62, 2**62) for each in (compiled(), NumpyEngine()))
         assert ours.height == theirs.height
         assert ours.address.tolist() == theirs.address.tolist()
 
@@ -156,19 +156,20 @@ class TestValid:
         result = plan(problem([]), engine)
         assert (result.height, result.lower_bound, result.gap, result.utilisation) == (0, 0, 0.0, 1.0)
 
-    @pytest.mark.slow
-    def test_a_busy_machine_gets_the_same_plan_of_many_blocks(self) -> None:
-        rows = cut(1500, 400, 1_000_000, 5)
-        first, slow = (plan(problem(rows), engine) for engine in (compiled(), _Slow(compiled())))
-        assert first.height == slow.height
+    @pytest.mark.parametrize(("count", "limit"), [(1500, 0.5), (300, 0.2)])
+    def test_a_busy_machine_gets_the_same_plan(self, count: int, limit: float) -> None:
+        rows = cut(count, 400, 1_000_000, 5)
+        first, slow = (plan(problem(rows), engine, limit) for engine in (compiled(), _Slow(compiled())))
+        assert first.height == slow.height > first.lower_bound  # the limit ended both
         assert (first.address == slow.address).all()
+        assert not first.late
 
-    def test_a_busy_machine_gets_the_same_plan_of_few_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(exact, "_SECONDS", 0.2)
-        rows = cut(300, 200, 1 << 20, 7)
-        first, slow = (plan(problem(rows), engine) for engine in (compiled(), _Slow(compiled())))
-        assert first.height == slow.height
-        assert (first.address == slow.address).all()
+    def test_the_clock_ends_it_where_the_machine_is_far_too_slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(plans, "_GRACE", 0.001)
+        monkeypatch.setattr(plans, "_PATIENCE", 0)
+        result = plan(problem(cut(1500, 400, 1_000_000, 5)), _Slow(compiled()), 1.0)
+        assert result.late
+        assert faults(result) == []
 
     def test_the_first_plan_is_finished_even_without_time(self, engine: Engine) -> None:
         result = plan(problem(cut(300, 100, 10_000, 5)), engine, seconds=1e-9)

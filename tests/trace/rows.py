@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import Block, DroppedRow, Layout, RowReader, layout_of, lines_of, unreadable
+from ms_tune.trace.memory_block import Block, DroppedRow, Layout, RowReader, layout_of, lines_of
+from ms_tune.trace.reading import reading
 from ms_tune.trace.table import Table, TableBuilder
 
 if TYPE_CHECKING:
@@ -43,11 +44,8 @@ def read_memory_block(path: Path) -> BlockTrace:
     Raises:
         TraceError: The file cannot be read, or is not the tracker's.
     """
-    try:
-        with path.open("rb") as file:
-            return _read(file, path)
-    except OSError as error:
-        raise unreadable(error, path) from error
+    with reading(path), path.open("rb") as file:
+        return _read(file, path)
 
 
 def _read(file: BinaryIO, path: Path) -> BlockTrace:

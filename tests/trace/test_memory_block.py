@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import Language, render
-from ms_tune.trace.memory_block import DROPPED_KEPT, STATIC, Frame, unreadable
+from ms_tune.trace.memory_block import DROPPED_KEPT, STATIC, Frame
+from ms_tune.trace.reading import reading
 from tests.trace.rows import BlockTrace, read_memory_block
 from tests.trace.samples import LARGE_RUNS, SMALL, SMALL_RUNS, folder, trace_of
 
@@ -221,16 +222,17 @@ def test_not_a_tracker_file(tmp_path: Path, content: bytes, reason: str) -> None
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
-    for path in (tmp_path / "absent.csv", tmp_path):
+    for path, told in ((tmp_path / "absent.csv", "trace.folder.absent"), (tmp_path, "trace.unreadable")):
         with pytest.raises(TraceError) as caught:
             read_memory_block(path)
-        assert (caught.value.message.id, caught.value.hint) == ("trace.unreadable", None)
+        assert caught.value.message.id == told
 
 
 def test_who_may_not_read_a_file_is_told_what_to_do() -> None:
-    hint = unreadable(PermissionError(13, "Permission denied"), Path("memory_block.csv")).hint
-    assert hint is not None
-    assert hint.id == "trace.unreadable.hint"
+    with pytest.raises(TraceError) as caught, reading(Path("memory_block.csv")):
+        raise PermissionError(13, "Permission denied")
+    assert caught.value.hint is not None
+    assert caught.value.hint.id == "trace.unreadable.hint"
 
 
 def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

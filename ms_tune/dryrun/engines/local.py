@@ -13,7 +13,7 @@ from ms_tune.dryrun.fork_server import ForkServer, shared_imports
 from ms_tune.dryrun.launcher import Running, start, watched
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import state_of, write_files
-from ms_tune.errors import RunError
+from ms_tune.errors import RunError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class _Processes:
             running = self._forked(child) or start(child)
         except OSError as error:
             detail = error.strerror or str(error)
-            raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=detail)) from error
+            raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=reason_of(error))) from error
         self.watch.add(running)
         return running
 

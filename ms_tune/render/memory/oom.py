@@ -47,6 +47,7 @@ def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, 
                 "how": method.how(_dialects(failure), console.language),
             }
             for method in first
+            if method.how(_dialects(failure), console.language)
         ],
         "how_to_trace": console.text(_trace_text(failure)),
     }
@@ -78,7 +79,7 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
         console.write(
             f"  {console.text('oom.fragments.torch' if failure.framework.startswith('torch') else 'oom.fragments')}"
         )
-    for method in first:
+    for method in (method for method in first if method.how(_dialects(failure), console.language)):
         how = method.how(_dialects(failure), console.language)
         console.write(f"  {method.title[place]}: {how}")
     console.write(console.text(_trace_text(failure)))

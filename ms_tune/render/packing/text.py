@@ -39,6 +39,7 @@ def to_json(report: PlanReport) -> dict[str, object]:
         "order": plan.order,
         "engine": plan.engine,
         "steps_planned_as_one": plan.folded,
+        "ended_by_clock": plan.late,
     }
     optional = {
         "rank": report.rank,
