@@ -222,6 +222,8 @@ def _doubts(profile: RankProfile) -> Iterator[Problem]:
     kernels = profile.kernels
     if not profile.steps:
         yield Problem("no-steps", msg("profile.problem.no-steps", rank=rank))
+    elif not any(row.step for row in profile.steps):
+        yield Problem("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
     if kernels is not None and kernels.cut_off:
         yield Problem("truncated", msg("profile.problem.kernels", rank=rank), serious=True)
     if kernels is not None and kernels.count and not kernels.cores:
