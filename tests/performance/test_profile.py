@@ -57,6 +57,18 @@ class TestVerdict:
         Step().kernel(5000.0).collective(4600.0, 4600.0).kernel(100.0).write(tmp_path)
         assert api.profile(tmp_path).verdict.bound is Bound.MIXED
 
+    def test_of_many_ranks_one_that_computes_longer(self, tmp_path: Path) -> None:
+        # Three of four compute 5 of 9.3 ms and wait for the fourth: computing is the largest share of the mean all the same.
+        for rank, compute in enumerate((5000.0, 5000.0, 5000.0, 9000.0)):
+            Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path, rank)
+        report = api.profile(tmp_path)
+        assert report.shares[Cause.WAITING] == pytest.approx((3 * 4050 + 50) / 4 / 9300)
+        assert report.verdict.bound is Bound.IMBALANCE
+        # One that takes a little longer is no reason.
+        for rank, compute in enumerate((8000.0, 9000.0)):
+            Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path / "little", rank)
+        assert api.profile(tmp_path / "little").verdict.bound is Bound.OPERATOR
+
     def test_waiting_for_ranks_that_compute_longer_is_imbalance(self, tmp_path: Path) -> None:
         for rank, more in enumerate((0.0, 0.0, 1500.0)):
             Step().kernel(2000.0 + more).collective(8000.0 - more, 100.0).write(tmp_path, rank)
