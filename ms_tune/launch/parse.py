@@ -48,6 +48,14 @@ def parse(text: str) -> Script:
     return _Parser(text).script()
 
 
+def comments(text: str) -> list[tuple[int, str]]:
+    """The comments of a script's text with the numbers of their lines; ``#!`` is none."""
+    reader = _Parser(text)
+    reader.script()
+    told = ((text.count("\n", 0, start) + 1, said) for start, said in sorted(reader.comments.items()))
+    return [(line, said) for line, said in told if line > 1 or not said.startswith("#!")]
+
+
 class _Parser(PieceReader):
     """Recursive descent over the grammar of bash's manual; each method reads one kind of command."""
 
