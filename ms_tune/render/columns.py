@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
 _FALLBACK = 100  # columns, where there is no terminal to ask
+_NAME, _PARTS = re.compile(r"\w+(?:@\w+)*"), re.compile(r"[^_@]+[_@]*|[_@]+")
 _ESCAPE = re.compile(r"\033\[[0-9;]*m")
 _LABEL = re.compile(r" *(?:[-=] +(?:\w+: )?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)")
 _WHOLE = re.compile(r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|")
@@ -74,8 +75,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Contain
     cells = [[row[column].split("\n") for column in kept] for row in rows]
     texts = [[line for row in cells for line in row[place]] for place in range(len(kept))]
     widths = [max(map(text_width, (heads[column], *lines))) for column, lines in zip(kept, texts, strict=True)]
-    # Words stay whole as long as that leaves room for the others; then paths are broken, but never a file's name.
-    for broken in (_at_blanks, _at_folders):
+    # Words stay whole as long as that leaves room for the others; then paths are broken, but never a file's name, then identifiers.
+    for broken in (_at_blanks, _at_folders, _at_marks):
         least = [
             max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
             for column, lines, number in zip(kept, texts, numbers, strict=True)
@@ -96,6 +97,13 @@ def _at_folders(line: str) -> list[str]:
     return [part for word in line.split(" ") for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
 
 
+def _at_marks(line: str) -> list[str]:
+    """Of identifiers their parts, such as ``aclnnMuls_``, ``MulAiCore_``, ``Mul``; all else as folders and files."""
+    return [
+        piece for part in _at_folders(line) for piece in (_PARTS.findall(part) if _NAME.fullmatch(part) else [part])
+    ]
+
+
 def _least(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
     """What has to stand in one line of a column."""
     return lines if number else [" " * _NARROWEST, *(part for line in lines for part in broken(line))]
@@ -105,7 +113,12 @@ def _cell(lines: Sequence[str], width: int) -> list[str]:
     """The lines of a cell, in a column of so many."""
     found: list[str] = []
     for part in (part for line in lines for part in wrap(line, width)):
-        found += [part] if text_width(part) <= width else _at_folders(part)
+        for piece in [part] if text_width(part) <= width else _at_folders(part):
+            found.append("")
+            for bit in _at_marks(piece) if text_width(piece) > width else [piece]:
+                if found[-1] and text_width(found[-1] + bit) > width:
+                    found.append("")
+                found[-1] += bit
     return found
 
 

@@ -13,6 +13,7 @@ from enum import Enum
 
 # A pipeline's micro-batches are cut by a list of cells, too (mindspore/nn/wrap/cell_wrapper.py, 2.9): no layers.
 SCOPE_LAYER = re.compile(r"(?:^|/)(?!micro_inputs-)(\w+)-\w+/(\d+)-\w+")
+_ROOTS = ("Default/", "Gradients/", "recompute_")  # mindspore/profiler/common/constant.py, 2.9
 _OWNER = re.compile(r"(?:^|/)(\w+)-\w+$")
 
 
@@ -43,3 +44,13 @@ def layer_of(path: str) -> tuple[str, str, str] | None:
         return None
     owner = _OWNER.search(path[: found.start()])
     return owner[1] if owner else "", found[1], found[2]
+
+
+def brief(name: str) -> str:
+    """A kernel's name with its scope in short: ``Gradients/layers.3/MatMul-op1``; names without a scope stay."""
+    launch, _, path = name.rpartition("::")
+    if not path.startswith(_ROOTS):
+        return name
+    layer, operator = layer_of(path), path.split("/")[-2 if launch else -1]
+    way = "Gradients/" if pass_of(path) is Pass.BACKWARD else ""
+    return f"{way}{f'{layer[1]}.{layer[2]}' if layer else '…'}/{operator}"

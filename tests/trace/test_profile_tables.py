@@ -19,7 +19,7 @@ from ms_tune.trace.profile_tables import (
     read_kernels,
     read_steps,
 )
-from ms_tune.trace.scopes import Pass, pass_of
+from ms_tune.trace.scopes import Pass, brief, pass_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -223,3 +223,18 @@ class TestCollectives:
                     read_collectives(path)
             else:
                 assert read_collectives(path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("aclnnMuls_MulAiCore_Mul", "aclnnMuls_MulAiCore_Mul"),
+        ("torch/nn/module.py", "torch/nn/module.py"),
+        ("Default/net-Net/decoder-Block/layers-CellList/11-Layer/mlp-Mlp/MatMul-op7", "layers.11/MatMul-op7"),
+        ("Kernel::KernelLaunch::Gradients/Default/net-Net/layers-CellList/3-Layer/Mul-op1/aclnnMul", "Gradients/layers.3/Mul-op1"),
+        ("Default/net-Net/optimizer-AdamW/Assign-op2", "…/Assign-op2"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_names_in_short(name: str, short: str) -> None:
+    assert brief(name) == short
