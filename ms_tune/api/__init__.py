@@ -60,7 +60,7 @@ from ms_tune.api._normalize import (
     normalize,
     normalize_script,
 )
-from ms_tune.api._performance import measured_step, metrics, profile
+from ms_tune.api._performance import measured_clock, measured_step, metrics, profile
 
 __all__ = [
     "against",
@@ -87,6 +87,7 @@ __all__ = [
     "job_report",
     "layer_times",
     "lint",
+    "measured_clock",
     "measured_step",
     "memory",
     "memory_diff",

@@ -56,13 +56,8 @@ def fit(
     from ms_tune.planning.request import FitRequest  # noqa: PLC0415 - as above
 
     request = request or FitRequest()
-    return planning.fit(
-        request.table_of(_text(Path(table)), str(table)),
-        effort=request.effort,
-        seed=request.seed,
-        clock=request.clock,
-        on_progress=on_progress,
-    )
+    read, clock = request.table_of(_text(Path(table)), str(table))
+    return planning.fit(read, effort=request.effort, seed=request.seed, clock=clock, on_progress=on_progress)
 
 
 def fit_config(

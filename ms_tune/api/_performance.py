@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.performance.profile_result import ProfileReport
     from ms_tune.performance.request import MetricsRequest
     from ms_tune.performance.result import MetricsReport
+    from ms_tune.planning.clock import Clock
 
 
 def metrics(
@@ -104,6 +105,26 @@ def measured_step(source: str | Path) -> float:
 
         seconds = api.measured_step("worker_7.log")
     """
-    from ms_tune.performance.measured import step_of  # noqa: PLC0415 - start-up time
+    seconds = measured_clock(source).step_seconds
+    assert seconds is not None  # noqa: S101 - a log or a profile without one is refused
+    return seconds
 
-    return step_of(Path(source))
+
+def measured_clock(source: str | Path) -> Clock:
+    """What ``fit --calibrate SOURCE`` takes: the step of :func:`measured_step`, and of a profile the kernels of its layers.
+
+    Args:
+        source: A log, a folder of logs, or an export of a profiler.
+
+    Raises:
+        TraceError: It cannot be read.
+        UsageError: As for :func:`measured_step`.
+
+    Example::
+
+        report = api.fit("table.json", request=FitRequest(clock=api.measured_clock("prof/")))
+        print(report.clock.times, report.clock.notes)
+    """
+    from ms_tune.performance.measured import clock_of  # noqa: PLC0415 - start-up time
+
+    return clock_of(Path(source))

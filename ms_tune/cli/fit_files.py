@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentTypeError
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,10 +81,8 @@ def clock_of(arguments: Namespace) -> Clock:
     from ms_tune.planning.clock import Clock  # noqa: PLC0415 - imported late: start-up time
 
     step = arguments.calibrate
-    return Clock(
-        api.measured_step(step) if isinstance(step, Path) else step,
-        api.layer_times(arguments.times) if arguments.times else {},
-    )
+    clock = api.measured_clock(step) if isinstance(step, Path) else Clock(step)
+    return replace(clock, times=api.layer_times(arguments.times)) if arguments.times else clock
 
 
 def new_files(arguments: Namespace) -> None:

@@ -43,6 +43,11 @@ _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYN
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
 _MODEL_NAMES = ((("model", "model_type"), "core_config"), (("model", "architectures"), "core_model"))
 OWN_MODEL = "pynative.not-included.own-model"
+# What figures may rest on that nothing here held to the framework's own code.
+UNPROVED = (
+    OWN_MODEL,
+    *(f"reference.standing.{name}" for name in ("tensor-2.0", "sharded", "context", "pipeline")),
+)
 _CONFIG_FILE = "config.yaml"
 # What reads, writes or waits, and what a run of a few steps has no use for.
 _SURROUNDINGS = (

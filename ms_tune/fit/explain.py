@@ -14,6 +14,7 @@ from ms_tune.layers.stage import DENSE
 from ms_tune.planning.breakdown import breakdown
 from ms_tune.planning.clock import timed
 from ms_tune.planning.fit import time_of
+from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import MOST_BYTES, End, Kept, LayerKind, Recompute, Table, check
 from ms_tune.texts import msg
 
@@ -60,7 +61,9 @@ def explain_config(request: DryrunRequest, clock: Clock) -> Explained:
     job = read_job(request)
     costs = costs_of(job)
     source = str(job.loaded.source.path)
-    table = check(timed(table_without_sizes(job, costs), clock.times, source), source)
+    table = table_without_sizes(job, costs)
+    clock = with_layers(clock, table)
+    table = check(timed(table, clock.times, source), source)
     cells = _cells(job)
     time = time_of(table, cells)
     clock.check(has_present=True, reference=time)

@@ -28,6 +28,7 @@ from ms_tune.planning.clock import timed
 from ms_tune.planning.link import swaps
 from ms_tune.planning.request import linked_by
 from ms_tune.planning.search import without
+from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import Kept, Recompute, check
 from ms_tune.texts import msg
 
@@ -63,7 +64,9 @@ def fit_config(
     """
     job = read_job(request.dryrun, loaded)
     costs, source = costs_of(job), str(job.loaded.source.path)
-    timed(table_without_sizes(job, costs), request.clock.times, source)  # before minutes of dryruns
+    sizeless = table_without_sizes(job, costs)
+    request = replace(request, clock=with_layers(request.clock, sizeless))
+    timed(sizeless, request.clock.times, source)  # before minutes of dryruns
     check_writable(job, [kind.value for kind in request.kinds])
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)

@@ -50,10 +50,18 @@ def parse(text: str, at: int = 0) -> Script:
     return _Parser(text, at).script()
 
 
+def comments(text: str) -> list[tuple[int, str]]:
+    """The comments of a script's text with the numbers of their lines; ``#!`` is none."""
+    reader = _Parser(text)
+    reader.script()
+    told = ((text.count("\n", 0, start) + 1, said) for start, said in sorted(reader.comments.items()))
+    return [(line, said) for line, said in told if line > 1 or not said.startswith("#!")]
+
+
 class _Parser(PieceReader):
     """Recursive descent over the grammar of bash's manual; each method reads one kind of command."""
 
-    def __init__(self, text: str, at: int) -> None:
+    def __init__(self, text: str, at: int = 0) -> None:
         super().__init__(text)
         self.at = at
         self._problems: list[Problem] = []

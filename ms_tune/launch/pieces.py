@@ -20,6 +20,7 @@ class PieceReader(WordReader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
+        self.comments: dict[int, str] = {}  # by their offsets
         self._here: list[HereDocument] = []
 
     def _blanks(self, *, newlines: bool = False) -> None:
@@ -30,7 +31,8 @@ class PieceReader(WordReader):
             elif self.startswith(("\\\n", "\\\r\n")):
                 self.at += 2 if self.text[self.at + 1] == "\n" else 3
             elif here == "#":
-                self.at = self._find("\n", self.at)
+                start, self.at = self.at, self._find("\n", self.at)
+                self.comments[start] = self.text[start : self.at].strip()
             elif here == "\n" and newlines:
                 self._newline()
             else:

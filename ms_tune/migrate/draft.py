@@ -39,6 +39,7 @@ class Draft:
         notes: Comments at keys of the new file, or where they would stand.
         added: Lines that no key of the source says.
         lines: Where keys stand that have no position in a YAML text.
+        comments: Comments of a source that is no YAML, with their lines.
         missing: What the source does not say, and no file can be written without.
     """
 
@@ -51,6 +52,7 @@ class Draft:
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
     added: list[Added] = field(default_factory=list)
     lines: dict[KeyPath, int] = field(default_factory=dict)
+    comments: list[tuple[int, str]] = field(default_factory=list)
     missing: list[Message] = field(default_factory=list)
     _fates: dict[KeyPath, Entry] = field(default_factory=dict)
     _leaves: dict[KeyPath, Any] = field(default_factory=dict)
@@ -59,6 +61,11 @@ class Draft:
         self._leaves = dict(leaves(self.source.data))
         if len(self._leaves) > _LONGEST:
             raise ConfigError(msg("migrate.too-many", most=_LONGEST), path=self.source.path)
+
+    def merged(self, path: KeyPath, value: object) -> None:
+        """A key that named other files, whose settings the source has."""
+        self._leaves = {path: value, **self._leaves}
+        self.default(path, why("merged"))
 
     def get(self, dotted: str, default: object = None) -> Any:  # noqa: ANN401 - settings are of all types
         """A value of the source."""

@@ -106,16 +106,21 @@ def decide_mindspeed(draft: Draft) -> None:
 
 def decide_megatron(draft: Draft) -> None:
     """The arguments of a program of MindSpeed-LLM."""
-    (program, *_) = convert_script(
-        draft.source.path, target_of(f"mindformers-pynative@{draft.target}"), None, draft.release
-    )
-    converted = program.settings
+    reason = why("layers")
+    try:
+        (program, *_) = convert_script(
+            draft.source.path, target_of(f"mindformers-pynative@{draft.target}"), None, draft.release
+        )
+        converted = program.settings
+    except ConfigError as error:  # layers of the user's own, or no number of layers: only these are asked
+        converted, reason = None, error.message
+        draft.note(("recompute",), reason)
     if converted is not None:
         _layers(draft, converted)
     for path, _ in draft.open():
         if path[0] in ARGUMENTS.values() and path[0] not in ("--num-experts", "--moe-grouped-gemm"):
             if converted is None:
-                draft.ask(path, why("layers"), ("recompute",))
+                draft.ask(path, reason, ("recompute",))
             else:
                 _lead(draft, path, converted)
     _betas(draft)

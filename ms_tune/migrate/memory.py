@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.dynamic import UNPROVED
 from ms_tune.dryrun.run import dryrun
 from ms_tune.errors import UsageError
 from ms_tune.memory.unlike import surpluses
@@ -76,10 +77,13 @@ class BothSides:
     Attributes:
         stages: The stages that both sides simulated.
         limits: What the figures leave out, and what makes them less certain than they look.
+        unproved: What the dynamic graph's figures, and the differences, rest on that was not held to real code; or that the
+            two files do the same is not proved.
     """
 
     stages: tuple[StageMemory, ...]
     limits: tuple[Message, ...]
+    unproved: tuple[Message, ...] = ()
 
 
 def both_sides(found: Migration, request: DryrunRequest, observer: Observer) -> BothSides:
@@ -106,7 +110,11 @@ def both_sides(found: Migration, request: DryrunRequest, observer: Observer) -> 
         file.write_text(found.text, encoding="utf-8")
         devices = request.devices or (old.runs[0].world_size if old.runs else None)
         new = dryrun(replace(request, config=file, devices=devices), observer)
-    return BothSides(_beside(old, new), _limits(old, new))
+    told = _told(old, new)
+    unproved = [one for one in told if one.id in UNPROVED]
+    if not found.same:
+        unproved.append(msg("migrate.memory.not-same"))
+    return BothSides(_beside(old, new), tuple(one for one in told if one not in unproved), tuple(unproved))
 
 
 def _beside(old: DryrunResult, new: DryrunResult) -> tuple[StageMemory, ...]:
@@ -160,7 +168,8 @@ def _same(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[int, int] | N
     return old[_WEIGHTS] + old[_STATE], new[_WEIGHTS] + new[_STATE] - 2 * narrow
 
 
-def _limits(old: DryrunResult, new: DryrunResult) -> tuple[Message, ...]:
-    """Of both sides what their figures leave out, each once; the reference says of itself that it is one."""
-    told = (*old.not_included, *old.warnings, *(one.model for one in new.runs[:1]), *new.not_included, *new.warnings)
+def _told(old: DryrunResult, new: DryrunResult) -> tuple[Message, ...]:
+    """Of both sides what their figures leave out and rest on, each once; the reference says of itself that it is one."""
+    models = [told for one in new.runs[:1] for told in (one.model, *one.standing)]
+    told = (*old.not_included, *old.warnings, *models, *new.not_included, *new.warnings)
     return tuple({str(one): one for one in told}.values())

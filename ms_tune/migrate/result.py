@@ -124,12 +124,13 @@ class Migration:
     @property
     def proved(self) -> bool:
         """Whether every part of the proof that could be asked holds, and the layers and weights could be."""
-        return bool(self.proof) and all(one.holds is not False for one in self.proof) and self._sure
+        return self.same and all(one.holds is not False for one in self.proof)
 
     @property
-    def _sure(self) -> bool:
+    def same(self) -> bool:
+        """Whether layers, batch and weights are proved to be those of the source."""
         needed = ("lints", "layers", "batch", "weights")
-        return all(one.holds for one in self.proof if one.name in needed)
+        return bool(self.proof) and all(one.holds for one in self.proof if one.name in needed)
 
     def count(self, fate: Fate) -> int:
         """How many keys had a fate."""

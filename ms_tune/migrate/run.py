@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.follow import followed, with_bases, with_model_config
+from ms_tune.config.follow import BASE, followed, with_bases, with_model_config
 from ms_tune.config.source import source_of, yaml_text
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.releases import release_for, served
+from ms_tune.launch.parse import comments
 from ms_tune.launch.read import read_launches
 from ms_tune.migrate.draft import Draft
 from ms_tune.migrate.foreign import arguments_of, command_in, decide_megatron, decide_mindspeed
@@ -54,12 +55,15 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
         UnsupportedError: It is of a dialect that cannot be migrated yet, or a release is not served.
         UsageError: A ``model_config`` is given to a config that reads none.
     """
+    base = source.data.get(BASE)
     source = with_model_config(with_bases(source), model_config) if model_config else followed(source)
     dialect = dialect_of(source)
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
     release = release_for(dialect, version).version
     draft = Draft(source, release, _goal(target), model_of(source, dialect, release, source.beside))
+    if base is not None:
+        draft.merged((BASE,), base)
     if dialect is Dialect.MINDSPEED_MS:
         decide_mindspeed(draft)
     else:
@@ -95,7 +99,8 @@ def migrate_script(
     release = release_of_scripts(script, version)
     values, lines = arguments_of(command_in(script, release))
     source = source_of(values, path)
-    draft = Draft(source, release, _goal(target), model_of(source, Dialect.MINDSPEED_MS, release), lines=lines)
+    model = model_of(source, Dialect.MINDSPEED_MS, release)
+    draft = Draft(source, release, _goal(target), model, lines=lines, comments=comments(script.file.text))
     decide_megatron(draft)
     return _finished(draft, Dialect.MEGATRON, check=check, language=language or Language.EN)
 

@@ -160,11 +160,13 @@ class _Writer:
         there = {
             line[found.start() :].strip() for line in lines for found in islice(_STARTS.finditer(line), _MOST_IN_LINE)
         }
-        for source in (self._draft.source, *self._draft.source.others):
-            left = [(number, text) for number, text in all_comments(source) if text not in there]
+        own = self._draft.source
+        each = [(one.path.name, [*all_comments(one)]) for one in (own, *own.others)]
+        for name, told in [*each, (own.path.name, self._draft.comments)]:
+            left = [(number, text) for number, text in told if text not in there]
             if left:
                 yield ""
-                yield from self._told(msg("migrate.file.comments", file=source.path.name), 0)
+                yield from self._told(msg("migrate.file.comments", file=name), 0)
                 yield from (f"#   {number}: {text}" for number, text in left)
 
     def _kept(self, one: Entry, depth: int) -> Iterator[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.trace.logged_steps import RankSteps
 
 _EXACT = 1e15  # below, whole numbers are whole as floats too
+_LARGE = 100_000  # from which nothing behind the point is worth its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ def shown(value: float | None) -> str:
     """A number as people write it."""
     if value is None:
         return "-"
-    return f"{value:,.0f}" if abs(value) < _EXACT and value == int(value) else f"{value:,.6g}"
+    whole = abs(value) < _EXACT and (value == int(value) or abs(value) >= _LARGE)
+    return f"{value:,.0f}" if whole else f"{value:,.6g}"
 
 
 def inputs_of(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.trace.profile_tables import Collective, StepRow
 
 _EXACT = 1.0  # microseconds, that the parts of a step may be off
+_SOME_RANKS = 8  # that are named
 _WINDOW = 0.5  # of the steps, from which one gap is an idle window
 
 
@@ -48,6 +49,7 @@ def profiled(
     found: list[Gap] = []
     collectives: list[Collective] = []
     problems: list[Problem] = []
+    peers: set[int] = set()
     for folder in folders:
         if folder.is_file():
             ranks += _of_cluster(folder)
@@ -55,11 +57,12 @@ def profiled(
         profile = read_rank(folder, count)
         ranks.append(_times(profile))
         collectives += profile.collectives
+        peers |= profile.peers
         problems += _doubts(profile)
         if profile.events is not None:
             found += longest_gaps(profile.events, profile.rank, gaps)
     found.sort(key=lambda gap: -gap.microseconds)
-    problems += _of_all(ranks, found)
+    problems += [*_missing(ranks, peers), *_of_all(ranks, found)]
     ranks.sort(key=lambda one: (one.rank is None, one.rank or 0))
     shares = _mean(ranks)
     imbalance = _imbalance(ranks)
@@ -222,6 +225,8 @@ def _doubts(profile: RankProfile) -> Iterator[Problem]:
     kernels = profile.kernels
     if not profile.steps:
         yield Problem("no-steps", msg("profile.problem.no-steps", rank=rank))
+    elif not any(row.step for row in profile.steps):
+        yield Problem("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
     if kernels is not None and kernels.cut_off:
         yield Problem("truncated", msg("profile.problem.kernels", rank=rank), serious=True)
     if kernels is not None and kernels.count and not kernels.cores:
@@ -244,6 +249,14 @@ def _of_events(profile: RankProfile, rank: object) -> Iterator[Problem]:
         yield Problem("no-launches", msg("profile.problem.no-launches", rank=rank), msg("profile.capture"))
     if events is not None and events.dropped:
         yield Problem("events-left-out", msg("profile.problem.dropped", rank=rank, count=events.dropped))
+
+
+def _missing(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[Problem]:
+    """Ranks that share a group with those that are there."""
+    missing = sorted(peers - {rank.rank for rank in ranks})
+    if missing and len(missing) < len(peers):
+        names = ", ".join(map(str, missing[:_SOME_RANKS])) + (", …" if len(missing) > _SOME_RANKS else "")
+        yield Problem("missing-ranks", msg("profile.problem.missing", count=len(missing), ranks=names))
 
 
 def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[Problem]:

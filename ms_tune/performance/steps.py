@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 _SIGMA = 1.4826  # of a normal distribution, in median absolute deviations
 _FAR, _FAR_SHARE = 6.0, 0.05  # deviations, and of the median, from which a step stands out
+_APART = 1.5  # units of the clock
 _MOST_OUTLIERS = 20
 _MANY = 5000  # values, from which the binomial distribution is as good as normal
 
@@ -93,9 +94,13 @@ def step_times(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
         mean=math.fsum(ordered) / len(ordered) if ordered else None,
         outliers=tuple(sorted(outliers[:_MOST_OUTLIERS], key=lambda one: one.number)),
         outlier_count=len(outliers),
-        resolution=0.001 if steps.whole_ms else 0.0001,
+        resolution=_resolution(steps),
         averaged=stride(steps),
     )
+
+
+def _resolution(steps: RankSteps) -> float:
+    return 0.001 if steps.whole_ms else 0.0001
 
 
 def stride(steps: RankSteps) -> int:
@@ -132,7 +137,8 @@ def median_interval(ordered: Sequence[float], confidence: float) -> tuple[float,
 
 
 def _outliers(steps: RankSteps, middle: float, spread: float, remarks: Sequence[Remark]) -> list[Outlier]:
-    limit = middle + max(_FAR * _SIGMA * spread, _FAR_SHARE * middle)
+    # Of times in whole milliseconds two neighbours may be as good as equal.
+    limit = middle + max(_FAR * _SIGMA * spread, _FAR_SHARE * middle, _APART * _resolution(steps))
     beside: dict[int, set[str]] = {}
     for remark in remarks:
         beside.setdefault(remark.step, set()).add(remark.kind)

@@ -77,10 +77,12 @@ def judged(
         bound = Bound.MIXED
     else:
         bound = _BOUNDS[first]
-        if bound is Bound.RANKS and imbalance is not None and imbalance > _UNEVEN:
-            bound = Bound.IMBALANCE
     waits = _waits_for_stages(ranks)
     uneven = imbalance is not None and imbalance > _UNEVEN
+    # A mean hides that the ranks which compute less wait for the one that computes most.
+    long = bound in (Bound.MIXED, Bound.OPERATOR) and causes.get(Cause.WAITING, 0.0) >= _QUARTER
+    if uneven and (long or bound is Bound.RANKS):
+        bound = Bound.IMBALANCE
     if waits is not None and (bound in (Bound.MIXED, Bound.UNKNOWN) or (bound is Bound.OPERATOR and uneven)):
         bound = Bound.IMBALANCE
     evidence = [*_shares(shares), *_why(bound, shares, causes), *_beside(ranks, imbalance, waits)]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.planning.table import End, LayerKind, Table
+    from ms_tune.texts import Message
 
 HEAD, TAIL = "head", "tail"
 _MOST_MS, _MOST_SECONDS, _MOST_NAMES = 1e9, 1e7, 200
@@ -38,16 +39,37 @@ class LayerTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenLayer:
+    """What a profile tells of one layer: its kernels in a step, in milliseconds.
+
+    Attributes:
+        number: Its number in the model.
+        forward: Of forward passes, without what is recomputed.
+        backward: Of backward passes alone.
+        twice: Of what is recomputed, in both of its runs.
+    """
+
+    number: int
+    forward: float
+    backward: float
+    twice: float
+
+
+@dataclass(frozen=True, slots=True)
 class Clock:
     """What was measured.
 
     Attributes:
         step_seconds: A step of the present plan; None if none was measured.
         times: Layers, and ``head`` and ``tail``, by their names in the table; empty if none were measured.
+        seen: Layers of a profile, which :func:`ms_tune.planning.seen.with_layers` makes times of; None if there was none.
+        notes: What these figures cover, and do not.
     """
 
     step_seconds: float | None = None
     times: Mapping[str, LayerTimes] = field(default_factory=dict)
+    seen: tuple[SeenLayer, ...] | None = None
+    notes: tuple[Message, ...] = ()
 
     @property
     def runs(self) -> bool:

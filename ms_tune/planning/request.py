@@ -12,6 +12,7 @@ from ms_tune.planning.link import swaps, with_link
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.sapp import Pipeline, read_sapp
 from ms_tune.planning.search import Effort
+from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import check
 from ms_tune.planning.table_file import read_table
 from ms_tune.texts import msg
@@ -43,8 +44,8 @@ class FitRequest:
     clock: Clock = field(default_factory=Clock)
     swap_bandwidth: int | None = None
 
-    def table_of(self, text: str, source: str) -> Table:
-        """The table that a file's text makes.
+    def table_of(self, text: str, source: str) -> tuple[Table, Clock]:
+        """The table that a file's text makes, and what was measured of its layers.
 
         Raises:
             ConfigError: The text makes none, or says nothing of swap that a bandwidth could be for.
@@ -52,12 +53,15 @@ class FitRequest:
         """
         linked = self.swap_bandwidth is not None
         table = read_table(text, source, linked=linked) if self.sapp is None else read_sapp(text, source, self.sapp)
-        table = timed(table, self.clock.times, source)
+        clock = with_layers(self.clock, table)
+        table = timed(table, clock.times, source)
         if self.swap_bandwidth is not None:
             if not swaps(table):
                 raise ConfigError(msg("planning.link.none"), msg("planning.link.none.hint"), path=source)
-            table = check(linked_by(table, self.swap_bandwidth, self.clock, None, source), source)
-        return table if self.limit_bytes is None else replace(table, limit_bytes=self.limit_bytes)
+            table = check(linked_by(table, self.swap_bandwidth, clock, None, source), source)
+        if self.limit_bytes is not None:
+            table = replace(table, limit_bytes=self.limit_bytes)
+        return table, clock
 
 
 def linked_by(table: Table, bandwidth: int, clock: Clock, shortest: float | None, source: str) -> Table:

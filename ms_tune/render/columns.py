@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
 _FALLBACK = 100  # columns, where there is no terminal to ask
+_NAME, _PARTS = re.compile(r"\w+(?:@\w+)*"), re.compile(r"[^_@]+[_@]*|[_@]+")
 _ESCAPE = re.compile(r"\033\[[0-9;]*m")
 _LABEL = re.compile(r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)")
 _WHOLE = re.compile(r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|")
@@ -74,8 +75,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Contain
     cells = [[row[column].split("\n") for column in kept] for row in rows]
     texts = [[line for row in cells for line in row[place]] for place in range(len(kept))]
     widths = [max(map(text_width, (heads[column], *lines))) for column, lines in zip(kept, texts, strict=True)]
-    # Words stay whole as long as that leaves room for the others; then paths are broken, but never a file's name, and Chinese sentences.
-    for broken in (_at_blanks, _finest):
+    # Words stay whole as long as that leaves room for the others; then Chinese sentences and paths are broken, but never
+    # a file's name, and then identifiers.
+    for broken in (_at_blanks, _at_letters, _at_marks):
         least = [
             max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
             for column, lines, number in zip(kept, texts, numbers, strict=True)
@@ -96,9 +98,16 @@ def _at_folders(line: str) -> list[str]:
     return [part for word in line.split(" ") for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
 
 
-def _finest(line: str) -> list[str]:
+def _at_letters(line: str) -> list[str]:
     """The same, and of East Asian sentences, which have no blanks, what must not be broken."""
     return [word for part in _at_folders(line) for _, word in _words(part, prose=True)]
+
+
+def _at_marks(line: str) -> list[str]:
+    """Of identifiers their parts, such as ``aclnnMuls_``, ``MulAiCore_``, ``Mul``; all else as letters."""
+    return [
+        piece for part in _at_letters(line) for piece in (_PARTS.findall(part) if _NAME.fullmatch(part) else [part])
+    ]
 
 
 def _least(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
@@ -110,9 +119,20 @@ def _cell(lines: Sequence[str], width: int) -> list[str]:
     """The lines of a cell, in a column of so many."""
     found: list[str] = []
     for part in (part for line in lines for part in wrap(line, width)):
-        pieces = [part] if text_width(part) <= width else _at_folders(part)
-        found += [line for piece in pieces for line in wrap(piece, width, prose=True)]
+        for piece in [part] if text_width(part) <= width else _at_folders(part):
+            for bit in wrap(piece, width, prose=True):
+                found += [bit] if text_width(bit) <= width else _joined(_at_marks(bit), width)
     return found
+
+
+def _joined(pieces: Sequence[str], width: int) -> list[str]:
+    """As many pieces in a line as there is room for."""
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and text_width(lines[-1] + piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return lines
 
 
 def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:

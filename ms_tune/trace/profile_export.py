@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import TraceError, nearby
 from ms_tune.texts import msg
@@ -31,6 +31,7 @@ CLUSTER = "cluster_step_trace_time.csv"
 _DEPTH = 4
 _MOST_FOLDERS = 20_000
 _MOST_RANKS = 4096
+_MOST_PEERS = 1_000_000
 _MAX_INFO = 16 * 1024**2
 _RANK = re.compile(r"profiler_info_(\d{1,6})\.json|rank_?(\d{1,6})")
 _LEVEL = re.compile(r"[Ll]evel_?(\d|[Nn]one)")
@@ -48,6 +49,7 @@ class RankProfile:
         mindspore: Whether MindSpore exported it: its table's Stage is no step, but the time from the first to the last
             collective without sends and receives, and its Bubble is all sends and receives, hidden ones too
             (mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py, 2.9).
+        peers: The ranks of its groups, as ``profiler_metadata.json`` names them.
         steps: Rows of its step table.
         kernels: Its kernels.
         events: Of its time line.
@@ -60,6 +62,7 @@ class RankProfile:
     level: str
     stacks: bool
     mindspore: bool
+    peers: frozenset[int]
     steps: tuple[StepRow, ...]
     kernels: Kernels | None
     events: ProfileEvents | None
@@ -136,13 +139,13 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
         except TraceError as error:
             broken.append(error)
     told = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
-    return RankProfile(folder, rank, level, stacks, mindspore, *told)
+    return RankProfile(folder, rank, level, stacks, mindspore, _peers(folder), *told)
 
 
 def _told(folder: Path) -> tuple[int | None, str, bool, bool]:
     """The rank, the level, whether stacks were taken, and whether MindSpore wrote it, by the files and names above an export."""
     rank, level, stacks = None, "", False
-    above = folder.parent if folder.name == OUTPUT else folder
+    above = _above(folder)
     mindspore = above.name.endswith("_ascend_ms")
     for file in sorted(above.glob("profiler_info*.json"))[:1]:
         match = _RANK.search(file.name)
@@ -152,16 +155,36 @@ def _told(folder: Path) -> tuple[int | None, str, bool, bool]:
         found = _LEVEL.search(text)
         level = found[1].lower() if found else ""
         stacks = bool(re.search(r'"with_stack"\s*:\s*true', text))
-        try:
-            info = json.loads(text)
-        except (ValueError, RecursionError):
-            info = None
-        if rank is None and isinstance(info, dict) and isinstance(info.get("rank_id"), int):
+        info = _object(text)
+        if rank is None and isinstance(info.get("rank_id"), int):
             rank = info["rank_id"]
     if rank is None:
         names = _RANK.search(above.name)
         rank = int(names[2]) if names and names[2] else None
     return rank, level, stacks, mindspore
+
+
+def _above(folder: Path) -> Path:
+    return folder.parent if folder.name == OUTPUT else folder
+
+
+def _peers(folder: Path) -> frozenset[int]:
+    groups = _object(_text(_above(folder) / "profiler_metadata.json")).get("parallel_group_info")
+    lists = (
+        [one.get("global_ranks") for one in groups.values() if isinstance(one, dict)]
+        if isinstance(groups, dict)
+        else []
+    )
+    each = (rank for ranks in lists if isinstance(ranks, list) for rank in ranks)
+    return frozenset(rank for rank in each if isinstance(rank, int) and 0 <= rank < _MOST_PEERS)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _text(file: Path) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.reading import reading
-from ms_tune.trace.scopes import SCOPE_LAYER, Pass, pass_of
+from ms_tune.trace.scopes import Pass, layer_of, pass_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,12 +100,16 @@ class LayerTime:
     """The kernels of one layer, as their scopes tell it.
 
     Attributes:
-        name: ``layers.3``.
+        name: ``layers.3``; of a table with several lists ``mtp.layers.3``.
+        cells: The cell that has the list, and the list: ``mtp``, ``layers``.
+        number: Its number there.
         count: Kernels.
         microseconds: What they take, by pass.
     """
 
     name: str
+    cells: tuple[str, str]
+    number: int
     count: int
     microseconds: Mapping[Pass, float]
 
@@ -191,7 +195,7 @@ def read_kernels(path: Path) -> Kernels:
     types: dict[tuple[str, str], list[float]] = {}
     shapes: dict[tuple[str, str, str], list[float]] = {}
     streams: dict[str, list[float]] = {}
-    layers: dict[tuple[str, int], dict[Pass, list[float]]] = {}
+    layers: dict[tuple[str, str, int], dict[Pass, list[float]]] = {}
     count = tiny = ai_cpu = 0
     total = slow = 0.0
     cores = cut_off = False
@@ -215,8 +219,8 @@ def read_kernels(path: Path) -> Kernels:
         if inputs not in _NO_SHAPES and (len(shapes) < _MOST_TYPES or (name, core, inputs) in shapes):
             _add(shapes, (name, core, inputs), length)
         _add(streams, (row.get("Stream ID") or "").strip(), length)
-        if (scope := SCOPE_LAYER.search(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
-            layer = (scope[1], int(scope[2]))
+        if (scope := layer_of(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
+            layer = (*scope[:2], int(scope[2]))
             if layer in layers or len(layers) < _MOST_LAYERS:
                 _add(layers.setdefault(layer, {}), pass_of(row["Name"].strip()), length)
     found = _types(types, shapes)
@@ -278,10 +282,12 @@ def _types(
     return sorted(found, key=lambda one: -one.microseconds)
 
 
-def _layers(layers: Mapping[tuple[str, int], Mapping[Pass, list[float]]]) -> Iterator[LayerTime]:
-    for (name, number), passes in sorted(layers.items()):
+def _layers(layers: Mapping[tuple[str, str, int], Mapping[Pass, list[float]]]) -> Iterator[LayerTime]:
+    lists = {key[:2] for key in layers}
+    for (owner, name, number), passes in sorted(layers.items()):
+        told = f"{owner}.{name}.{number}" if owner and len(lists) > 1 else f"{name}.{number}"
         count = sum(int(count) for count, _ in passes.values())
-        yield LayerTime(f"{name}.{number}", count, {one: passes[one][1] for one in Pass if one in passes})
+        yield LayerTime(told, (owner, name), number, count, {one: passes[one][1] for one in Pass if one in passes})
 
 
 def _add(table: dict[_Key, list[float]], key: _Key, length: float) -> None:

@@ -2,7 +2,8 @@
 
 Scopes are paths of cells, ``Default/network-Net/layers-CellList/3-Block/MatMul-op0``; automatic differentiation puts ``Gradients/``
 before them. What is recomputed has ``recompute_`` before one of their parts (MindSpore 2.3 to 2.10): in its first run, in its second
-one, and in what ``Gradients/`` made of it.
+one, and in what ``Gradients/`` made of it. A profile's kernels have what launched them before that, and their own name behind:
+``Kernel::KernelLaunch::Gradients/Default/../MatMul-op1/aclnnMatmul`` (mindspore/profiler/analysis/viewer/ascend_kernel_details_viewer.py, 2.9).
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-SCOPE_LAYER = re.compile(r"(?:^|/)(\w+)-\w+/(\d+)-\w+")
+# A pipeline's micro-batches are cut by a list of cells, too (mindspore/nn/wrap/cell_wrapper.py, 2.9): no layers.
+SCOPE_LAYER = re.compile(r"(?:^|/)(?!micro_inputs-)(\w+)-\w+/(\d+)-\w+")
+_ROOTS = ("Default/", "Gradients/", "recompute_")  # mindspore/profiler/common/constant.py, 2.9
+_OWNER = re.compile(r"(?:^|/)(\w+)-\w+$")
 
 
 class Pass(str, Enum):
@@ -23,6 +27,30 @@ class Pass(str, Enum):
 
 def pass_of(path: str) -> Pass:
     """The pass of an operator of a layer."""
+    path = path.rpartition("::")[2]
     if path.startswith("Gradients/") or "/Gradients/" in path:
         return Pass.BACKWARD
     return Pass.RECOMPUTE if path.startswith("recompute_") or "/recompute_" in path else Pass.FORWARD
+
+
+def layer_of(path: str) -> tuple[str, str, str] | None:
+    """The layer of an operator: the cell that has the list of layers, the list, and the layer's number in it.
+
+    Prediction layers have a list of their own: ``mtp``, ``layers``, ``0``.
+    """
+    path = path.replace("recompute_", "")
+    found = SCOPE_LAYER.search(path)
+    if found is None:
+        return None
+    owner = _OWNER.search(path[: found.start()])
+    return owner[1] if owner else "", found[1], found[2]
+
+
+def brief(name: str) -> str:
+    """A kernel's name with its scope in short: ``Gradients/layers.3/MatMul-op1``; names without a scope stay."""
+    launch, _, path = name.rpartition("::")
+    if not path.startswith(_ROOTS):
+        return name
+    layer, operator = layer_of(path), path.split("/")[-2 if launch else -1]
+    way = "Gradients/" if pass_of(path) is Pass.BACKWARD else ""
+    return f"{way}{f'{layer[1]}.{layer[2]}' if layer else '…'}/{operator}"

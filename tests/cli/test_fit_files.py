@@ -17,6 +17,7 @@ from ms_tune.planning.plan import plan_of
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Recompute
 from ms_tune.planning.table_file import read_table, table_json
+from tests.performance.profiles import Step
 from tests.planning.tables import CASE_E, mb
 from tests.planning.test_sapp_export import again
 from tests.trace.training_logs import megatron_log
@@ -61,6 +62,22 @@ class TestSeconds:
         arguments = ["fit", "--table", str(table), "--effort", "quick", "--calibrate", str(log), "--json"]
         assert main(arguments) == ExitCode.OK
         assert json.loads(capsys.readouterr().out)["seconds_of_step"]["measured"] == pytest.approx(8)
+
+    def test_by_a_profile_with_layers(self, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        # Three micro-batches of four layers that recompute everything, 1 and 2 ms; a stage of two layers runs (3 + 1) passes of both.
+        step = Step()
+        for layer in range(4):
+            scope = f"recompute_Default/network-Net/layers-CellList/{layer}-Block/MatMul-op1"
+            step.kernel(6000.0, scope).kernel(6000.0, f"Gradients/{scope}")
+        step.idle(20_000.0, late=0.0).write(tmp_path / "prof")
+        arguments = ["fit", "--table", str(table), "--effort", "quick", "--calibrate", str(tmp_path / "prof")]
+        assert main([*arguments, "--json"]) == ExitCode.OK
+        told = json.loads(capsys.readouterr().out)["seconds_of_step"]
+        assert told["measured"] == pytest.approx(step.now / 1e6)
+        # 4 x 2 x (1 + 2 + 1) ms now, 4 x 2 x 3 where nothing is recomputed; the rest of the step stays.
+        assert told["reference"] - told["plan"] == pytest.approx(0.008)
+        assert main(arguments) == ExitCode.OK
+        assert "1 / none 2 | full 3 ms (4/4)" in " ".join(capsys.readouterr().out.split())
 
     def test_by_a_measured_step(self, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["fit", "--table", str(table), "--effort", "quick", "--calibrate", "step=8s"]

@@ -109,6 +109,27 @@ def test_memory_side_by_side(
     assert main(command(config, "--dryrun", "--stages", "x")) == 2
 
 
+@pytest.mark.parametrize(("language", "mark"), [("en", "unproved"), ("zh", "未证明")])
+def test_what_is_not_proved_says_so_beside_the_figure(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: str, mark: str
+) -> None:
+    unproved = (msg("reference.standing.pipeline", stages=8),)
+
+    def simulated(*_found: object, **_asked: object) -> BothSides:
+        one = StageMemory(0, 3 * MIB, 5 * MIB, {"weights": 2 * MIB}, {"weights": MIB}, (MIB, MIB))
+        return BothSides((one,), (msg("pynative.not-started", missing="x"),), unproved)
+
+    monkeypatch.setattr(api, "migrate_memory", simulated)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(command(config, "--dryrun", "--lang", language)) == 0
+    out = capsys.readouterr().out
+    rows = [line.split()[-4:] for line in out.splitlines() if line.endswith(f"  {mark}")]
+    assert rows == [["3.0", "5.0", "+2.0", mark], ["2.0", "1.0", "-1.0", mark]]  # theory needs no mark
+    assert "HyperParallel 1.0" in " ".join(out.split())
+    assert main(command(config, "--dryrun", "--json")) == 0
+    assert len(json.loads(capsys.readouterr().out)["memory"]["unproved"]) == 1
+
+
 def explained(*more: Surplus) -> Explained:
     return Explained(2, (100 * MIB, 130 * MIB), ("forward", None), more, (10 * MIB, 12 * MIB))
 

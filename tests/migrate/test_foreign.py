@@ -178,3 +178,25 @@ def test_scripts_that_are_no_single_job(tmp_path: Path) -> None:
     script.write_text("echo\n", encoding="utf-8")
     with pytest.raises(ConfigError):
         migrate_script(script)
+
+
+def test_comments_of_a_script_stay(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    text = "#!/bin/bash\n# 训练脚本 # one\n" + SCRIPT.replace("LAYERS=8", "LAYERS=8  # layers, not 'chunks'")
+    script.write_text(text + 'echo "# in a text" $# ${#LAYERS} a#b\nwait # for all', encoding="utf-8")
+    kept = migrate_script(script, check=False).text.partition("pretrain.sh, by their lines there:\n")[2]
+    assert kept.splitlines() == ["#   2: # 训练脚本 # one", "#   3: # layers, not 'chunks'", "#   11: # for all"]
+
+
+def test_layers_of_the_users_own_are_asked(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    script.write_text(SCRIPT.replace("--bf16", "--bf16 --spec my.module layer_spec --bf16 --train-iters 30"), "utf-8")
+    found = migrate_script(script)
+    given = fates(found)
+    assert given["--spec"] is given["--num-layers"] is given["--recompute-num-layers"] is Fate.ASK
+    # Given twice: the last one counts, and it has one line.
+    assert at(found, "training.steps") == 30
+    assert [one.line for one in found.entries if one.name == "--train-iters"] == [5]
+    assert {one.name: one.holds for one in found.proof}["layers"] is False
+    assert "--spec my.module layer_spec" in found.text
+    assert found.exit_code == 1

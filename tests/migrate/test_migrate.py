@@ -495,6 +495,8 @@ def test_a_base_config_is_followed(tmp_path: Path) -> None:
     assert at(found, "training.seed") == 9
     assert at(found, "training.steps") == 1600
     assert "  # two in a million" in found.text
+    first = found.entries[0]
+    assert (first.name, first.value, first.line, first.fate) == ("base_config", "base.yaml", 1, Fate.DEFAULT)
 
 
 def test_targets() -> None:

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune import api
+from ms_tune.trace.scopes import Pass
 from tests.performance import profiles
 from tests.performance.profiles import CANN, DEVICE, HCCL, OVERLAP
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ms_tune.performance.profile_result import ProfileReport
 
 pytestmark = pytest.mark.mindspore
 
 
-def exported(step: profiles.Step, folder: Path) -> Path:
-    """The events through MindSpore's exporter."""
+def exported(step: profiles.Step, folder: Path, operators: Sequence[str] = ()) -> Path:
+    """The events through MindSpore's exporter; with the operators that launched the kernels, in their order."""
     names = {
         DEVICE: "Ascend Hardware",
         HCCL: "HCCL",
@@ -53,8 +56,16 @@ def exported(step: profiles.Step, folder: Path) -> Path:
         | ({"tid": kinds.index(event["name"])} if event["pid"] == OVERLAP else {})
         for event in step.events
     ]
+    given: dict[str, object] = {"events": [*heads, *events], "communication": communication}
+    if operators:
+        starts = [event for event in step.events if event.get("ph") == "s"]
+        since = [float(event["ts"]) - profiles.BASE for event in starts]
+        launches = [(name, at - 0.1, at + 0.1) for name, at in zip(operators, since, strict=True)]
+        # Step id, stream, name, type, core, start, duration.
+        rows = [[one.strip() for one in row.split(",")[2:]] for row in step.kernels]
+        given |= {"base": profiles.BASE, "launches": launches, "kernels": rows}
     source = folder / "msprof.json"
-    source.write_text(json.dumps({"events": [*heads, *events], "communication": communication}), "utf-8")
+    source.write_text(json.dumps(given), "utf-8")
     made = folder / "host_1_20260101_ascend_ms"
     command = [sys.executable, "-m", "tests.oracle.profile_child", str(source), str(made)]
     subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[2], timeout=300)
@@ -84,3 +95,22 @@ def test_the_same_events_from_both_exporters(tmp_path: Path, name: str) -> None:
     assert float(row["Computing"]) == pytest.approx(step.compute)
     if name != "pipeline":  # its Stage is the time of the collectives alone, and no step
         assert float(row["Stage"]) == pytest.approx(step.exposed)
+
+
+def test_the_layers_of_kernels_that_the_host_is_known_of(tmp_path: Path) -> None:
+    scope = "Default/network-Net/model-GPTModel/decoder-Block/layers-CellList/{}-Layer/linear-Linear/MatMul-op{}"
+    step, operators = profiles.Step(), []
+    for number in range(8):
+        layer, way = number % 2, ("", "Gradients/")[number // 4]
+        step.kernel(10.0 * (number + 1), "aclnnMatmul_MatMulV3", host=10.0 * number)
+        operators.append(way + scope.format(layer, number))
+    made = exported(step, tmp_path, operators)
+    with (made / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").open(encoding="utf-8") as file:
+        names = [row["Name"] for row in csv.DictReader(file)]
+    assert names[5] == f"Kernel::KernelLaunch::{operators[5]}/aclnnMatmul_MatMulV3"
+    (rank,) = api.profile(made).ranks
+    assert rank.kernels is not None
+    assert [(one.name, dict(one.microseconds)) for one in rank.kernels.layers] == [
+        ("layers.0", {Pass.FORWARD: 10.0 + 30.0, Pass.BACKWARD: 50.0 + 70.0}),
+        ("layers.1", {Pass.FORWARD: 20.0 + 40.0, Pass.BACKWARD: 60.0 + 80.0}),
+    ]

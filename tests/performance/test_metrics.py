@@ -83,6 +83,11 @@ class TestFigures:
         (slow,) = run_of(tmp_path, "".join(lines)).times.outliers
         assert (slow.number, slow.line, slow.seconds, slow.kinds) == (6, 7, 5.0, ("checkpoint",))
 
+    def test_a_unit_of_a_coarse_clock_is_no_slow_step(self, tmp_path: Path) -> None:
+        times = [900, *[7] * 9, 8, *[7] * 9, 9]
+        lines = [static_line(step, milliseconds) for step, milliseconds in enumerate(times, start=1)]
+        assert [one.number for one in run_of(tmp_path, "".join(lines)).times.outliers] == [21]
+
     def test_a_chip_by_its_name(self, tmp_path: Path) -> None:
         text = megatron_log([1000] * 8, total=8, tflops=200)
         run = run_of(tmp_path, text, MetricsRequest(chip="Ascend910B2"))

@@ -53,9 +53,43 @@ class TestVerdict:
         assert report.verdict.evidence
         assert report.verdict.next_steps
 
+    def test_ranks_of_a_group_that_are_not_there(self, tmp_path: Path) -> None:
+        def problems() -> list[str]:
+            return [str(one.message) for one in api.profile(tmp_path).problems if one.id == "missing-ranks"]
+
+        metadata = waiting().write(tmp_path, 1).parent / "profiler_metadata.json"
+        groups = {"a": {"group_name": "hccl_world_group", "global_ranks": [0, 1, 2, 3]}, "b": {"global_ranks": [1, 5]}}
+        for text in (
+            '{"parallel_group_info": [1]}',
+            '{"parallel_group_info": {"a": {"global_ranks": "x"}}}',
+            "[",
+            "[1]",
+        ):
+            metadata.write_text(text, "utf-8")
+            assert not problems()
+        metadata.write_text(json.dumps({"parallel_group_info": groups}), "utf-8")
+        (told,) = problems()
+        assert "4 rank(s)" in told
+        assert "(0, 2, 3, 5)" in told
+        for rank in (0, 2, 3, 5):
+            waiting().write(tmp_path, rank)
+        assert not problems()
+
     def test_two_equal_shares_are_mixed(self, tmp_path: Path) -> None:
         Step().kernel(5000.0).collective(4600.0, 4600.0).kernel(100.0).write(tmp_path)
         assert api.profile(tmp_path).verdict.bound is Bound.MIXED
+
+    def test_of_many_ranks_one_that_computes_longer(self, tmp_path: Path) -> None:
+        # Three of four compute 5 of 9.3 ms and wait for the fourth: computing is the largest share of the mean all the same.
+        for rank, compute in enumerate((5000.0, 5000.0, 5000.0, 9000.0)):
+            Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path, rank)
+        report = api.profile(tmp_path)
+        assert report.shares[Cause.WAITING] == pytest.approx((3 * 4050 + 50) / 4 / 9300)
+        assert report.verdict.bound is Bound.IMBALANCE
+        # One that takes a little longer is no reason.
+        for rank, compute in enumerate((8000.0, 9000.0)):
+            Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path / "little", rank)
+        assert api.profile(tmp_path / "little").verdict.bound is Bound.OPERATOR
 
     def test_waiting_for_ranks_that_compute_longer_is_imbalance(self, tmp_path: Path) -> None:
         for rank, more in enumerate((0.0, 0.0, 1500.0)):

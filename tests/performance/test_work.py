@@ -66,6 +66,11 @@ def test_the_published_time_of_175b(tmp_path: Path) -> None:
     formula = 96 * layers * hidden**2 * (1 + tokens / (6 * hidden) + words / (16 * layers * hidden))
     assert work.hardware[Convention.FULL] == pytest.approx(formula, rel=1e-12)
     assert days[Convention.FULL] == pytest.approx(34.75, rel=0.001)
+    # The whole of the difference: formula 4 drops the scores, S / 6h of the layers.
+    scores, logits = tokens / (6 * hidden), words / (16 * layers * hidden)
+    dropped = (1 + scores + logits) / (1 + logits)
+    assert days[Convention.FULL] / days[Convention.SIX_N] == pytest.approx(dropped, rel=1e-9)
+    assert dropped == pytest.approx(1.0277, abs=0.0001)
 
 
 def test_the_published_run_of_175b_has_both_figures(tmp_path: Path) -> None:

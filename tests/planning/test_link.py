@@ -87,7 +87,9 @@ def test_a_table_that_says_nothing_of_the_time_of_swap_needs_a_bandwidth_and_sec
     with pytest.raises(UsageError, match="relative times"):
         FitRequest(swap_bandwidth=20 * GB).table_of(text, "here")
     times = {name: LayerTimes(1.0) for name in ("body", "head", "tail")}
-    kept = FitRequest(swap_bandwidth=20 * GB, clock=Clock(times=times)).table_of(text, "here").layers[0].recompute[SWAP]
+    kept = (
+        FitRequest(swap_bandwidth=20 * GB, clock=Clock(times=times)).table_of(text, "here")[0].layers[0].recompute[SWAP]
+    )
     copies = 1000 * mb(700) / (20 * GB)  # milliseconds
     assert (kept.forward_extra, kept.backward_extra) == pytest.approx((copies - 1, copies / 2 - 1), abs=1e-5)
 
@@ -102,7 +104,7 @@ def test_a_measured_step_of_a_plan_that_swaps_has_its_copies_in_it() -> None:
     table = with_swap()
     cells = [{SWAP: 20}] * 4
     table = replace(table, present=plan_of(table, cells))
-    found = FitRequest(swap_bandwidth=20 * GB, clock=Clock(step_seconds=20.0)).table_of(written(table), "here")
+    found = FitRequest(swap_bandwidth=20 * GB, clock=Clock(step_seconds=20.0)).table_of(written(table), "here")[0]
     unit = 20.0 / float(naive.time_of(found, cells))  # seconds
     forward = found.layers[0].forward * unit
     kept = found.layers[0].recompute[SWAP]

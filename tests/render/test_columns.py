@@ -73,3 +73,23 @@ def test_without_a_terminal_a_table_is_as_wide_as_a_file_likes(monkeypatch: pyte
     assert terminal_width() == 100
     monkeypatch.setenv("COLUMNS", "71")
     assert terminal_width() == 71
+
+
+def test_identifiers_are_broken_last() -> None:
+    names = ["aclnnInplaceCopy_TensorMoveAiCore_TensorMove", "/opt/site/packages/some_long_file_name.py:18"]
+    lines = [
+        *table(
+            ["at", "name", "host"],
+            [["1", name, "AscendCL@aclrtSynchronizeStream"] for name in names],
+            right={0},
+            width=50,
+        )
+    ]
+    assert max(map(len, lines)) <= 55
+    cells = [line[4:].rstrip() for line in lines[2:]]
+    assert "aclnnInplaceCopy_" in cells[0]
+    assert not any("TensorMoveAiCore_TensorMove" in cell for cell in cells)
+    # A file's name stays whole: people copy it.
+    assert any("some_long_file_name.py:18" in cell for cell in cells)
+    wide = [*table(["at", "name"], [["1", names[0]]], right={0}, width=60)]
+    assert names[0] in wide[2]

@@ -19,7 +19,7 @@ from ms_tune.trace.profile_tables import (
     read_kernels,
     read_steps,
 )
-from ms_tune.trace.scopes import Pass, pass_of
+from ms_tune.trace.scopes import Pass, brief, pass_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,10 +135,26 @@ class TestKernels:
         ]
         rows = [f"1,2,{name},Add,AI_CORE,0,{2**place}" for place, name in enumerate(names)]
         assert read_kernels(file(tmp_path, "kernels.csv", KERNELS, *rows)).layers == (
-            LayerTime("encoder.2", 1, {Pass.FORWARD: 16}),
-            LayerTime("layers.2", 2, {Pass.FORWARD: 4, Pass.BACKWARD: 2}),
-            LayerTime("layers.10", 1, {Pass.FORWARD: 1}),
-            LayerTime("recompute_layers.2", 1, {Pass.RECOMPUTE: 8}),
+            LayerTime("encoder.2", ("", "encoder"), 2, 1, {Pass.FORWARD: 16}),
+            LayerTime("layers.2", ("", "layers"), 2, 3, {Pass.FORWARD: 4, Pass.BACKWARD: 2, Pass.RECOMPUTE: 8}),
+            LayerTime("layers.10", ("", "layers"), 10, 1, {Pass.FORWARD: 1}),
+        )
+
+    def test_scopes_behind_what_launched_them(self, tmp_path: Path) -> None:
+        # As MindSpore's exporter names kernels that its host activity was captured with.
+        launch, behind = "Kernel::KernelLaunch::", "/aclnnMatmul_MatMulV3_MatMulV3"
+        scope = "Default/network-Net/model-GPTModel/{}/Linear-op1"
+        main, own = "decoder-Block/layers-CellList/1-Layer", "mtp-MtpBlock/layers-CellList/1-MtpLayer/model-Layer"
+        names = [scope.format(main), f"Gradients/{scope.format(main)}", f"recompute_{scope.format(main)}"]
+        names += [f"Gradients/recompute_{scope.format(own)}"]
+        names += ["Default/network-Net/_backbone-PipelineCell/micro_inputs-CellList/0-_MicroBatch/StridedSlice-op3"]
+        rows = [f"1,2,{launch}{name}{behind},MatMul,AI_CORE,0,{2**place}" for place, name in enumerate(names)]
+        found = read_kernels(file(tmp_path, "kernels.csv", KERNELS, *rows)).layers
+        assert found == (
+            LayerTime(
+                "decoder.layers.1", ("decoder", "layers"), 1, 3, {Pass.FORWARD: 1, Pass.BACKWARD: 2, Pass.RECOMPUTE: 4}
+            ),
+            LayerTime("mtp.layers.1", ("mtp", "layers"), 1, 1, {Pass.BACKWARD: 8}),
         )
 
     def test_so_many_types_and_layers_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,3 +223,18 @@ class TestCollectives:
                     read_collectives(path)
             else:
                 assert read_collectives(path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("aclnnMuls_MulAiCore_Mul", "aclnnMuls_MulAiCore_Mul"),
+        ("torch/nn/module.py", "torch/nn/module.py"),
+        ("Default/net-Net/decoder-Block/layers-CellList/11-Layer/mlp-Mlp/MatMul-op7", "layers.11/MatMul-op7"),
+        ("Kernel::KernelLaunch::Gradients/Default/net-Net/layers-CellList/3-Layer/Mul-op1/aclnnMul", "Gradients/layers.3/Mul-op1"),
+        ("Default/net-Net/optimizer-AdamW/Assign-op2", "…/Assign-op2"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_names_in_short(name: str, short: str) -> None:
+    assert brief(name) == short

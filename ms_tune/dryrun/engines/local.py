@@ -98,7 +98,6 @@ class _Processes:
             write_files(task, child.folder)
             running = self._forked(child) or start(child)
         except OSError as error:
-            detail = error.strerror or str(error)
             raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=reason_of(error))) from error
         self.watch.add(running)
         return running

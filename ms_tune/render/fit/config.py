@@ -179,7 +179,7 @@ def notes(found: ConfigFit) -> list[Message]:
     told = [
         *found.notes,
         msg("fit.note.present" if report.has_present else "fit.note.even"),
-        why.clock_note(report.clock),
+        *why.clock_notes(report.clock),
     ]
     if any(kind.value == "swap" for kind in found.table.kinds):
         told.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))

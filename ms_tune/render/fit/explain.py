@@ -37,7 +37,8 @@ def show(found: Explained, console: Console) -> None:
     if any(kind.value == "swap" and count for cell in found.cells for kind, count in cell.items()):
         console.write(console.text("fitting.note.swap-hidden"))
     if found.clock.runs:
-        console.write(console.say(why.clock_note(found.clock)))
+        for note in why.clock_notes(found.clock):
+            console.write(console.say(note))
     if not found.clock.times:
         console.write(console.text("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
 

@@ -54,12 +54,13 @@ def _time(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.4g} s"
 
 
-def clock_note(clock: Clock) -> Message:
-    """What the times are: relative, or from what was measured."""
+def clock_notes(clock: Clock) -> list[Message]:
+    """What the times are: relative, or from what was measured, and what of it."""
     if not clock.runs:
-        return msg("fit.note.relative")
+        return [msg("fit.note.relative")]
     both = clock.step_seconds is not None and bool(clock.times)
-    return msg("fit.note.clock.both" if both else f"fit.note.clock.{'times' if clock.times else 'step'}")
+    kind = "both" if both else "times" if clock.times else "step"
+    return [*clock.notes, msg(f"fit.note.clock.{kind}")]
 
 
 def reasons(report: FitReport) -> list[Message]:
@@ -112,7 +113,7 @@ def remedies(report: FitReport) -> list[Message]:
 def notes(report: FitReport) -> list[Message]:
     """What the figures are, and are not."""
     reference = "fit.note.present" if report.has_present else "fit.note.even"
-    found = [msg(reference), clock_note(report.clock)]
+    found = [msg(reference), *clock_notes(report.clock)]
     if report.planned is not None:
         found.append(msg("fit.note.not-verified"))
     if report.stopped:

@@ -49,6 +49,7 @@ def _memory(sides: BothSides, console: Console) -> dict[str, Any]:
             for one in sides.stages
         ],
         "limits": [console.say(one) for one in sides.limits],
+        "unproved": [console.say(one) for one in sides.unproved],
     }
 
 

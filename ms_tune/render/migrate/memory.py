@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.migrate.memory import BothSides, Explained, StageMemory
     from ms_tune.render.console import Console
 
-_WIDTH = 16
+_WIDTH = 14
 _COLUMNS = ("old", "new", "difference")
 _SIDES = {False: "old", True: "new"}
 _SHOWN = 0.005  # of the larger peak: what is smaller is told together
@@ -26,7 +26,7 @@ def write_memory(sides: BothSides, console: Console) -> None:
     console.write("")
     console.write(console.text("migrate.memory"))
     for one in sides.stages:
-        _stage(one, console)
+        _stage(one, console, unproved=bool(sides.unproved))
         if one.explained is not None:
             _explained(one.explained, console)
         else:
@@ -34,28 +34,31 @@ def write_memory(sides: BothSides, console: Console) -> None:
     console.write("")
     for name in ("weights", "gradients", "passing"):
         console.write(console.text(f"migrate.memory.why.{name}"))
-    console.write(console.text("migrate.memory.limits"))
-    for limit in sides.limits:
-        console.write(f"  - {console.say(limit)}")
+    for name, told in (("unproved", sides.unproved), ("limits", sides.limits)):
+        if told:
+            console.write(console.text(f"migrate.memory.{name}"))
+        for limit in told:
+            console.write(f"  - {console.say(limit)}")
 
 
-def _stage(one: StageMemory, console: Console) -> None:
+def _stage(one: StageMemory, console: Console, *, unproved: bool) -> None:
+    mark = console.text("migrate.memory.mark") if unproved else ""
     titles = (console.text(f"migrate.memory.column.{name}") for name in _COLUMNS)
     console.write("")
     stage = pad(console.text("migrate.memory.stage", stage=one.stage), 24)
     console.write(f"{stage}{''.join(pad(title, _WIDTH, right=True) for title in titles)}")
-    _row(console.text("migrate.memory.peak"), one.old_peak, one.new_peak, console)
+    _row(console.text("migrate.memory.peak"), one.old_peak, one.new_peak, console, mark)
     for name in dict.fromkeys((*one.old, *one.new)):
         old, new = one.old.get(name, 0), one.new.get(name, 0)
         if max(old, new) >= _LEAST:
-            _row(console.text(f"memory.content.{name}"), old, new, console)
+            _row(console.text(f"memory.content.{name}"), old, new, console, mark)
     if one.same is not None:
         _row(console.text("migrate.memory.same"), *one.same, console)
 
 
-def _row(name: str, old: int, new: int, console: Console) -> None:
+def _row(name: str, old: int, new: int, console: Console, mark: str = "") -> None:
     figures = "".join(f"{size / MIB:>{_WIDTH},.1f}" for size in (old, new))
-    console.write(f"  {pad(name, 22)}{figures}{_signed(new - old):>{_WIDTH}}")
+    console.write(f"  {pad(name, 22)}{figures}{_signed(new - old):>{_WIDTH}}  {mark}".rstrip())
 
 
 def _signed(size: int) -> str:

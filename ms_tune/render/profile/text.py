@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.render.columns import pad, table, terminal_width, text_width
-from ms_tune.trace.scopes import Pass
+from ms_tune.trace.scopes import Pass, brief
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ def tables_of(
             f"{gap.microseconds / 1000:,.3f}",
             gap.start,
             console.text(f"profile.short.{gap.cause.value}"),
-            f"{gap.before or '-'} … {gap.after or '-'}",
+            f"{brief(gap.before) or '-'} … {brief(gap.after) or '-'}",
             gap.host or "-",
         ]
         for gap in report.gaps

@@ -1,0 +1,66 @@
+"""Layers of a profile become the times of a table's parts, and it is said what they cover."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ms_tune.errors import UsageError
+from ms_tune.planning.clock import Clock, LayerTimes, SeenLayer, timed
+from ms_tune.planning.seen import with_layers
+from ms_tune.planning.table import End, Recompute
+from ms_tune.texts import Language, render
+from tests.planning.tables import CASE_E
+
+BODY = replace(CASE_E.layers[0], name="dense", count=2, forward=1000)
+# Four micro-batches; layers 0 and 1 are dense, 2 to 4 have experts.
+TABLE = replace(
+    CASE_E,
+    stages=2,
+    micro_batches=4,
+    layers=(BODY, replace(BODY, name="experts", count=3, forward=1500)),
+    head=End(),
+    tail=End(forward=500),
+)
+
+
+def test_layers_that_recompute_nothing_all_and_some() -> None:
+    plain, whole = SeenLayer(0, 8.0, 20.0, 0.0), SeenLayer(1, 0.0, 22.0, 17.0)
+    some = [SeenLayer(2, 10.0, 30.0, 4.0), SeenLayer(4, 12.0, 34.0, 4.0)]
+    clock = with_layers(Clock(9.0, seen=(plain, whole, *some)), TABLE)
+    assert clock.step_seconds == 9.0
+    assert clock.times == {
+        "dense": LayerTimes(2.0, {Recompute.NONE: 21 / 4, Recompute.FULL: (22 + 17 / 2) / 4}),
+        "experts": LayerTimes((12 + 14) / 2 / 4, {Recompute.NONE: 32 / 4}),
+        # 500 beside the 1000 of a dense layer: of two kinds with as many layers the first one tells.
+        "tail": LayerTimes(1.0),
+    }
+    first, second = (render(note, Language.EN) for note in clock.notes)
+    assert "dense 2 / none 5.25 | full 7.625 ms (2/2), experts 3.25 / none 8 ms (2/3)" in first
+    assert second == "Not measured, but taken beside dense as relative times have it: tail 1 ms forward."
+    table = timed(TABLE, clock.times, "here")
+    dense = table.layers[0]
+    assert 2 * dense.forward * (1 + dense.recompute[Recompute.FULL].backward_extra) == pytest.approx(7.625)
+    assert with_layers(clock, table) == clock  # nothing is left to be told
+
+
+def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
+    given = {"tail": LayerTimes(7.0)}
+    clock = with_layers(Clock(9.0, given, (SeenLayer(3, 12.0, 24.0, 0.0),)), TABLE)
+    assert clock.times["dense"].forward == pytest.approx(2.0)
+    assert not clock.times["dense"].backward
+    assert clock.times["experts"] == LayerTimes(3.0, {Recompute.NONE: 6.0})
+    assert clock.times["tail"] == given["tail"]
+    assert "beside experts as relative times have it: dense 2 ms forward" in render(clock.notes[1], Language.EN)
+
+
+def test_of_another_model() -> None:
+    with pytest.raises(UsageError, match="has a layer 5, and the model 5 layers"):
+        with_layers(Clock(9.0, seen=(SeenLayer(5, 1.0, 1.0, 0.0),)), TABLE)
+
+
+@pytest.mark.parametrize("seen", [None, ()])
+def test_a_log_and_a_profile_without_scopes(seen: tuple[SeenLayer, ...] | None) -> None:
+    clock = Clock(9.0, seen=seen)
+    assert with_layers(clock, TABLE) == clock
