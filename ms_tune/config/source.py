@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 
-from ms_tune.config.yaml_nodes import LOADER, MAX_DEPTH, Builder, Document, Entry, Node, Plain, Span, find_aliases
+from ms_tune.config.yaml_nodes import MAX_DEPTH, Document, Entry, Node, Plain, Span, YamlDocument
 from ms_tune.errors import ConfigError, nearby, reason_of
 from ms_tune.texts import msg
 
@@ -132,7 +132,7 @@ class SourceFile:
         for item in path:
             if entry.alias is not None:
                 uses.append(entry.alias)
-            found = entry.node.entries.get(item)
+            found = entry.node.entry(item)
             if found is None:
                 return None
             entry = found
@@ -161,6 +161,14 @@ class SourceFile:
     def written(self) -> Iterator[tuple[KeyPath, Position]]:
         """Every place that has a text of its own, in the order of the text; aliases and merged keys are not followed."""
         return iter(self._places)
+
+    def top_keys(self) -> Iterator[tuple[str | int, Span | None]]:
+        """The keys of the top level, and where each stands."""
+        return ((key, entry.key) for key, entry in self._root.entries())
+
+    def scalar_at(self, offset: int) -> tuple[KeyPath, Plain] | None:
+        """The scalar without quotes that starts at an offset of the text, with its path; a key is none."""
+        return self._root.scalar_at(offset)
 
     @cached_property
     def _places(self) -> list[tuple[KeyPath, Position]]:
@@ -237,22 +245,18 @@ def parse_source(text: str, path: Path) -> SourceFile:
     unprintable = _UNPRINTABLE.search(text)
     if unprintable:
         lines.fail(msg("config.unprintable", code=f"U+{ord(unprintable[0]):04X}"), unprintable.start())
-    loader = LOADER(text)
     try:
-        aliases = find_aliases(lines)
-        top = loader.get_single_node()
+        document = YamlDocument(text, path)
+        top = document.top
         if not isinstance(top, yaml.MappingNode):
             if top is None:
                 lines.fail(msg("config.empty"), None, msg("config.empty.hint"))
             lines.fail(msg("config.not-mapping"), top.start_mark.index, msg("config.not-mapping.hint"))
-        builder = Builder(lines, aliases, loader)
-        root = builder.build(top, None)
-        data = _construct(loader, top, lines)
+        data = _construct(document)
     except yaml.YAMLError as error:
         _fail_yaml(error, lines)
-    finally:
-        loader.dispose()
-    return SourceFile(path, text, data, tuple(_duplicates(root, (), set())) if builder.has_duplicates else (), root)
+    root = document.node(top)
+    return SourceFile(path, text, data, tuple(_duplicates(root, (), set())) if document.has_duplicates else (), root)
 
 
 def yaml_text(data: dict[Any, Any]) -> str:
@@ -268,7 +272,7 @@ def source_of(data: dict[Any, Any], path: Path) -> SourceFile:
         path: What errors call it.
     """
     nowhere = Span(0, 0, 1, 1, 1, 1)
-    return SourceFile(path, "", _as_yaml(data), (), Node(nowhere, {}, None, 1, 1, []))
+    return SourceFile(path, "", _as_yaml(data), (), Node(nowhere))
 
 
 def _as_yaml(value: Any) -> Any:  # noqa: ANN401 - YAML values have any type
@@ -277,16 +281,16 @@ def _as_yaml(value: Any) -> Any:  # noqa: ANN401 - YAML values have any type
     return [_as_yaml(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _construct(loader: Any, top: yaml.MappingNode, lines: Document) -> dict[Any, Any]:  # noqa: ANN401 - two loader classes
+def _construct(document: YamlDocument) -> dict[Any, Any]:
     """The values, made by PyYAML itself."""
     try:
-        data: dict[Any, Any] = loader.construct_document(top)
+        data: dict[Any, Any] = document.values()
     except (ValueError, OverflowError, IndexError, KeyError, TypeError) as error:
         # PyYAML lets the exception of int(), float() or date() through, without a place: `2024-13-01`, `!!int x`.
-        bad = next((node for node in _scalars(top, set()) if not _constructible(node)), None)
+        bad = next((node for node in _scalars(document.top, set()) if not _constructible(node)), None)
         if bad is not None:
-            lines.fail(msg("config.bad-value", value=str(bad.value)[:40]), bad.start_mark.index)
-        lines.fail(msg("config.syntax", problem=str(error)))
+            document.fail(msg("config.bad-value", value=str(bad.value)[:40]), bad.start_mark.index)
+        document.fail(msg("config.syntax", problem=str(error)))
     return data
 
 
@@ -317,14 +321,14 @@ def _duplicates(node: Node, path: KeyPath, seen: set[int]) -> Iterator[Duplicate
     if id(node) in seen:
         return
     seen.add(id(node))
-    for key, first, again in node.duplicates:
+    for key, first, again in node.duplicates():
         yield Duplicate((*path, key), first, again)
-    for key, entry in node.entries.items():
+    for key, entry in node.entries():
         yield from _duplicates(entry.node, (*path, key), seen)
 
 
 def _collect_written(node: Node, path: KeyPath, found: list[tuple[KeyPath, Position]]) -> None:
-    for key, entry in node.entries.items():
+    for key, entry in node.entries():
         if entry.alias is None:
             here = (*path, key)
             found.append((here, Position(entry.key, entry.node.span, entry.node.span, (), entry.node.plain)))

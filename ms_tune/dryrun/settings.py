@@ -8,8 +8,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from ms_tune.config.proof import prove
 from ms_tune.config.source import MISSING, parse_source
-from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, prove
+from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits
 from ms_tune.dryrun.request import CommandRequest, Setting
 from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.frameworks.keys import names

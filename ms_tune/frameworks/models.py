@@ -8,6 +8,7 @@ Legacy models have a class only (``model.model_config.type``); MindSpeed-Core-MS
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -140,6 +141,8 @@ class Model:
     release: str
     _values: Mapping[str, tuple[Any, tuple[str, ...] | None]]
     _sealed: bool
+    _resolved: dict[str, Field] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    _named: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
     def known(self) -> bool:
@@ -164,9 +167,14 @@ class Model:
         facts, name = self.facts, self.facts.canonical(name)
         return tuple(
             Field(name, self._turned(key), Origin.WRITTEN if key == name else Origin.ALIAS, self._values[key][1])
-            for key in facts.names(name)
+            for key in self._names(name)
             if key in self._values and key not in facts.ignored
         )
+
+    def _names(self, name: str) -> tuple[str, ...]:
+        if name not in self._named:
+            self._named[name] = self.facts.names(name)
+        return self._named[name]
 
     def clashes(self) -> Iterator[tuple[str, Field]]:
         """What is written for a field that has a value under another name, with that name: the framework refuses it.
@@ -176,7 +184,7 @@ class Model:
         """
         facts = self.facts
         for name in dict.fromkeys(map(facts.canonical, self._values)):
-            names = [key for key in facts.names(name) if key not in facts.ignored and name in facts.fields]
+            names = [key for key in self._names(name) if key not in facts.ignored and name in facts.fields]
             first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
             found = {one.path: one for one in self.written(name)}
             for key in others:
@@ -188,13 +196,18 @@ class Model:
 
     def field(self, name: str) -> Field:
         """The value of a field (any name of it will do) as the framework's class gets it."""
+        if name not in self._resolved:
+            self._resolved[name] = self._resolve(name)
+        return self._resolved[name]
+
+    def _resolve(self, name: str) -> Field:
         facts, name = self.facts, self.facts.canonical(name)
         written = self.written(name)
         if written:
             return written[0]
         if self._sealed:
             return Field(name, UNKNOWN, Origin.UNKNOWN)
-        for key in facts.names(name):
+        for key in self._names(name):
             if key in facts.defaults and key not in facts.ignored:
                 value = self._turned(key)
                 return Field(name, value, Origin.UNKNOWN if value is UNKNOWN else Origin.CLASS_DEFAULT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,8 +39,7 @@ class Context(NamedTuple):
     @property
     def model(self) -> Model:
         """The model, with what the framework's class makes of its settings, left out or not."""
-        release = release_or_default(self.version, self.dialect)
-        return model_of(self.source, self.dialect, release, self.source.beside)
+        return _model(Asked(self))
 
     def get(self, dotted: str, default: object = None) -> object:
         """The value at ``a.b.c``; a null counts as missing, as it does for the frameworks."""
@@ -80,6 +80,14 @@ class Asked:
 
     def __hash__(self) -> int:
         return id(self.context.source)
+
+
+# One config is asked about by many checks.
+@lru_cache(maxsize=2)
+def _model(asked: Asked) -> Model:
+    context = asked.context
+    release = release_or_default(context.version, context.dialect)
+    return model_of(context.source, context.dialect, release, context.source.beside)
 
 
 class Violation(NamedTuple):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.context import Violation
     from ms_tune.lint.finding import Fix
-    from ms_tune.texts import Message
+    from ms_tune.texts import Message, Text
 
     CheckFunction = Callable[[Context], Iterable[Violation]]
     from collections.abc import Iterable
@@ -204,10 +204,15 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
         consequence=check.consequences.get(violation.message, check.consequences.get("default")),
     )
     for wording in (finding.message, Wording(check.help, params), *(one.message for one in related)):
-        # A text with a parameter that is not there must show up here, as a broken check, and not when it is printed.
-        for language in Language:
-            wording.say(language)
+        _try(wording.text, frozenset(params))
     return finding
+
+
+@cache
+def _try(text: Text, params: frozenset[str]) -> None:
+    """A text with a parameter that is not there must show up here, as a broken check, and not when it is printed."""
+    for language in Language:
+        Wording(text, dict.fromkeys(params, "")).say(language)
 
 
 def _broken(check: Check, source: SourceFile, error: Exception) -> Finding:

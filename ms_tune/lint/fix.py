@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.config.proof import prove
 from ms_tune.config.source import MISSING, parse_source
-from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, overlap, prove, spell
+from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, overlap, spell
 from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.finding import Fix, last_key

@@ -290,7 +290,7 @@ def arguments_of(
     """The arguments of a command as the keys of a source of a kind."""
     script = launches.file
     lines = Document(script.text, path)
-    empty = Node(lines.span(0, 0), {}, None, 1, 1, [])
+    empty = Node(lines.span(0, 0))
     source = LaunchSource(path, script.text, {}, (), empty, command, script, launches, number)
     entries: dict[str | int, Entry] = {}
     data: dict[str, object] = {}
@@ -299,9 +299,9 @@ def arguments_of(
         span = (
             spans[0] if spans and one.takes != 0 else source.span_of(one.word)
         )  # what is behind a switch is not its value
-        entries[one.name] = Entry(source.span_of(one.word), Node(span, {}, None, 1, 1, []), None)
+        entries[one.name] = Entry(source.span_of(one.word), Node(span), None)
         data[one.name] = [value.text for value in one.values] or None
     place = command.launch.place
     start, end = (place.start, place.end) if place.file is script else (0, 0)
-    root = Node(lines.span(start, end), entries, None, 1 + len(entries), 2, [])
+    root = Node(lines.span(start, end), entries)
     return kind(path, script.text, data, (), root, command, script, launches, number, **further)

@@ -139,15 +139,17 @@ class CheckedFile:
     def _found(self, source: SourceFile) -> tuple[tuple[Finding, ...], int]:
         selection = self.selection()
         lists = (*self.settings.checklists, *self.job.request.checklists)
-        checks = _checks(lists, self.dialect) if self.code is None else _combined(self.code, lists)
         for names, origin in (
             (self.settings.selections.names(), str(self.settings.file)),
             (self.job.request.selection.names(), "--select, --ignore"),
         ):
             _check_names(tuple(names), lists, origin)
-        chosen = [check for check in checks if selection.takes(check)]
         profile = selection.profile or PROFILES[0]
         version = self.release.version if self.code is None else kinds.VERSION
+        if self.code is None:
+            chosen = [*_made(lists, self.dialect, selection, version, profile)]
+        else:
+            chosen = [check for check in _combined(self.code, lists) if selection.takes(check)]
         found = lint(source, self.dialect, chosen, version, profile)
         if self.fragment:
             found = present(source, found)
@@ -202,6 +204,15 @@ def _checks(checklists: tuple[Path, ...], dialect: Dialect | None) -> tuple[Chec
         return _combined(built_in(dialect), checklists)
     code = (check for checks in built_in_code().values() for check in checks)
     return _combined((*built_in(), *code), checklists)
+
+
+@cache
+def _made(
+    checklists: tuple[Path, ...], dialect: Dialect, selection: Selection, version: str, profile: str
+) -> tuple[Check, ...]:
+    """The checks that are made for a config: files of one folder have the same."""
+    taken = (check for check in _checks(checklists, dialect) if selection.takes(check))
+    return tuple(check for check in taken if concerns(check, dialect, version, profile))
 
 
 def _combined(checks: tuple[Check, ...], checklists: tuple[Path, ...]) -> tuple[Check, ...]:

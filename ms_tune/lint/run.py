@@ -100,8 +100,12 @@ def check_files(targets: Sequence[Target], job: Job) -> Iterator[Outcome]:
     """Check every file, in order, with several processes if that is worth it."""
     processes = job.request.processes or default_processes(len(targets))
     if processes <= 1 or len(targets) < _POOL_FROM:
-        for target in targets:
+        for number, target in enumerate(targets):
             yield check_file(target, job)
+            if number == 0 and len(targets) >= _CHUNK:
+                gc.freeze()  # what is read once stays, and need not be looked through after every file
+        if len(targets) >= _CHUNK:
+            gc.unfreeze()
         return
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
 

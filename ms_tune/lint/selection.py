@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PROFILES = ("performance", "debug-memory", "reproducible")
 ALL = "all"
 
+_ALIKE = 0.7
+_NUMBERED = re.compile(r"[A-Za-z]*[\s_-]*(\d+)")
 _PREFIX = re.compile(r"[A-Z]{2,8}\d*")
 
 
@@ -151,6 +153,14 @@ def known_names(checks: Iterable[Rule]) -> Mapping[str, frozenset[str]]:
     return {name: frozenset(ids) for name, ids in names.items()}
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """The id or name that a misspelt one stands for, or an empty text: an id with another number is another check."""
+    number, ids = _NUMBERED.fullmatch(name), {one for one in known if _PREFIX.fullmatch(one)}
+    if number is None:
+        return closest(name, set(known) - ids, _ALIKE)
+    return closest(name.upper(), (one for one in ids if _NUMBERED.sub(r"\1", one) == number[1]))
+
+
 def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str) -> None:
     """Refuse selectors that mean nothing: a misspelt one would silently do nothing.
 
@@ -163,6 +173,6 @@ def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str
         if selector in categories or any(fits(selector, rule) for rule in everything):
             continue
         known = [*known_names(rules), *sorted(categories)]
-        similar = closest(selector, known)
+        similar = meant(selector, known)
         hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
         raise UsageError(msg("lint.unknown-check", name=selector, origin=origin), hint)

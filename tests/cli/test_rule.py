@@ -80,6 +80,11 @@ def test_all(capsys: pytest.CaptureFixture[str]) -> None:
         (("MST999",), "there is no check 'MST999'"),
         (("profiling",), "did you mean profiling-on?"),
         (("zzzzzz",), "'ms-tune rule --all' lists them"),
+        (("MST9999",), "'ms-tune rule --all' lists them"),  # MST919 has another number, and is another check
+        (("MTS101",), "did you mean MST101?"),
+        (("mst-101",), "did you mean MST101?"),
+        (("unused-kye",), "did you mean unused-key?"),
+        (("learning",), "'ms-tune rule --all' lists them"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:

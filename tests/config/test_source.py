@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -272,10 +273,34 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
     assert not target.exists()
 
 
+def test_each_alias_stands_where_it_is_written() -> None:
+    text = (
+        "d: &d {t: &t [&s 1, *s], u: *t, v: [*t, *s]}\n"
+        "e:\n  - *d  # of all\n  - - *t\n    - *s\n  - ? *s\n    : *t\nf: *d\n"
+    )
+    source = parse(text)
+    places = {
+        ("d", "t", 1): "*s", ("d", "u"): "*t", ("d", "v", 0): "*t", ("d", "v", 1): "*s", ("e", 0): "*d",
+        ("e", 1, 0): "*t", ("e", 1, 1): "*s", ("e", 2, 1): "*t", ("f",): "*d",
+    }  # fmt: skip
+    starts = []
+    for path, words in places.items():
+        position = source.position(path)
+        assert position is not None, path
+        assert text[position.value.start : position.value.end] == words, path
+        starts.append(position.value.start)
+    written = [match.start() for match in re.finditer(r"\*\w", text)]
+    assert sorted(starts) == [one for one in written if text[one - 2] != "?"]
+    assert source.nearest(("e", 2)).value.end == text.index("\nf:")
+
+
+def test_a_key_that_is_an_equals_sign_is_a_text_as_for_pyyaml() -> None:
+    assert parse("=: 3\n").data == yaml.safe_load("=: 3\n") == {"=": 3}
+
+
 def test_the_parser_without_c_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a: &a [1, 二, {x: y}]\r\nb: *a\r\nc: &c\r\n  # note\r\n  d: |\r\n    t\r\n\r\ne: {<<: *c}\r\nf:\r\n"
     fast = parse(text)
-    monkeypatch.setattr("ms_tune.config.source.LOADER", yaml.SafeLoader)
     monkeypatch.setattr("ms_tune.config.yaml_nodes.LOADER", yaml.SafeLoader)
     slow = parse(text)
     assert slow.data == fast.data

@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.config.proof import prove
 from ms_tune.config.source import KeyPath, SourceFile, load_source, parse_source
 from ms_tune.config.spans import (
     Change,
@@ -15,7 +16,6 @@ from ms_tune.config.spans import (
     EditRefusedError,
     apply_edits,
     overlap,
-    prove,
     same_data,
     spell,
 )

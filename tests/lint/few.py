@@ -37,6 +37,7 @@ def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``ms-tune lint`` make these checks only, and forget what it knows about settings and checklists."""
     # Memories of their own, so that the next test does not remember these few.
     monkeypatch.setattr(one_file, "_checks", lru_cache(one_file._checks.__wrapped__))
+    monkeypatch.setattr(one_file, "_made", lru_cache(one_file._made.__wrapped__))
     monkeypatch.setattr(one_file, "_check_names", lru_cache(one_file._check_names.__wrapped__))
     settings_for.cache_clear()
     monkeypatch.setattr(one_file, "built_in", few)

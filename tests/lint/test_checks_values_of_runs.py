@@ -24,7 +24,7 @@ parallel_config: {{data_parallel: {data}, model_parallel: {tensor}, pipeline_sta
 {more}
 """
 _CORE = "model: {model_config: {model_type: qwen3, architectures: [Qwen3ForCausalLM], num_hidden_layers: 4, "
-_CORE += "hidden_size: 512, num_attention_heads: 8, seq_length: 512, vocab_size: 1000"
+_CORE += "hidden_size: 512, num_attention_heads: 8, num_key_value_heads: 8, seq_length: 512, vocab_size: 1000"
 _LLAMA = "model: {model_config: {type: LlamaConfig, num_layers: 4, hidden_size: 512, num_heads: 8, seq_length: 512}, "
 _LLAMA += "arch: {type: LlamaForCausalLM}}"
 _DATA = "train_dataset: {data_loader: {type: BlendedMegatronDatasetDataLoader, config: {seq_length: 512}}, "

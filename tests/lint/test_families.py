@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHECKS = built_in(Dialect.MINDFORMERS)
 FAMILIES = {
-    "impossible-experts": 13,
+    "impossible-experts": 18,
     "impossible-core-model": 6,
     "impossible-legacy-network": 14,
     "impossible-3d-tensor-parallel": 12,

@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
+from ms_tune.config.proof import prove
 from ms_tune.config.source import parse_source
-from ms_tune.config.spans import EditRefusedError, prove
+from ms_tune.config.spans import EditRefusedError
 from ms_tune.errors import MsTuneError
 from ms_tune.normalize.source import normalize_source, remedy_of
 from ms_tune.texts import Language, render

@@ -1,7 +1,8 @@
 """Checks of the model's settings in Mcore models (``use_legacy: False``), which ``TransformerConfig`` takes or refuses.
 
 The rules are those of ``TransformerConfig.__post_init__`` (``mindformers/parallel_core/transformer_config.py``, 1.6 to
-2.1); what the fields are, :mod:`ms_tune.frameworks.models` knows.
+2.1), and of the layers that are built after it (``training_graph/transformer``, and ``mindformers/pynative/transformers`` of
+the dynamic graph); what the fields are, :mod:`ms_tune.frameworks.models` knows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.data import order
+from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import UNKNOWN, Model, known_since
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _MODEL = ("model", "model_config")
 _BALANCED = ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss")
+_DISPATCHERS = ("alltoall", "alltoall_deredundency", "alltoall_zero_redundancy")
 _BALANCED_16 = ("aux_loss", "seq_aux_loss", "none")
 _ROOTS = (2, 1)  # the release from which scores may be square roots of softplus
 _POSITIONS = ("rope", "yarn", "none", "relative", "learned_absolute", "partial_rope")
@@ -42,6 +45,11 @@ class _Fields:
         return self.model.number(field)
 
     @property
+    def section(self) -> tuple[str, ...]:
+        """The model's section."""
+        return ("model",) if self.context.dialect is Dialect.MINDFORMERS_PYNATIVE else _MODEL
+
+    @property
     def release(self) -> str:
         """The release that is checked for."""
         return startup.release(self.context)
@@ -50,9 +58,12 @@ class _Fields:
         """The number of layers."""
         return self.number("num_layers")
 
-    def experts_in_parallel(self) -> int:
-        """``expert_parallel``, unless it is set back to 1."""
-        return (self.context.integer("parallel_config.expert_parallel", 1) or 1) if startup.splits(self.context) else 1
+    def ways(self, kind: str) -> int:
+        """How many ways experts (``expert``) or matrices (``tensor``) are split, unless that is set back to 1."""
+        if self.context.dialect is Dialect.MINDFORMERS_PYNATIVE:
+            return self.context.integer(f"parallelism.{kind}_parallel", 1) or 1
+        key = {"tensor": "model"}.get(kind, kind)
+        return (self.context.integer(f"parallel_config.{key}_parallel", 1) or 1) if startup.splits(self.context) else 1
 
 
 def refused(context: Context) -> Iterator[Violation]:
@@ -61,7 +72,7 @@ def refused(context: Context) -> Iterator[Violation]:
     fields = _Fields(context, model)
     names, broken = _RULES[str(context.options["rule"])]
     if broken(fields):
-        yield Violation(_place(model, names), params=_params(fields, names))
+        yield Violation(_place(fields, names), params=_params(fields, names))
 
 
 def unweighted(context: Context) -> Iterator[Violation]:
@@ -98,18 +109,18 @@ def conflicting(context: Context) -> Iterator[Violation]:
 
 
 def _without_experts(fields: _Fields) -> bool:
-    return fields.experts_in_parallel() > 1 and fields["num_moe_experts"] is None
+    return fields.ways("expert") > 1 and fields["num_moe_experts"] is None
 
 
 def _too_few_in_parallel(fields: _Fields) -> bool:
     per_device = fields.number("npu_nums_per_device")
     wanted = fields["moe_token_dispatcher_type"] == "alltoall_deredundency"  # noqa: S105 - tokens of a text
-    return wanted and per_device is not None and fields.experts_in_parallel() < per_device
+    return wanted and per_device is not None and fields.ways("expert") < per_device
 
 
 def _capacity(fields: _Fields) -> bool:
     known = _BALANCED_16 if fields.release == "1.6" else _BALANCED
-    kind = fields.context.get("model.model_config.moe_router_load_balancing_type")
+    kind = fields.context.get(".".join((*fields.section, "moe_router_load_balancing_type")))
     return fields["moe_expert_capacity_factor"] not in (None, UNKNOWN) and kind is not None and kind not in known
 
 
@@ -131,7 +142,7 @@ def _remainder(one: str, other: str) -> Callable[[_Fields], bool]:
 
     def broken(fields: _Fields) -> bool:
         number, divisor = fields.number(one), fields.number(other)
-        return bool(fields.number("moe_router_group_topk") and number is not None and divisor and number % divisor)
+        return bool(fields.number("moe_router_group_topk") and number and number > 0 and divisor and number % divisor)
 
     return broken
 
@@ -167,7 +178,7 @@ def _frequency(fields: _Fields) -> bool:
 
 def _fusion(fields: _Fields) -> bool:
     """Without a word about the activation: another one than ``swiglu`` is a matter of its own check."""
-    unsaid = fields.context.source.get((*_MODEL, "hidden_act"), UNKNOWN) is UNKNOWN
+    unsaid = fields.context.source.get((*fields.section, "hidden_act"), UNKNOWN) is UNKNOWN
     return fields["bias_swiglu_fusion"] is True and unsaid
 
 
@@ -194,6 +205,44 @@ def _linear_bias(fields: _Fields) -> bool:
 
 def _position(fields: _Fields) -> bool:
     return fields["position_embedding_type"] not in (*_POSITIONS, UNKNOWN)
+
+
+def _no_multiple(one: str, other: str) -> Callable[[_Fields], bool]:
+    """Whether heads of an attention that is not latent do not go into each other, or into the width."""
+
+    def broken(fields: _Fields) -> bool:
+        number, divisor = fields.number(one), fields.number(other)
+        return bool(number and divisor and number % divisor) and fields["multi_latent_attention"] is False
+
+    return broken
+
+
+def _unshared(fields: _Fields) -> bool:
+    experts, ways = fields.number("num_moe_experts"), fields.ways("expert")
+    return bool(experts and ways > 1 and experts % ways)
+
+
+def _too_many_chosen(fields: _Fields) -> bool:
+    experts, chosen = fields.number("num_moe_experts"), fields.number("moe_router_topk")
+    return bool(experts and chosen and chosen > experts > 0)
+
+
+def _none_of(field: str, known: tuple[str, ...]) -> Callable[[_Fields], bool]:
+    """Whether a model with experts has another value than those that its code goes by."""
+
+    def broken(fields: _Fields) -> bool:
+        value = fields[field]
+        return bool(fields.number("num_moe_experts")) and isinstance(value, str) and value not in known
+
+    return broken
+
+
+def _unsplit_sequence(fields: _Fields) -> bool:
+    return (
+        bool(fields.number("num_moe_experts"))
+        and fields.ways("tensor") > 1
+        and not startup.splits_sequence(fields.context)
+    )
 
 
 # By its name in the checklist, the fields that each rule is about and whether they break it.
@@ -223,15 +272,30 @@ _RULES: dict[str, tuple[tuple[str, ...], Callable[[_Fields], bool]]] = {
     "position": (("position_embedding_type",), _position),
     "interval": (("nope_layer_interval",), _interval),
     "window": (("window_size",), _window),
+    "heads": (("num_attention_heads", "hidden_size"), _no_multiple("hidden_size", "num_attention_heads")),
+    "groups-of-heads": (
+        ("num_query_groups", "num_attention_heads"),
+        _no_multiple("num_attention_heads", "num_query_groups"),
+    ),
+    "unshared": (("num_moe_experts",), _unshared),
+    "chosen": (("moe_router_topk", "num_moe_experts"), _too_many_chosen),
+    "dispatcher": (("moe_token_dispatcher_type",), _none_of("moe_token_dispatcher_type", _DISPATCHERS)),
+    "balance": (
+        ("moe_router_load_balancing_type",),
+        lambda fields: _none_of("moe_router_load_balancing_type", _BALANCED)(fields) and not _capacity(fields),
+    ),
+    "unsplit-sequence": (("num_moe_experts",), _unsplit_sequence),
 }
 
 
-def _place(model: Model, fields: tuple[str, ...]) -> tuple[str, ...]:
+def _place(fields: _Fields, named: tuple[str, ...]) -> tuple[str, ...]:
     """Where the first of the fields is written, or else the section."""
-    return next((one.path for field in fields for one in model.written(field) if one.path), _MODEL)
+    found = (one.path for field in named for one in fields.model.written(field) if one.path)
+    return next(found, fields.section)
 
 
 def _params(fields: _Fields, named: tuple[str, ...]) -> dict[str, object]:
     values = [fields[field] for field in named]
     shown = [value for value in values if value is not UNKNOWN]
-    return {"first": shown[0] if shown else "?", "second": shown[1] if len(shown) > 1 else "?"}
+    ways = {f"{kind}_ways": fields.ways(kind) for kind in ("expert", "tensor")}
+    return {"first": shown[0] if shown else "?", "second": shown[1] if len(shown) > 1 else "?", **ways}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.config.source import KeyPath
+    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.frameworks.keys import Key
     from ms_tune.lint.context import Context
 
 _ALIKE, _MUCH_ALIKE = 0.8, 0.9
@@ -104,14 +107,19 @@ def ignored_context(context: Context) -> Iterator[Violation]:
 def dead(context: Context) -> Iterator[Violation]:
     """A key that is stored and read by nothing, set to something else than its default. ``except`` leaves some out."""
     left_out = context.options.get("except", ())
-    for key in tables(context.dialect):
-        if key.state != "dead" or (isinstance(left_out, list) and ".".join(key.path) in left_out):
+    for key in _dead_keys(context.dialect):
+        if isinstance(left_out, list) and ".".join(key.path) in left_out:
             continue
         if key.read_by and not (context.model.known and context.model.kind not in key.read_by):
             continue  # a model reads it, or one that nobody knows may
         for path, value in find(context.source.data, key.path):
             if value is not None and not same(value, key.default):
                 yield Violation(path, at_key=True)
+
+
+@cache
+def _dead_keys(dialect: Dialect) -> tuple[Key, ...]:
+    return tuple(key for key in tables(dialect) if key.state == "dead")
 
 
 def required(context: Context) -> Iterator[Violation]:
@@ -153,18 +161,17 @@ def not_sections(context: Context) -> Iterator[Violation]:
     """
     left_out = context.options.get("except", ())
     nullable = context.options.get("nullable") is not False
-    for key in tables(context.dialect):
-        if isinstance(left_out, list) and key.name in left_out:
+    for key in by_section(context.dialect)[()].values():
+        if key.types not in (("dict",), ("list",)) or (isinstance(left_out, list) and key.name in left_out):
             continue
-        if key.types in (("dict",), ("list",)) and len(key.path) == 1:
-            value = context.source.get(key.path, MISSING)
-            fine = value is MISSING or (nullable and value is None)
-            if not fine and not isinstance(value, dict if key.types == ("dict",) else list):
-                yield Violation(key.path, "default" if key.types == ("dict",) else "list")
-            elif isinstance(value, list) and key.name == "callbacks":
-                yield from (
-                    Violation((key.name, index), "list") for index, item in enumerate(value) if not _is_section(item)
-                )
+        value = context.source.get(key.path, MISSING)
+        fine = value is MISSING or (nullable and value is None)
+        if not fine and not isinstance(value, dict if key.types == ("dict",) else list):
+            yield Violation(key.path, "default" if key.types == ("dict",) else "list")
+        elif isinstance(value, list) and key.name == "callbacks":
+            yield from (
+                Violation((key.name, index), "list") for index, item in enumerate(value) if not _is_section(item)
+            )
 
 
 def _is_section(value: object) -> bool:
@@ -219,10 +226,10 @@ def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
         known = names(context.dialect, section, None if section else context.version or None)
         values = source.get(section) if section else source.data
         for key in values if isinstance(values, dict) else ():
-            position = source.position((*section, key)) if isinstance(key, str) else None
-            if position is None or position.key is None or key in known or key.startswith(("_", "x-")):
+            if not isinstance(key, str) or key in known or key.startswith(("_", "x-")):
                 continue
-            if not _ANCHOR.match(source.text, position.key.end):
+            position = source.position((*section, key))
+            if position is not None and position.key is not None and not _ANCHOR.match(source.text, position.key.end):
                 yield (*section, key), known
 
 
@@ -230,10 +237,10 @@ def _anchored(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
     """Sections at the top level that nobody knows and that hold an anchor for other places."""
     source, known = context.source, names(context.dialect, (), context.version or None)
     for key, value in source.data.items() if () in _sections(context) else ():
-        position = source.position((key,)) if isinstance(key, str) and key not in known else None
-        if position is None or position.key is None or not isinstance(value, dict):
+        if not isinstance(key, str) or key in known or not isinstance(value, dict):
             continue
-        if _ANCHOR.match(source.text, position.key.end):
+        position = source.position((key,))
+        if position is not None and position.key is not None and _ANCHOR.match(source.text, position.key.end):
             yield (key,), known
 
 

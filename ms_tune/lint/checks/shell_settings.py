@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
+_PAIRS = re.compile(r"(?:^|[=,])[A-Za-z_]\w*:[^/\s][^\s]*$")  # key:value, and no path
 _ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # what is set from here on is exported
 _SCRIPTS = (".sh", ".bash")
 _QUOTES = ("'", '"')
@@ -39,12 +40,19 @@ def cut(context: Context) -> Iterator[Violation]:
         return
     lines = Document(source.text, source.path)
     for one in source.environment.assignments:
-        found = _CUT.match(source.text, one.span.end) if one.name in _KEYS else None
-        if found is None or found["key"] not in _KEYS[one.name]:
+        found = _CUT.match(source.text, one.span.end)
+        if found is None or not _is_lost(one.name, source.text[one.span.start : one.span.end], found):
             continue
         params = {"lost": found["lost"], "by": ";" if ";" in found["by"] else "blank"}
         span = lines.span(found.start("lost"), found.end("lost"))
         yield Violation((one.name,), "semicolon" if ";" in found["by"] else "default", params, span=span)
+
+
+def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
+    """Whether what stands behind a value is more of it: a key of the variable's, or in one like it another ``key:value``."""
+    if name in _KEYS:
+        return found["key"] in _KEYS[name]
+    return ";" not in found["by"] and found["lost"].startswith(f"{found['key']}:") and bool(_PAIRS.search(value))
 
 
 def unexported(context: Context) -> Iterator[Violation]:

@@ -6,6 +6,7 @@ is an int for neither.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
@@ -73,16 +74,20 @@ def _strict(context: Context) -> Iterator[tuple[Key, KeyPath, object]]:
     """The strict keys that are written, with their values: below the option ``below``, if it is given."""
     below = context.options.get("below")
     left_out = context.options.get("except", ())
-    for key in tables(context.dialect):
-        if not key.strict or (isinstance(left_out, list) and ".".join(key.path) in left_out):
+    for key in _strict_keys(context.dialect, context.version):
+        if isinstance(left_out, list) and ".".join(key.path) in left_out:
             continue
         if isinstance(below, list) and key.path[0] not in below:
             continue
-        if context.version and not known_in(key, context.version):
-            continue  # some later release looks at it
         for path, value in find(context.source.data, key.path):
             if _is_looked_at(context, path, value):
                 yield key, path, value
+
+
+@cache
+def _strict_keys(dialect: Dialect, version: str) -> tuple[Key, ...]:
+    """The keys that the framework looks at; some later release looks at others, too."""
+    return tuple(key for key in tables(dialect) if key.strict and (not version or known_in(key, version)))
 
 
 def _is_looked_at(context: Context, path: KeyPath, value: object) -> bool:

@@ -11,13 +11,17 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
+    from ms_tune.config.source import KeyPath, Plain
     from ms_tune.lint.context import Context
 
 _REPORTED = 200  # duplicates; a file with more of them is no config
 _SCIENTIFIC = re.compile(r"(?P<sign>[-+]?)(?P<digits>\d+\.?\d*|\.\d+)[eE](?P<exponent_sign>[-+]?)(?P<exponent>\d+)")
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
+# Where the text may have such a number, or a None.
+_LIKE_SCIENTIFIC = re.compile(r"[-+.\d](?<![\w.].)(?:\d*[eE][-+]?\d|[\d.]*[eE]\d|(?<=[-+])\.\d+[eE])")
+_LIKE_OTHER_BASE = re.compile(r"[-+\d](?<![\w.].)(?:(?<=0)[0-7_]|(?<=[-+])0[0-7_]|[\d_]*:[0-5]?\d)")
+_LIKE_NONE = re.compile(r"None(?<![\w.]None)\b")
 
 
 def duplicate_key(context: Context) -> Iterator[Violation]:
@@ -28,13 +32,18 @@ def duplicate_key(context: Context) -> Iterator[Violation]:
 
 def number_as_text(context: Context) -> Iterator[Violation]:
     """``1e-5``: a float of YAML 1.1 needs a point and a signed exponent (PyYAML 6, ``yaml/resolver.py``)."""
-    for path, position in context.source.written():
-        plain = position.plain
-        match = _SCIENTIFIC.fullmatch(plain.raw) if plain and plain.kind == "str" else None
+    for path, plain in _scalars(context, _LIKE_SCIENTIFIC):
+        match = _SCIENTIFIC.fullmatch(plain.raw) if plain.kind == "str" else None
         if match and not _is_text(context, path):
             digits = match["digits"] if "." in match["digits"] else f"{match['digits']}."
             number = f"{match['sign']}{digits}e{match['exponent_sign'] or '+'}{match['exponent']}"
             yield Violation(path, params={"number": number})
+
+
+def _scalars(context: Context, like: re.Pattern[str]) -> Iterator[tuple[KeyPath, Plain]]:
+    """Scalars without quotes that start like this."""
+    source = context.source
+    return filter(None, (source.scalar_at(match.start()) for match in like.finditer(source.text)))
 
 
 def _is_text(context: Context, path: KeyPath) -> bool:
@@ -45,9 +54,8 @@ def _is_text(context: Context, path: KeyPath) -> bool:
 
 def number_in_other_base(context: Context) -> Iterator[Violation]:
     """``010`` is 8 and ``12:30`` is 750 (PyYAML 6, ``construct_yaml_int`` in ``yaml/constructor.py``)."""
-    for path, position in context.source.written():
-        plain = position.plain
-        if plain is None or plain.kind not in ("int", "float"):
+    for path, plain in _scalars(context, _LIKE_OTHER_BASE):
+        if plain.kind not in ("int", "float"):
             continue
         octal = _OCTAL.fullmatch(plain.raw) and int(plain.raw, 8) != int(plain.raw)
         if octal or _SEXAGESIMAL.fullmatch(plain.raw):
@@ -57,9 +65,8 @@ def number_in_other_base(context: Context) -> Iterator[Violation]:
 def none_as_text(context: Context) -> Iterator[Violation]:
     """``None``: null is spelled ``null`` or ``~`` in YAML. Some keys do take the word None; the checklist names them."""
     words = context.names("except")
-    for path, position in context.source.written():
-        plain = position.plain
-        if plain and plain.kind == "str" and plain.raw == "None" and str(path[-1]) not in words:
+    for path, plain in _scalars(context, _LIKE_NONE):
+        if plain.kind == "str" and plain.raw == "None" and str(path[-1]) not in words:
             yield Violation(path)
 
 

@@ -80,9 +80,9 @@ class Environment:
                 entries.pop(one.name, None)
                 data.pop(one.name, None)
             else:
-                entries[one.name] = Entry(one.key, Node(one.span, {}, None, 1, 1, []), None)
+                entries[one.name] = Entry(one.key, Node(one.span), None)
                 data[one.name] = one.value
-        root = Node(lines.span(0, len(self.text)), entries, None, 1 + len(entries), 2, [])
+        root = Node(lines.span(0, len(self.text)), entries)
         return kind(self.path, self.text, data, tuple(self._replaced()), root, self)
 
     def _replaced(self) -> list[Duplicate]:

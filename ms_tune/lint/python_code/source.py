@@ -84,7 +84,7 @@ def parse_python(text: str, path: Path) -> PythonSource:
     """
     text = text.removeprefix("\ufeff")
     lines = Document(text, path)
-    root = Node(lines.span(0, len(text)), {}, None, 1, 1, [])
+    root = Node(lines.span(0, len(text)))
     source = PythonSource(path, text, {}, (), root)
     module_of(source)
     return source
