@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ms_tune.frameworks.data import ABSENT, REQUIRED, all_at, at, load, order
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -254,7 +255,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     data = source.data if isinstance(source.data, dict) else {}
     if dialect is Dialect.MINDSPEED_MS:
         return Model(_mindspeed(), None, None, release, _section(data, "model_config"), _sealed=False)
-    if dialect is Dialect.MINDFORMERS and data.get("use_legacy", True) is not False:
+    if dialect is Dialect.MINDFORMERS and is_legacy(data):
         return _legacy(data, release)
     path = ("model",) if dialect is Dialect.MINDFORMERS_PYNATIVE else ("model", "model_config")
     values = _section(data, *path)

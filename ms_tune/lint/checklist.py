@@ -44,7 +44,7 @@ class Condition(NamedTuple):
 
 
 class When(NamedTuple):
-    """A check is only made if the value at a path (or the framework's default for it) is like this."""
+    """A check is only made if the value at a path (or the framework's default for it) is like this, or the model is a legacy one."""
 
     path: KeyPath
     condition: Condition
@@ -317,6 +317,8 @@ def _fix(value: Mapping[str, Any]) -> FixRule:
 
 
 def _when(value: Mapping[str, Any]) -> When:
+    if "legacy" in value:
+        return When((), Condition("legacy", value["legacy"]), MISSING)
     return When(parse_path(value["path"]), _condition(value), value.get("default", MISSING))
 
 

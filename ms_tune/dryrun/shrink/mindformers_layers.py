@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy
+from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.models import model_of
 from ms_tune.layers.conversion.convert import convert
 from ms_tune.layers.mindformers.plan import normalize
@@ -164,12 +165,12 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     older models have experts in every layer (mindformers/models/llama/llama_transformer.py).
     """
     model = _model(config)
-    name = "expert_num" if is_legacy(config) else "num_moe_experts"
+    name = "expert_num" if is_legacy(config.data) else "num_moe_experts"
     # `moe_config` may say 1 beside what the model's own section says.
     counts = [field.value for field in model.written(name)] or [model.value(name)]
     if not any(type(count) is int and count > 1 for count in counts):
         return [False] * layers
-    every = 1 if is_legacy(config) else model.value("moe_layer_freq")
+    every = 1 if is_legacy(config.data) else model.value("moe_layer_freq")
     every = every[:layers] if isinstance(every, list) else every  # of the layers that are asked for
     return list(expert_layers(layers, _first_dense(config), every) or (True,) * layers)
 
@@ -268,7 +269,7 @@ def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     if layers % chunks:
         raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
-    if config.get("swap_config.swap") is True and config.get("use_legacy", default=True):
+    if config.get("swap_config.swap") is True and is_legacy(config.data):
         raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
     if config.get(f"{MODEL}.offset"):
         made.set(f"{MODEL}.offset", 0)
