@@ -98,18 +98,13 @@ class Placing(Enum):
 
 
 class Divergence(NamedTuple):
-    """Where a replay first differs from a trace.
+    """Where a replay first differs from a trace."""
 
-    Attributes:
-        row: The request; how many there are if it never differs.
-        shift: How much further apart in the trace than in the replay its block and the first block are, in the
-            direction in which units are taken; 0 if only other columns differ.
-        address: Of the block in the replay.
-    """
-
-    row: int
+    row: int  # the request; how many there are if it never differs
+    # How much further apart in the trace than in the replay its block and the first block are, in the direction in
+    # which units are taken; 0 if only other columns differ.
     shift: int = 0
-    address: int = 0
+    address: int = 0  # of the block in the replay
 
 
 def compare(work: Workload, result: Replay, placing: Placing = Placing.TOP_DOWN) -> Mismatches:

@@ -61,25 +61,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """All settings side by side.
+    """All settings side by side."""
 
-    Attributes:
-        pool: What the trace calls the pool.
-        inferred: The settings of the run, as the replay found them, and where the replay differs from the trace.
-        total: Bytes that the pool may take of the device.
-        outcomes: The settings, that of the run first.
-        best: The one that fits and reserves least; None if none fits.
-        best_without_vmm: The same where the device or the driver has no vmm.
-        causes: Why the pool of the run reserved what it did.
-    """
-
-    pool: str
-    inferred: Inferred
-    total: int
-    outcomes: tuple[Outcome, ...]
-    best: Outcome | None
-    best_without_vmm: Outcome | None
-    causes: Causes
+    pool: str  # what the trace calls the pool
+    inferred: Inferred  # the settings of the run, as the replay found them, and where the replay differs from the trace
+    total: int  # bytes that the pool may take of the device
+    outcomes: tuple[Outcome, ...]  # the settings, that of the run first
+    best: Outcome | None  # the one that fits and reserves least; None if none fits
+    best_without_vmm: Outcome | None  # the same where the device or the driver has no vmm
+    causes: Causes  # why the pool of the run reserved what it did
 
     @property
     def recorded(self) -> Outcome:

@@ -32,31 +32,18 @@ _MOST = 1 << 50  # elements, and bytes
 
 @dataclass(frozen=True, slots=True)
 class MegatronModel:
-    """A rank's model and optimizer, once they were made.
+    """A rank's model and optimizer, once they were made."""
 
-    Attributes:
-        weights: Bytes of its parameters.
-        trained: Parameters that are trained.
-        experts: Those of them that are experts', which are not the same on all data-parallel ranks.
-        data: Ranks over which the optimizer's state of the others may be shared out.
-        expert_data: Ranks over which that of the experts may be.
-        distributed: It is shared out (``--use-distributed-optimizer``).
-        float32_gradients: Gradients are kept in float32.
-        mixed: Weights are not in float32, and the optimizer has a copy of them that is.
-        optimizer: ``--optimizer``.
-        reused: The weights are a part of that copy (``--reuse-fp32-param``).
-    """
-
-    weights: int
-    trained: int
-    experts: int
-    data: int
-    expert_data: int
-    distributed: bool
-    float32_gradients: bool
-    mixed: bool
+    weights: int  # bytes of its parameters
+    trained: int  # parameters that are trained
+    experts: int  # those of them that are experts', which are not the same on all data-parallel ranks
+    data: int  # ranks over which the optimizer's state of the others may be shared out
+    expert_data: int  # ranks over which that of the experts may be
+    distributed: bool  # it is shared out (`--use-distributed-optimizer`)
+    float32_gradients: bool  # gradients are kept in float32
+    mixed: bool  # weights are not in float32, and the optimizer has a copy of them that is
     optimizer: str
-    reused: bool
+    reused: bool  # the weights are a part of that copy (`--reuse-fp32-param`)
 
     @classmethod
     def told(cls, facts: Mapping[str, object]) -> MegatronModel:

@@ -60,31 +60,18 @@ class Lives(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """Addresses for the blocks of a problem.
+    """Addresses for the blocks of a problem."""
 
-    Attributes:
-        problem: What was to be placed.
-        address: Bytes from the beginning of the planned memory, by block.
-        lower_bound: The largest live sum; no plan is lower.
-        height: Where the highest block ends.
-        method: What found it: ``order`` (a first-fit order), ``improved`` or ``search``.
-        order: The name of the order that it began with.
-        seconds: Time it took.
-        engine: What ran the inner loops: ``compiled`` or ``numpy``.
-        proven: Whether it is known that no plan is lower.
-        folded: How many equal steps were planned as one; 1 if none were.
-    """
-
-    problem: Problem
-    address: NDArray[np.int64]
-    lower_bound: int
-    height: int
-    method: str
-    order: str
-    seconds: float
-    engine: str
-    proven: bool
-    folded: int = 1
+    problem: Problem  # what was to be placed
+    address: NDArray[np.int64]  # bytes from the beginning of the planned memory, by block
+    lower_bound: int  # the largest live sum; no plan is lower
+    height: int  # where the highest block ends
+    method: str  # what found it: `order` (a first-fit order), `improved` or `search`
+    order: str  # the name of the order that it began with
+    seconds: float  # time it took
+    engine: str  # what ran the inner loops: `compiled` or `numpy`
+    proven: bool  # whether it is known that no plan is lower
+    folded: int = 1  # how many equal steps were planned as one; 1 if none were
 
     @property
     def gap(self) -> float:

@@ -60,23 +60,14 @@ class LogBlock(NamedTuple):
 
 
 class MemLog(NamedTuple):
-    """A trace.
+    """A trace."""
 
-    Attributes:
-        blocks: In order of their start.
-        iterations: How many there are.
-        micro_batches: How many forward ones the longest iteration has.
-        layers: Names of all layers, in order of appearance.
-        events: Allocations and releases.
-        tail: The number that stands for the iteration behind the last one.
-    """
-
-    blocks: tuple[LogBlock, ...]
-    iterations: int
-    micro_batches: int
-    layers: tuple[str, ...]
-    events: int
-    tail: int
+    blocks: tuple[LogBlock, ...]  # in order of their start
+    iterations: int  # how many there are
+    micro_batches: int  # how many forward ones the longest iteration has
+    layers: tuple[str, ...]  # names of all layers, in order of appearance
+    events: int  # allocations and releases
+    tail: int  # the number that stands for the iteration behind the last one
 
 
 def read_memlog(path: Path) -> MemLog:
