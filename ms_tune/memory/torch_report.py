@@ -47,40 +47,24 @@ _LEAST_LEAK = MIB
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Blocks that one line of the script allocated.
+    """Blocks that one line of the script allocated."""
 
-    Attributes:
-        where: ``file:line`` of its first frame of the user's; empty where no frame of Python was recorded.
-        before: Whether they were there before the recording began, so that nobody recorded who allocated them.
-        bytes: Their sizes.
-        count: How many they are.
-        category: What PyTorch says they hold; empty if it does not say.
-    """
-
-    where: str
-    before: bool
-    bytes: int
-    count: int
-    category: str
+    where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
+    before: bool  # whether they were there before the recording began, so that nobody recorded who allocated them
+    bytes: int  # their sizes
+    count: int  # how many they are
+    category: str  # what PyTorch says they hold; empty if it does not say
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why memory was taken from the device.
+    """Why memory was taken from the device."""
 
-    Attributes:
-        event: The event that asked.
-        taken: Bytes taken.
-        wanted: Bytes asked for, rounded.
-        free: Free bytes of the same pool.
-        largest: The largest free block there.
-    """
-
-    event: int
-    taken: int
-    wanted: int
-    free: int
-    largest: int
+    event: int  # the event that asked
+    taken: int  # bytes taken
+    wanted: int  # bytes asked for, rounded
+    free: int  # free bytes of the same pool
+    largest: int  # the largest free block there
 
     @property
     def fragments(self) -> bool:
@@ -90,40 +74,24 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded.
+    """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded."""
 
-    Attributes:
-        where: ``file:line``.
-        bytes: Their sizes.
-        count: How many they are.
-        events: The events that allocated them.
-        leak: Whether they come again and again, so that they look like a leak.
-    """
-
-    where: str
-    bytes: int
-    count: int
-    events: tuple[int, ...]
-    leak: bool
+    where: str  # `file:line`
+    bytes: int  # their sizes
+    count: int  # how many they are
+    events: tuple[int, ...]  # the events that allocated them
+    leak: bool  # whether they come again and again, so that they look like a leak
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """The allocator's report of an OOM.
+    """The allocator's report of an OOM."""
 
-    Attributes:
-        event: Its place.
-        wanted: Bytes asked of the device.
-        device_free: What the device still had; 0 if the file does not tell.
-        reserved: What the allocator held; None if the replay is not exact.
-        used: What of it was in use; None likewise.
-    """
-
-    event: int
-    wanted: int
-    device_free: int
-    reserved: int | None
-    used: int | None
+    event: int  # its place
+    wanted: int  # bytes asked of the device
+    device_free: int  # what the device still had; 0 if the file does not tell
+    reserved: int | None  # what the allocator held; None if the replay is not exact
+    used: int | None  # what of it was in use; None likewise
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,19 +23,12 @@ _EXACT = 1e15  # below, whole numbers are whole as floats too
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A number and where it came from.
+    """A number and where it came from."""
 
-    Attributes:
-        name: What it is: the last part of its text's id.
-        value: The number; None where nobody tells.
-        source: Where it came from.
-        option: What would tell it.
-    """
-
-    name: str
-    value: float | None
-    source: Message | None = None
-    option: str = ""
+    name: str  # what it is: the last part of its text's id
+    value: float | None  # the number; None where nobody tells
+    source: Message | None = None  # where it came from
+    option: str = ""  # what would tell it
 
     def told(self) -> Message:
         """As a line for the user."""

@@ -40,23 +40,15 @@ _SCRIPTS = (".sh", ".bash")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a config tells.
+    """What a config tells."""
 
-    Attributes:
-        work: Operations of one token.
-        tokens: Tokens of a sample.
-        batch: Samples of a step; None where the config does not tell.
-        cards: Devices; None likewise.
-        bubble: Share of a step in which stages wait at least; None without stages, or where the schedule is not known.
-        stages: Pipeline stages, chunks of each, and micro-batches of a step.
-    """
-
-    work: Work
-    tokens: int
-    batch: int | None
-    cards: int | None
+    work: Work  # operations of one token
+    tokens: int  # tokens of a sample
+    batch: int | None  # samples of a step; None where the config does not tell
+    cards: int | None  # devices; None likewise
+    # Share of a step in which stages wait at least; None without stages, or where the schedule is not known.
     bubble: float | None
-    stages: tuple[int, int, int] | None
+    stages: tuple[int, int, int] | None  # pipeline stages, chunks of each, and micro-batches of a step
 
 
 def read_job(path: Path, version: str | None = None, cards: int | None = None) -> Job:

@@ -38,36 +38,22 @@ _SETTINGS = ("recompute_config.", "swap_config.")
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """What is to be cut.
+    """What is to be cut."""
 
-    Attributes:
-        key: The dotted key of the number of layers.
-        index: The stage to simulate.
-        stages: Pipeline stages.
-        layers: Layers that the stage is to have; None for what the config gives it.
-    """
-
-    key: str
-    index: int
-    stages: int
-    layers: int | None
+    key: str  # the dotted key of the number of layers
+    index: int  # the stage to simulate
+    stages: int  # pipeline stages
+    layers: int | None  # layers that the stage is to have; None for what the config gives it
 
 
 @dataclass(frozen=True, slots=True)
 class CutModel:
-    """A config with the layers of one stage cut.
+    """A config with the layers of one stage cut."""
 
-    Attributes:
-        config: The config to run.
-        layers: Layers of the stage in it.
-        full_layers: Layers of the stage as the user wrote it; None if that cannot be told.
-        kinds: Layers of the stage by kind, as they will be run; empty if they cannot be told apart.
-    """
-
-    config: ConfigCopy
-    layers: int
-    full_layers: int | None
-    kinds: dict[str, int]
+    config: ConfigCopy  # the config to run
+    layers: int  # layers of the stage in it
+    full_layers: int | None  # layers of the stage as the user wrote it; None if that cannot be told
+    kinds: dict[str, int]  # layers of the stage by kind, as they will be run; empty if they cannot be told apart
 
     @property
     def shrunk(self) -> bool:
