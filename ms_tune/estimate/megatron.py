@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from ms_tune.config.model import DType
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.activations import Share, logits_bytes, megatron_activations
-from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.persistent import stage_weights
 from ms_tune.estimate.stage import HeldLayers, StageEstimate, stage_estimate
+from ms_tune.estimate.widths import widths_of_shape
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.config.model import ModelShape, TrainingConfig
+    from ms_tune.config.model import TrainingConfig
     from ms_tune.layers.stage import Stage
 
 _FLOAT = 4
@@ -107,7 +107,7 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
         UnsupportedError: Nothing is known about the state of its optimizer.
     """
     parallel = config.parallelism
-    widths = _widths(config.shape)
+    widths = widths_of_shape(config.shape)
     tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context
     share = Share(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
     layers = [
@@ -140,23 +140,3 @@ def _lasting(config: TrainingConfig, stage: Stage) -> int:
     if "optimizer_state" not in found:
         raise UnsupportedError(msg("check.script.otherwise", argument="--optimizer"))
     return sum(found.values())
-
-
-def _widths(shape: ModelShape) -> Widths:
-    latent, experts = shape.latent, shape.experts
-    attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
-    if latent is not None:
-        heads = shape.num_attention_heads
-        attention = Attention(heads, heads, latent.head_size, latent.value_size)
-    return Widths(
-        hidden=shape.hidden_size,
-        tokens=shape.seq_length,
-        vocabulary=shape.vocab_size,
-        attention=attention,
-        feed_forward=shape.ffn_hidden_size,
-        gated=shape.gated,
-        experts=experts.count if experts else 0,
-        chosen=experts.per_token if experts else 0,
-        expert=experts.ffn_hidden_size if experts else 0,
-        shared=experts.shared_ffn_hidden_size if experts else 0,
-    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.estimate.flops import Attention, Widths
 
 if TYPE_CHECKING:
+    from ms_tune.config.model import ModelShape
     from ms_tune.frameworks.models import Model
 
 # What the models of MindFormers' older classes (legacy) call a field.
@@ -60,3 +61,25 @@ def whole_number(model: Model, name: str) -> int | None:
     if found is None and name in _OTHER_NAMES:
         found = model.number(_OTHER_NAMES[name])
     return found if found is not None and found > 0 else None
+
+
+def widths_of_shape(shape: ModelShape) -> Widths:
+    """The same sizes of a model whose shape is known."""
+    latent, experts = shape.latent, shape.experts
+    attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
+    if latent is not None:
+        heads = shape.num_attention_heads
+        ranks = (latent.query_rank or 0, latent.key_value_rank, latent.rotary_size)
+        attention = Attention(heads, heads, latent.head_size, latent.value_size, *ranks)
+    return Widths(
+        hidden=shape.hidden_size,
+        tokens=shape.seq_length,
+        vocabulary=shape.vocab_size,
+        attention=attention,
+        feed_forward=shape.ffn_hidden_size,
+        gated=shape.gated,
+        experts=experts.count if experts else 0,
+        chosen=experts.per_token if experts else 0,
+        expert=experts.ffn_hidden_size if experts else 0,
+        shared=experts.shared_ffn_hidden_size if experts else 0,
+    )

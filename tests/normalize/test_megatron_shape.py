@@ -1,0 +1,69 @@
+"""The sizes of a program's model: one reading for the estimate and for the operations, with the defaults of ``validate_args``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.errors import UnsupportedError
+from ms_tune.estimate.widths import widths_of_shape
+from ms_tune.launch.options import command_of
+from ms_tune.launch.read import read_launches
+from ms_tune.normalize.megatron import ArgumentReader
+from ms_tune.normalize.megatron_shape import shape_of
+
+if TYPE_CHECKING:
+    from ms_tune.config.model import ModelShape
+
+BASE = "--num-layers 4 --hidden-size 1000 --num-attention-heads 10 --seq-length 64"
+
+
+def shape(more: str, release: str = "2.0") -> ModelShape:
+    (launch,) = read_launches(Path("a.sh"), f"torchrun pretrain_gpt.py {BASE} {more}\n").launches
+    command = command_of(launch, release)
+    assert command is not None
+    return shape_of(ArgumentReader(command), 4)
+
+
+@pytest.mark.parametrize(
+    ("activation", "gated", "width"),
+    [("", False, 4000), ("--swiglu", True, 2624), ("--geglu", True, 4000), ("--gelu-tanh", True, 4000)],
+)
+def test_every_gate_counts_and_only_swiglu_narrows_the_width(activation: str, *, gated: bool, width: int) -> None:
+    found = shape(f"--padded-vocab-size 1000 {activation}")
+    assert (found.gated, found.ffn_hidden_size) == (gated, width)
+    assert (widths_of_shape(found).gated, widths_of_shape(found).feed_forward) == (gated, width)
+
+
+def test_words_are_filled_up_for_the_ranks() -> None:
+    assert shape("--vocab-size 1000 --tensor-model-parallel-size 2").vocab_size == 1024
+    assert shape("--vocab-size 1000 --tensor-model-parallel-size 2 --make-vocab-size-divisible-by 7").vocab_size == 1008
+    assert shape("--vocab-size 1000 --padded-vocab-size 1111").vocab_size == 1111
+
+
+def test_experts_are_as_wide_as_the_layer() -> None:
+    experts = shape("--padded-vocab-size 8 --num-experts 8 --n-shared-experts 2 --swiglu").experts
+    assert experts is not None
+    assert (experts.ffn_hidden_size, experts.shared_ffn_hidden_size, experts.per_token) == (2624, 5248, 2)
+
+
+@pytest.mark.parametrize(
+    ("release", "switch", "plain", "rotary"),
+    [
+        ("2.0", "--multi-head-latent-attention", "--qk-nope-head-dim", "--qk-rope-head-dim"),
+        ("2.3", "--multi-latent-attention", "--qk-head-dim", "--qk-pos-emb-head-dim"),
+    ],
+)
+def test_latent_attention_has_other_names_in_older_releases(release: str, switch: str, plain: str, rotary: str) -> None:
+    more = f"--padded-vocab-size 8 {switch} --q-lora-rank 12 --kv-lora-rank 16 {plain} 8 {rotary} 4 --v-head-dim 6"
+    one = widths_of_shape(shape(more, release)).attention
+    assert (one.head, one.value, one.query_rank, one.key_rank, one.rotary) == (12, 6, 12, 16, 4)
+
+
+def test_all_sizes_that_are_missing_are_named() -> None:
+    with pytest.raises(UnsupportedError, match="--padded-vocab-size"):
+        shape("")
+    with pytest.raises(UnsupportedError, match="--num-experts"):
+        shape("--padded-vocab-size 8 --num-experts 100000")
