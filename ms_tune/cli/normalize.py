@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser
+from ms_tune.config import SCRIPTS
 from ms_tune.config.edits import spell_value
 from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError
@@ -63,7 +64,7 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - a form a line
     """Read the config, work out the plan, show it."""
     _check_forms(arguments)
-    if arguments.file is not None and arguments.file.suffix in (".sh", ".bash"):
+    if arguments.file is not None and arguments.file.suffix in SCRIPTS:
         from ms_tune.cli.normalize_script import run_script  # noqa: PLC0415 - start-up time
 
         return run_script(arguments, console)

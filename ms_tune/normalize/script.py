@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ms_tune.launch.read import Launches
     from ms_tune.layers.plans import NormalizedPlan
 
-SUFFIXES = (".sh", ".bash")
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:

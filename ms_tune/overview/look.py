@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.config import SCRIPTS
 from ms_tune.config.source import parse_source
 from ms_tune.lint.finding import Severity
 from ms_tune.lint.run import LintRequest, lint_files
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ms_tune.lint.report import LintReport
     from ms_tune.overview.config import OverviewRequest
 
-_SCRIPTS = (".sh", ".bash")
 _ONLY_CHECKED = "MindSpeed-MM"
 
 
@@ -44,7 +44,7 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
         raise error
     if any(one.release.framework == _ONLY_CHECKED for one in report.files):
         return _checked(path, report)
-    if path.suffix in _SCRIPTS:
+    if path.suffix in SCRIPTS:
         return overview_of_script(request, path, report, observer)
     look = look_at(request, path, None, observer)
     screen = overview_of(look, path, report)

@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.config import SCRIPTS
 from ms_tune.config.follow import followed
 from ms_tune.config.source import load_source, source_of
 from ms_tune.errors import ConfigError, UnsupportedError
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from ms_tune.layers.plans import NormalizedPlan
 
 
-_SCRIPTS = (".sh", ".bash")
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a config tells."""
@@ -63,7 +61,7 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
         ConfigError: It cannot be read, its framework refuses it, or a size is missing that operations follow from.
         UnsupportedError: It is of no dialect whose models are known.
     """
-    if path.suffix in _SCRIPTS:
+    if path.suffix in SCRIPTS:
         return _of_script(path, version, cards)
     return _of_config(load_source(path), version, cards)
 
