@@ -29,7 +29,9 @@ def widths_of(model: Model) -> Widths | None:
         return None
     experts = whole_number(model, "num_moe_experts") or 0
     experts = experts if experts > 1 else 0
-    gated = model.value("gated_linear_unit") is True or str(model.value("hidden_act")).lower() in _GATED
+    # Both legacy networks have a gate and no key for it (`LlamaFeedForward`; `ChatGLM2SwiGLU`).
+    gated = model.facts.legacy or model.value("gated_linear_unit") is True
+    gated = gated or str(model.value("hidden_act")).lower() in _GATED
     return Widths(
         hidden=hidden,
         tokens=tokens,

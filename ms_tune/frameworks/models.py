@@ -78,6 +78,7 @@ class Facts(NamedTuple):
     aliases: Mapping[str, list[str]] = MappingProxyType({})
     fields: Mapping[str, Any] = MappingProxyType({})  # what the general class fills in
     listed: bool = False  # whether a field is read under its own name only if the table says so (up to 1.8)
+    legacy: bool = False  # whether it is a legacy class
 
     def names(self, name: str) -> tuple[str, ...]:
         """The keys that a field is read from: that of the class itself first."""
@@ -346,8 +347,9 @@ def _legacy_facts(release: str, kind: str | None) -> Facts:
     return Facts(
         kind,
         kind,
-        tuple(at(one["architectures"], release)),
-        tuple(at(one["modes"], release)),
+        legacy=True,
+        architectures=tuple(at(one["architectures"], release)),
+        modes=tuple(at(one["modes"], release)),
         fills=at(one["fills"], release),
         derived=at(one["derived"], release),
         defaults=defaults,
