@@ -548,6 +548,26 @@ def test_sizes_that_contradict_the_config(config: Path, capsys: pytest.CaptureFi
     assert main(["normalize-recompute", "--layers", "4", "--stages", "2", str(config)]) < 2
 
 
+def test_sizes_that_contradict_what_the_config_takes_from_other_files(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config.parent / "base.yaml").write_text(
+        REDUCED.replace("model_config: {num_layers: 4}", "pretrained_model_dir: net")
+    )
+    (config.parent / "net").mkdir()
+    (config.parent / "net" / "config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 4}')
+    config.write_text("base_config: base.yaml\n")
+    for option, value, told in (
+        ("--layers", "5", "config.json: num_hidden_layers"),
+        ("--stages", "3", "pipeline_stage"),
+    ):
+        assert main(["normalize-recompute", "--lang", "en", option, value, str(config)]) == 2
+        error = capsys.readouterr().err
+        assert f"{option} {value} contradicts the config" in error
+        assert told in error
+    assert main(["normalize-recompute", "--layers", "4", "--stages", "2", str(config)]) < 2
+
+
 @pytest.mark.parametrize("stages", ["0", "null"])
 def test_no_stages(stages: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, shown = as_json(config, FLAT_ONE.replace("STAGES", stages), capsys)
