@@ -46,19 +46,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A changed workload, and what the pool of the run makes of it.
+    """A changed workload, and what the pool of the run makes of it."""
 
-    Attributes:
-        change: What was changed.
-        used, actual, reserved: Peaks in bytes.
-        fits: Whether the pool never needs more than it may take.
-    """
-
-    change: Change
+    change: Change  # what was changed
+    # Peaks in bytes.
     used: int
     actual: int
     reserved: int
-    fits: bool
+    fits: bool  # whether the pool never needs more than it may take
 
 
 def freed_after_last_use(work: Workload, facts: Facts) -> Change:

@@ -28,25 +28,17 @@ WASTE_LIMIT = 0.03  # of what is reserved; above it the recorded setting is a fi
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a pool takes under one setting.
+    """What a pool takes under one setting."""
 
-    Attributes:
-        name: The setting in a few characters, such as ``increase_size=4GB``; ``recorded`` for that of the run.
-        settings: The setting.
-        used, actual, reserved: Peaks in bytes. ``reserved`` is what the device loses.
-        fits: Whether the pool never needs more than the device has.
-        recorded: Whether the run had this setting.
-        advisable: Whether the user can choose it: ``vmm floor`` is a limit, not a setting.
-    """
-
-    name: str
+    name: str  # the setting in a few characters, such as `increase_size=4GB`; `recorded` for that of the run
     settings: MindSporeSettings
+    # Peaks in bytes. `reserved` is what the device loses.
     used: int
     actual: int
     reserved: int
-    fits: bool
-    recorded: bool = False
-    advisable: bool = True
+    fits: bool  # whether the pool never needs more than the device has
+    recorded: bool = False  # whether the run had this setting
+    advisable: bool = True  # whether the user can choose it: `vmm floor` is a limit, not a setting
 
     @property
     def waste(self) -> float:

@@ -96,43 +96,30 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class TorchReport:
-    """What is known about one device of a snapshot.
+    """What is known about one device of a snapshot."""
 
-    Attributes:
-        snapshot: The file's content.
-        device: The device.
-        replay: Its replay.
-        peak_bytes, peak_event: The most bytes of live blocks as the allocator counts them, and the event after which they
-            are in use (-1: before the first); None if the replay is not exact.
-        requested_peak_bytes, requested_peak_event: The same of the bytes that were asked for.
-        reserved_peak_bytes, reserved_peak_event: The most bytes taken from the device; None if nothing tells.
-        event: The event that ``contents`` is about.
-        contents: What was alive after it, the largest first; by the allocator's sizes if the replay is exact.
-        cached_bytes: What the allocator held then and nobody used; None if the replay is not exact.
-        survivors: What was allocated and is still alive at the end.
-        causes: Why memory was taken from the device; empty if the replay is not exact.
-        shortages: Where the device had no more.
-        step_ends: The last event of each training step; empty where nothing tells.
-        step_growth: Lines of the script that hold more after each step.
-    """
-
-    snapshot: TorchSnapshot
+    snapshot: TorchSnapshot  # the file's content
     device: DeviceTrace
     replay: TorchReplay
+    # The most bytes of live blocks as the allocator counts them, and the event after which they are in use (-1: before
+    # the first); None if the replay is not exact.
     peak_bytes: int | None
     peak_event: int | None
+    # The same of the bytes that were asked for.
     requested_peak_bytes: int
     requested_peak_event: int
+    # The most bytes taken from the device; None if nothing tells.
     reserved_peak_bytes: int | None
     reserved_peak_event: int | None
-    event: int
+    event: int  # the event that `contents` is about
+    # What was alive after it, the largest first; by the allocator's sizes if the replay is exact.
     contents: tuple[Place, ...]
-    cached_bytes: int | None
-    survivors: tuple[Survivors, ...]
-    causes: tuple[Cause, ...]
-    shortages: tuple[Shortage, ...]
-    step_ends: tuple[int, ...]
-    step_growth: tuple[StepGrowth, ...]
+    cached_bytes: int | None  # what the allocator held then and nobody used; None if the replay is not exact
+    survivors: tuple[Survivors, ...]  # what was allocated and is still alive at the end
+    causes: tuple[Cause, ...]  # why memory was taken from the device; empty if the replay is not exact
+    shortages: tuple[Shortage, ...]  # where the device had no more
+    step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
+    step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
 
     @property
     def refused_because(self) -> Message | None:

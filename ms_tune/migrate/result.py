@@ -52,17 +52,11 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One part of the proof.
+    """One part of the proof."""
 
-    Attributes:
-        name: ``loads``, ``lints``, ``layers``, ``batch``, ``weights``, ``defaults``.
-        holds: Whether it does; None where it could not be asked.
-        detail: What was compared, with its figures.
-    """
-
-    name: str
-    holds: bool | None
-    detail: Message
+    name: str  # `loads`, `lints`, `layers`, `batch`, `weights`, `defaults`
+    holds: bool | None  # whether it does; None where it could not be asked
+    detail: Message  # what was compared, with its figures
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """Blocks to place, one item a block in every array.
+    """Blocks to place, one item a block in every array."""
 
-    Attributes:
-        lower, upper: Ticks; a block lives in ``[lower, upper)``.
-        size: Bytes.
-        alignment: Bytes; the block's address is to be a multiple of it.
-        names: What the file calls each block; empty if it is called by its position.
-        capacity: Bytes that there are; None if any height will do.
-    """
-
+    # Ticks; a block lives in `[lower, upper)`.
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
-    size: NDArray[np.int64]
-    alignment: NDArray[np.int64]
-    names: tuple[str, ...] = ()
-    capacity: int | None = None
+    size: NDArray[np.int64]  # bytes
+    alignment: NDArray[np.int64]  # bytes; the block's address is to be a multiple of it
+    names: tuple[str, ...] = ()  # what the file calls each block; empty if it is called by its position
+    capacity: int | None = None  # bytes that there are; None if any height will do
 
     def __len__(self) -> int:
         return len(self.size)
@@ -44,18 +37,13 @@ class Problem:
 
 
 class Lives(NamedTuple):
-    """The lives of blocks in as few ticks as tell which of them meet: block i lives in ``[lower[i], upper[i])``.
+    """The lives of blocks in as few ticks as tell which of them meet: block i lives in ``[lower[i], upper[i])``."""
 
-    Attributes:
-        lower, upper: Numbers of ticks from 0.
-        ticks: How many there are.
-        live: Bytes of live blocks at each tick.
-    """
-
+    # Numbers of ticks from 0.
     lower: NDArray[np.int32]
     upper: NDArray[np.int32]
-    ticks: int
-    live: NDArray[np.int64]
+    ticks: int  # how many there are
+    live: NDArray[np.int64]  # bytes of live blocks at each tick
 
 
 @dataclass(frozen=True, slots=True, eq=False)

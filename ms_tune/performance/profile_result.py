@@ -86,17 +86,11 @@ class RankTimes:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a step waits for.
+    """What a step waits for."""
 
-    Attributes:
-        bound: In one word.
-        evidence: What that rests on, the strongest first.
-        next_steps: What to do about it.
-    """
-
-    bound: Bound
-    evidence: tuple[Message, ...]
-    next_steps: tuple[Message, ...]
+    bound: Bound  # in one word
+    evidence: tuple[Message, ...]  # what that rests on, the strongest first
+    next_steps: tuple[Message, ...]  # what to do about it
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,25 +39,20 @@ _SHOWN = 60
 
 
 class LogBlock(NamedTuple):
-    """One allocation.
+    """One allocation."""
 
-    Attributes:
-        size: Bytes that were asked for.
-        start, end: Ordinals of the allocation and of the release; end is None if it was never released.
-        iteration, end_iteration: Of the allocation and the release; :data:`HEAD` before the first, :attr:`MemLog.tail`
-            behind the last one; end_iteration is None if it was never released.
-        phase, end_phase: Such as ``0F``; ``init`` before the first micro-batch of an iteration.
-        layer: The innermost layer that was running, empty outside of all.
-    """
-
-    size: int
+    size: int  # bytes that were asked for
+    # Ordinals of the allocation and of the release; end is None if it was never released.
     start: int
     end: int | None
+    # Of the allocation and the release; `HEAD` before the first, `MemLog.tail` behind the last one; end_iteration is
+    # None if it was never released.
     iteration: int
     end_iteration: int | None
+    # Such as `0F`; `init` before the first micro-batch of an iteration.
     phase: str
     end_phase: str
-    layer: str
+    layer: str  # the innermost layer that was running, empty outside of all
 
 
 class MemLog(NamedTuple):

@@ -57,22 +57,16 @@ class Turns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of one device in their order.
+    """The events of one device in their order."""
 
-    Attributes:
-        action: Values of :class:`Action`.
-        address, size, stream, stack: As in :class:`Event`.
-        category: Places in ``categories``.
-        categories: The texts.
-    """
-
-    action: NDArray[np.int8]
+    action: NDArray[np.int8]  # values of `Action`
+    # As in `Event`.
     address: NDArray[np.int64]
     size: NDArray[np.int64]
     stream: NDArray[np.uint64]
     stack: NDArray[np.int32]
-    category: NDArray[np.int32]
-    categories: Sequence[str]
+    category: NDArray[np.int32]  # places in `categories`
+    categories: Sequence[str]  # the texts
 
     def __len__(self) -> int:
         return len(self.action)
