@@ -14,8 +14,8 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.columns import NATURAL, NATURAL_OR_NONE, Cell, Columns, split
-from ms_tune.trace.memory_block import NEVER_FREED, RowReader, layout_of, lines_of
-from ms_tune.trace.parts import Reading, no_progress, parts_of
+from ms_tune.trace.memory_block import NEVER_FREED, RowReader, layout_of, lines_of, unreadable
+from ms_tune.trace.parts import no_progress, parts_of
 from ms_tune.trace.table import NONE, NUMBERS, Table, TableBuilder
 
 if TYPE_CHECKING:
@@ -50,8 +50,11 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
     Raises:
         TraceError: The file cannot be read, or is not the tracker's.
     """
-    with Reading(path), path.open("rb") as file:
-        return _read(file, path, on_bytes)
+    try:
+        with path.open("rb") as file:
+            return _read(file, path, on_bytes)
+    except OSError as error:
+        raise unreadable(error, path) from error
 
 
 def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:

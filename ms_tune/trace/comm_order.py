@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow, lines_of
-from ms_tune.trace.parts import Reading
+from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow, lines_of, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,19 +73,22 @@ class _Refused:
 
 def _rows(path: Path, required: tuple[str, ...], refused: _Refused) -> Iterator[tuple[int, dict[str, str]]]:
     """Line and cells of every row that has one cell for each column."""
-    with Reading(path), path.open("rb") as file:
-        names: list[str] = []
-        for number, text, _ in lines_of(file):
-            if not names:
-                names = (text or "").split(",")
-                if any(name not in names for name in required):
-                    raise TraceError(msg("trace.not-order", expected=", ".join(required)), path=path, line=number)
-                continue
-            cells = _cells(text)
-            if cells is None or len(cells) != len(names):
-                refused.add(number, "trace.row.order")
-            else:
-                yield number, dict(zip(names, cells, strict=True))
+    try:
+        with path.open("rb") as file:
+            names: list[str] = []
+            for number, text, _ in lines_of(file):
+                if not names:
+                    names = (text or "").split(",")
+                    if any(name not in names for name in required):
+                        raise TraceError(msg("trace.not-order", expected=", ".join(required)), path=path, line=number)
+                    continue
+                cells = _cells(text)
+                if cells is None or len(cells) != len(names):
+                    refused.add(number, "trace.row.order")
+                else:
+                    yield number, dict(zip(names, cells, strict=True))
+    except OSError as error:
+        raise unreadable(error, path) from error
 
 
 def _cells(text: str | None) -> list[str] | None:

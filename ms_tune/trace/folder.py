@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.parts import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +64,7 @@ def find_trace(path: Path) -> TraceFolder:
     try:
         found = sorted(_search(path, _DEPTH, [0])) if path.is_dir() else []
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     if not found:
         reason = "trace.folder.empty" if path.is_dir() else "trace.folder.absent"
         raise TraceError(msg(reason), msg("trace.not-tracker.hint"), path=path)

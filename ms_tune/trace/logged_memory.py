@@ -17,7 +17,6 @@ from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, chosen
 from ms_tune.trace.logged_steps import LoggedMemory
-from ms_tune.trace.parts import Reading
 from ms_tune.trace.recompute_log import find_logs, rank_of
 from ms_tune.trace.runtime_log import StatisticsLines
 from ms_tune.trace.step_baseline import read_baseline
@@ -93,13 +92,16 @@ def _later(before: RankMemory | None, one: RankMemory) -> RankMemory:
 
 def _of_file(path: Path) -> list[RankMemory]:
     reader = _Reader(path)
-    with Reading(path), path.open("rb") as file:
-        for body, first in bodies(file):
-            if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
-                told = read_baseline(path).memory.values()
-                return [_reported(one, path, 0) for one in told]
-            for number, line, _ in chosen(body, first, _NEEDLES):
-                reader.take(number, line)
+    try:
+        with path.open("rb") as file:
+            for body, first in bodies(file):
+                if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
+                    told = read_baseline(path).memory.values()
+                    return [_reported(one, path, 0) for one in told]
+                for number, line, _ in chosen(body, first, _NEEDLES):
+                    reader.take(number, line)
+    except OSError as error:
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     return reader.found()
 
 

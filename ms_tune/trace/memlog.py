@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.parts import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,8 +71,11 @@ def read_memlog(path: Path) -> MemLog:
     Raises:
         TraceError: The file cannot be read, or a line breaks the grammar; with its line.
     """
-    with Reading(path), path.open("rb") as file:
-        return _Reader(path).read(file)
+    try:
+        with path.open("rb") as file:
+            return _Reader(path).read(file)
+    except OSError as error:
+        raise TraceError(msg("placement.unreadable", detail=error.strerror or str(error)), path=path) from error
 
 
 class _Reader:

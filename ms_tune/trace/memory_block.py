@@ -92,6 +92,12 @@ class DroppedRow:
     reason: Message
 
 
+def unreadable(error: OSError, path: Path) -> TraceError:
+    """The error to raise where a file of the tracker cannot be opened or read."""
+    hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
+    return TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), hint, path=path)
+
+
 class _BadRowError(Exception):
     """A row cannot be read; the reason is a message for the user."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.parts import Reading
+from ms_tune.trace.memory_block import unreadable
 from ms_tune.trace.runtime_log import failed_request, lines_of_log, read_runtime_log
 from ms_tune.units import GIB, KIB, MIB
 
@@ -78,18 +78,23 @@ def read_memory_failure(path: Path) -> MemoryFailure:
     """
     where = ""
     found: tuple[str, int, int | None] | None = None
-    with Reading(path), path.open("rb") as file:
-        for number, line in enumerate(lines_of_log(file), 1):
-            frame = _FRAME.match(line) if 'File "' in line else None
-            if frame is not None:
-                if not _LIBRARY.search(frame["file"]):
-                    where = f"{frame['file']}:{frame['line']}"
-            elif "out of memory" in line and (match := _TORCH.search(line)):
-                return _torch(match, line, number, where)
-            elif "Out of Memory!!!" in line or "memory isn't enough and alloc failed" in line or failed_request(line):
-                found = found or ("mindspore", number, None)
-            elif "ail" in line and "alloc" in line.lower() and (match := _DRIVER.search(line)):
-                found = found or ("driver", number, int(match["size"]))
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(lines_of_log(file), 1):
+                frame = _FRAME.match(line) if 'File "' in line else None
+                if frame is not None:
+                    if not _LIBRARY.search(frame["file"]):
+                        where = f"{frame['file']}:{frame['line']}"
+                elif "out of memory" in line and (match := _TORCH.search(line)):
+                    return _torch(match, line, number, where)
+                elif (
+                    "Out of Memory!!!" in line or "memory isn't enough and alloc failed" in line or failed_request(line)
+                ):
+                    found = found or ("mindspore", number, None)
+                elif "ail" in line and "alloc" in line.lower() and (match := _DRIVER.search(line)):
+                    found = found or ("driver", number, int(match["size"]))
+    except OSError as error:
+        raise unreadable(error, path) from error
     if found is None:
         raise TraceError(msg("oom.nothing"), msg("oom.nothing.hint"), path=path)
     framework, at, size = found

@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
-from ms_tune.texts import msg
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import TracebackType
     from typing import BinaryIO
 
     # Told the bytes read so far and the bytes of all files that are to be read.
@@ -20,32 +15,6 @@ if TYPE_CHECKING:
 PART = 32 * 1024**2  # bytes; smaller parts cost time, larger ones memory
 LONGEST_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
 _LOOK_AHEAD = 64 * 1024  # bytes
-
-
-_OF_TRACKER = (".csv", ".ir")
-
-
-def unreadable(error: OSError, path: Path) -> TraceError:
-    """The error to raise where a file cannot be opened or read."""
-    owner = isinstance(error, PermissionError) and path.suffix in _OF_TRACKER
-    hint = msg("trace.unreadable.hint") if owner else None
-    return TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), hint, path=path)
-
-
-class Reading:
-    """Around what opens and reads a file: whatever the system has against it becomes :func:`unreadable`'s error."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            raise unreadable(error, self._path) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.parts import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +59,7 @@ def read_placement_csv(path: Path) -> list[PlacementRow]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return list(_rows(path, file))
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise TraceError(msg("placement.unreadable", detail=error.strerror or str(error)), path=path) from error
     except UnicodeDecodeError as error:
         raise TraceError(msg("placement.not-text"), path=path) from error
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.parts import unreadable
+from ms_tune.trace.memory_block import unreadable
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:

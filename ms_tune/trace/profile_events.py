@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.kept_events import KeptEvents
-from ms_tune.trace.parts import Reading
 from ms_tune.trace.plain_pickle import no_collection
 
 if TYPE_CHECKING:
@@ -41,8 +40,11 @@ def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: Non
         TraceError: The file cannot be read, or is no such trace.
     """
     kept = KeptEvents()
-    with Reading(path), path.open(encoding="utf-8", errors="replace") as file:
-        _read_all(file, kept, on_bytes, path)
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            _read_all(file, kept, on_bytes, path)
+    except OSError as error:
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     if not kept.count and not kept.truncated:
         raise TraceError(msg("trace.profile.empty"), path=path)
     return kept.found()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError, nearby
 from ms_tune.texts import msg
-from ms_tune.trace.parts import unreadable
 from ms_tune.trace.profile_events import read_events
 from ms_tune.trace.profile_tables import Collective, read_collectives, read_kernels, read_steps
 
@@ -96,7 +95,7 @@ def _exports(path: Path) -> Iterator[Path]:
             try:
                 todo += [(one, depth + 1) for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
             except OSError as error:
-                raise unreadable(error, folder) from error
+                raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=folder) from error
 
 
 def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.parts import unreadable
 from ms_tune.trace.scopes import SCOPE_LAYER, Pass, pass_of
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ def read_collectives(path: Path) -> list[Collective]:
             raise TraceError(msg("trace.profile.long", limit=_MAX_JSON // 1024**2), path=path)
         data = json.loads(path.read_bytes())
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     except json.JSONDecodeError as error:
         raise TraceError(msg("trace.profile.json", detail=error.msg), path=path, line=error.lineno) from error
     except (ValueError, RecursionError) as error:
@@ -266,7 +265,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, 
                     return
                 yield reader.line_num, {key: value for key, value in row.items() if isinstance(value, str)}
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     except csv.Error as error:
         raise TraceError(msg("trace.profile.csv", detail=str(error)), path=path) from error
 

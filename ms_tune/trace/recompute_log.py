@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, chosen
-from ms_tune.trace.parts import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,13 +123,16 @@ def read_recompute_log(path: Path) -> RecomputeLog:
         TraceError: The file cannot be read.
     """
     reader, total, framework, ended = _Reader(), 0, False, True
-    with Reading(path), path.open("rb") as file:
-        for body, first in bodies(file):
-            framework = framework or b"mindformers" in body
-            for number, line, whole in chosen(body, first, _NEEDLES):
-                reader.take(number, line, whole=whole)
-            ended = body.endswith(b"\n")
-            total = first + body.count(b"\n") - ended
+    try:
+        with path.open("rb") as file:
+            for body, first in bodies(file):
+                framework = framework or b"mindformers" in body
+                for number, line, whole in chosen(body, first, _NEEDLES):
+                    reader.take(number, line, whole=whole)
+                ended = body.endswith(b"\n")
+                total = first + body.count(b"\n") - ended
+    except OSError as error:
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     return RecomputeLog(path, rank_of(path), reader.runs(), total, framework, ended)
 
 

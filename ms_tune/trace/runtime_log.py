@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ms_tune.errors import TraceError
+from ms_tune.texts import msg
 from ms_tune.trace.communicators import GroupLines
 from ms_tune.trace.log_errors import ErrorLines
-from ms_tune.trace.parts import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,18 +119,21 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     statistics, errors, tracker_errors = StatisticsLines(), ErrorLines(), 0
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()
-    with Reading(path), path.open("rb") as file:
-        for line in lines_of_log(file):
-            statistics.take(line)
-            requests.take(line)
-            groups.take(line)
-            _take_pool(line, pools)
-            if "csv path" in line:
-                writes_blocks = _WRITES_BLOCKS in line or (writes_blocks and _WRITES_TASKS not in line)
-            if _TRACKER.search(line):
-                tracker_errors += 1
-            else:
-                errors.take(line)
+    try:
+        with path.open("rb") as file:
+            for line in lines_of_log(file):
+                statistics.take(line)
+                requests.take(line)
+                groups.take(line)
+                _take_pool(line, pools)
+                if "csv path" in line:
+                    writes_blocks = _WRITES_BLOCKS in line or (writes_blocks and _WRITES_TASKS not in line)
+                if _TRACKER.search(line):
+                    tracker_errors += 1
+                else:
+                    errors.take(line)
+    except OSError as error:
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     return RuntimeLog(
         statistics=statistics.last,
         last_error=errors.last(),

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.logged_steps import LoggedMemory, LoggedRun, RankSteps
-from ms_tune.trace.parts import unreadable
 from ms_tune.trace.step_lines import NOT_LOGGED, Form, StepLine
 from ms_tune.units import MIB
 
@@ -54,7 +53,7 @@ def _loaded(path: Path) -> dict[str, object]:
             raise TraceError(msg("trace.steps.baseline.long", limit=_MAX_BYTES // MIB), path=path)
         data = json.loads(path.read_bytes())
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     except json.JSONDecodeError as error:
         raise TraceError(
             msg("trace.steps.json", detail=error.msg), path=path, line=error.lineno, column=error.colno

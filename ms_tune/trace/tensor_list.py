@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.parts import unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +57,7 @@ def read_tensor_list(path: Path) -> TensorList | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     if len(raw) > _MAX_FILE:
         raise TraceError(msg("trace.tensors.large", size=len(raw), limit=_MAX_FILE), path=path)
     try:

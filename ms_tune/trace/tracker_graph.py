@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow
-from ms_tune.trace.parts import Part, Reading, no_progress, parts_of
+from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow, unreadable
+from ms_tune.trace.parts import Part, no_progress, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,8 +87,11 @@ def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerG
         TraceError: The file cannot be read.
     """
     reader = _Reader()
-    with Reading(path), path.open("rb") as file:
-        reader.read(file, on_bytes)
+    try:
+        with path.open("rb") as file:
+            reader.read(file, on_bytes)
+    except OSError as error:
+        raise unreadable(error, path) from error
     return TrackerGraph(reader.tensors, reader.operators, tuple(reader.dropped), reader.dropped_count)
 
 

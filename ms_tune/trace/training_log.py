@@ -19,7 +19,6 @@ from ms_tune.texts import msg
 from ms_tune.trace.log_lines import bodies, perhaps, text_of
 from ms_tune.trace.logged_memory import reports_in
 from ms_tune.trace.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
-from ms_tune.trace.parts import unreadable
 from ms_tune.trace.plain_pickle import no_collection
 from ms_tune.trace.recompute_log import rank_of
 from ms_tune.trace.step_baseline import read_baseline
@@ -84,7 +83,7 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
     except FileNotFoundError:
         raise TraceError(msg("trace.folder.absent"), nearby(path), path=path) from None
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise TraceError(msg("trace.unreadable", detail=error.strerror or str(error)), path=path) from error
     runs = tuple(reader.runs)
     if not runs:
         if reader.damaged:

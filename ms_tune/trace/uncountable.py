@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from ms_tune.trace.parts import Reading, parts_of
+from ms_tune.trace.memory_block import unreadable
+from ms_tune.trace.parts import parts_of
 from ms_tune.trace.tracker_graph import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -45,16 +46,19 @@ def find_uncountable(path: Path) -> Uncountable | None:
         TraceError: The file cannot be read.
     """
     small: set[bytes] = set()  # the same few shapes stand in a file again and again
-    with Reading(path), path.open("rb") as file:
-        for part in parts_of(file, 1, lambda _: None):
-            data = part.data or b""
-            for match in _SHAPE.finditer(data):
-                if match[1] in small:
-                    continue
-                if _elements(match[1]) * _LARGEST_ITEM < _COUNTED:
-                    small.add(match[1])
-                elif (found := _made(data, match)) is not None:
-                    return found
+    try:
+        with path.open("rb") as file:
+            for part in parts_of(file, 1, lambda _: None):
+                data = part.data or b""
+                for match in _SHAPE.finditer(data):
+                    if match[1] in small:
+                        continue
+                    if _elements(match[1]) * _LARGEST_ITEM < _COUNTED:
+                        small.add(match[1])
+                    elif (found := _made(data, match)) is not None:
+                        return found
+    except OSError as error:
+        raise unreadable(error, path) from error
     return None
 
 

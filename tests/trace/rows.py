@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import Block, DroppedRow, Layout, RowReader, layout_of, lines_of
-from ms_tune.trace.parts import unreadable
+from ms_tune.trace.memory_block import Block, DroppedRow, Layout, RowReader, layout_of, lines_of, unreadable
 from ms_tune.trace.table import Table, TableBuilder
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import Language, render
-from ms_tune.trace.memory_block import DROPPED_KEPT, STATIC, Frame
-from ms_tune.trace.parts import unreadable
+from ms_tune.trace.memory_block import DROPPED_KEPT, STATIC, Frame, unreadable
 from tests.trace.rows import BlockTrace, read_memory_block
 from tests.trace.samples import LARGE_RUNS, SMALL, SMALL_RUNS, folder, trace_of
 
