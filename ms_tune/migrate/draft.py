@@ -27,20 +27,30 @@ def why(name: str, /, **params: object) -> Message:
 
 @dataclass(slots=True)
 class Draft:
-    """A migration in the making."""
+    """A migration in the making.
 
-    source: SourceFile  # the config, with what it takes from other files
-    release: str  # the release that it is read for
-    target: str  # the release of the dynamic graph
+    Attributes:
+        source: The config, with what it takes from other files.
+        release: The release that it is read for.
+        target: The release of the dynamic graph.
+        model: Its model.
+        values: The values of the new file, by key.
+        origins: The key of the source that each of them came from, whose comments it takes along.
+        notes: Comments at keys of the new file, or where they would stand.
+        added: Lines that no key of the source says.
+        lines: Where keys stand that have no position in a YAML text.
+        missing: What the source does not say, and no file can be written without.
+    """
+
+    source: SourceFile
+    release: str
+    target: str
     model: Model
-    values: dict[tuple[str, ...], Any] = field(default_factory=dict)  # the values of the new file, by key
-    # The key of the source that each of them came from, whose comments it takes along.
+    values: dict[tuple[str, ...], Any] = field(default_factory=dict)
     origins: dict[tuple[str, ...], KeyPath] = field(default_factory=dict)
-    # Comments at keys of the new file, or where they would stand.
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
-    added: list[Added] = field(default_factory=list)  # lines that no key of the source says
-    lines: dict[KeyPath, int] = field(default_factory=dict)  # where keys stand that have no position in a YAML text
-    # What the source does not say, and no file can be written without.
+    added: list[Added] = field(default_factory=list)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
     missing: list[Message] = field(default_factory=list)
     _fates: dict[KeyPath, Entry] = field(default_factory=dict)
     _leaves: dict[KeyPath, Any] = field(default_factory=dict)

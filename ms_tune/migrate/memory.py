@@ -28,39 +28,58 @@ _WEIGHTS, _STATE = "weights", "optimizer_state"
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What makes up the difference between two simulated peaks of one stage."""
+    """What makes up the difference between two simulated peaks of one stage.
 
-    layers: int  # the layers that both runs have; fewer than the stage's where its peaks are derived
-    peaks: tuple[int, int]  # both runs' peaks, in bytes
-    # The phase of the training step in which each is reached; None where nothing tells.
+    Attributes:
+        layers: The layers that both runs have; fewer than the stage's where its peaks are derived.
+        peaks: Both runs' peaks, in bytes.
+        phases: The phase of the training step in which each is reached; None where nothing tells.
+        more: What one side holds and the other does not; adds up to the difference of these peaks.
+        each_layer: What one more layer adds to each side's peak; None where the peaks are the runs' own.
+    """
+
+    layers: int
+    peaks: tuple[int, int]
     phases: tuple[str | None, str | None]
-    more: tuple[Surplus, ...]  # what one side holds and the other does not; adds up to the difference of these peaks
-    # What one more layer adds to each side's peak; None where the peaks are the runs' own.
+    more: tuple[Surplus, ...]
     each_layer: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """One stage on both sides, in bytes."""
+    """One stage on both sides, in bytes.
+
+    Attributes:
+        stage: The stage.
+        old_peak: Its peak in the static graph.
+        new_peak: Its peak in the dynamic graph.
+        old: What the old peak is made of, by content; empty if nothing tells.
+        new: What the new one is made of.
+        same: Weights and optimizer state by theory on both sides: float32 weights with Adam's moments as a rank holds them,
+            without the copy that the dynamic graph computes with; None where theory does not tell.
+        explained: What makes up the difference; None where the two runs have different numbers of layers.
+    """
 
     stage: int
-    old_peak: int  # its peak in the static graph
-    new_peak: int  # its peak in the dynamic graph
-    old: Mapping[str, int]  # what the old peak is made of, by content; empty if nothing tells
-    new: Mapping[str, int]  # what the new one is made of
-    # Weights and optimizer state by theory on both sides: float32 weights with Adam's moments as a rank holds them,
-    # without the copy that the dynamic graph computes with; None where theory does not tell.
+    old_peak: int
+    new_peak: int
+    old: Mapping[str, int]
+    new: Mapping[str, int]
     same: tuple[int, int] | None
-    # What makes up the difference; None where the two runs have different numbers of layers.
     explained: Explained | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BothSides:
-    """The memory of both files."""
+    """The memory of both files.
 
-    stages: tuple[StageMemory, ...]  # the stages that both sides simulated
-    limits: tuple[Message, ...]  # what the figures leave out, and what makes them less certain than they look
+    Attributes:
+        stages: The stages that both sides simulated.
+        limits: What the figures leave out, and what makes them less certain than they look.
+    """
+
+    stages: tuple[StageMemory, ...]
+    limits: tuple[Message, ...]
 
 
 def both_sides(found: Migration, request: DryrunRequest, observer: Observer) -> BothSides:

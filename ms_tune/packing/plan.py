@@ -39,12 +39,19 @@ _LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.999, 1.0)
 
 
 class Progress(NamedTuple):
-    """How far the planner is."""
+    """How far the planner is.
 
-    seconds: float  # time used
-    limit: float  # time that it may use
-    lower_bound: int  # bytes
-    height: int | None  # bytes of the best plan so far; None before the first
+    Attributes:
+        seconds: Time used.
+        limit: Time that it may use.
+        lower_bound: Bytes.
+        height: Bytes of the best plan so far; None before the first.
+    """
+
+    seconds: float
+    limit: float
+    lower_bound: int
+    height: int | None
 
 
 @dataclass(slots=True, eq=False)

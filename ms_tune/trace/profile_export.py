@@ -37,21 +37,33 @@ _LEVEL = re.compile(r"[Ll]evel_?(\d|[Nn]one)")
 
 @dataclass(frozen=True, slots=True)
 class RankProfile:
-    """What one rank exported; what is absent is None or empty."""
+    """What one rank exported; what is absent is None or empty.
 
-    folder: Path  # its `ASCEND_PROFILER_OUTPUT`
-    rank: int | None  # its number, where a name tells
-    level: str  # `0`, `1`, `2`, `none` or empty: how closely was looked
-    stacks: bool  # whether Python stacks were taken, which slows the host down
-    # Whether MindSpore exported it: its table's Stage is no step, but the time from the first to the last collective
-    # without sends and receives, and its Bubble is all sends and receives, hidden ones too
-    # (mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py, 2.9).
+    Attributes:
+        folder: Its ``ASCEND_PROFILER_OUTPUT``.
+        rank: Its number, where a name tells.
+        level: ``0``, ``1``, ``2``, ``none`` or empty: how closely was looked.
+        stacks: Whether Python stacks were taken, which slows the host down.
+        mindspore: Whether MindSpore exported it: its table's Stage is no step, but the time from the first to the last
+            collective without sends and receives, and its Bubble is all sends and receives, hidden ones too
+            (mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py, 2.9).
+        steps: Rows of its step table.
+        kernels: Its kernels.
+        events: Of its time line.
+        collectives: Its collectives.
+        broken: Files that could not be read, each with why.
+    """
+
+    folder: Path
+    rank: int | None
+    level: str
+    stacks: bool
     mindspore: bool
-    steps: tuple[StepRow, ...]  # rows of its step table
+    steps: tuple[StepRow, ...]
     kernels: Kernels | None
-    events: ProfileEvents | None  # of its time line
+    events: ProfileEvents | None
     collectives: tuple[Collective, ...]
-    broken: tuple[TraceError, ...]  # files that could not be read, each with why
+    broken: tuple[TraceError, ...]
 
 
 def holds_profile(path: Path) -> bool:

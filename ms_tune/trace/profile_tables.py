@@ -34,18 +34,31 @@ _COMMUNICATION = ("HCCL", "COMMUNICATION")
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step of one rank, in microseconds: see :attr:`error`."""
+    """One step of one rank, in microseconds: see :attr:`error`.
 
-    step: str  # its name; empty where the capture has no steps
-    kind: str  # `rank` or `stage` in a cluster's table; `rank` elsewhere
-    index: str  # the rank, or the ranks of a stage
-    compute: float  # the device computes
-    exposed: float  # it communicates and does not compute
-    communication: float  # it communicates
-    free: float  # it does neither
-    stage: float  # the step, without its bubble
-    bubble: float  # waiting for other pipeline stages, by the exporter
-    preparing: float  # before the first kernel; outside the step
+    Attributes:
+        step: Its name; empty where the capture has no steps.
+        kind: ``rank`` or ``stage`` in a cluster's table; ``rank`` elsewhere.
+        index: The rank, or the ranks of a stage.
+        compute: The device computes.
+        exposed: It communicates and does not compute.
+        communication: It communicates.
+        free: It does neither.
+        stage: The step, without its bubble.
+        bubble: Waiting for other pipeline stages, by the exporter.
+        preparing: Before the first kernel; outside the step.
+    """
+
+    step: str
+    kind: str
+    index: str
+    compute: float
+    exposed: float
+    communication: float
+    free: float
+    stage: float
+    bubble: float
+    preparing: float
 
     @property
     def whole(self) -> float:
@@ -83,38 +96,65 @@ class OperatorType:
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """The kernels of one layer, as their scopes tell it."""
+    """The kernels of one layer, as their scopes tell it.
 
-    name: str  # `layers.3`
-    count: int  # kernels
-    microseconds: Mapping[Pass, float]  # what they take, by pass
+    Attributes:
+        name: ``layers.3``.
+        count: Kernels.
+        microseconds: What they take, by pass.
+    """
+
+    name: str
+    count: int
+    microseconds: Mapping[Pass, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The kernels of a rank in a few figures."""
+    """The kernels of a rank in a few figures.
 
-    count: int  # kernels that compute
-    microseconds: float  # what they take
-    tiny: int  # those below 10 microseconds
-    ai_cpu: int  # those on the AI CPU, and what they take
-    ai_cpu_microseconds: float  # see above
-    types: tuple[OperatorType, ...]  # by type, the longest first
-    cores: bool  # whether the table tells which core ran them: levels 1 and 2 do
-    streams: Mapping[str, tuple[int, float]]  # streams, each with kernels and microseconds
-    layers: tuple[LayerTime, ...]  # by layer, in order; empty where names have no scopes
-    cut_off: bool  # the table ends in the middle of a row
+    Attributes:
+        count: Kernels that compute.
+        microseconds: What they take.
+        tiny: Those below 10 microseconds.
+        ai_cpu: Those on the AI CPU, and what they take.
+        ai_cpu_microseconds: See above.
+        types: By type, the longest first.
+        cores: Whether the table tells which core ran them: levels 1 and 2 do.
+        streams: Streams, each with kernels and microseconds.
+        layers: By layer, in order; empty where names have no scopes.
+        cut_off: The table ends in the middle of a row.
+    """
+
+    count: int
+    microseconds: float
+    tiny: int
+    ai_cpu: int
+    ai_cpu_microseconds: float
+    types: tuple[OperatorType, ...]
+    cores: bool
+    streams: Mapping[str, tuple[int, float]]
+    layers: tuple[LayerTime, ...]
+    cut_off: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective, or a send or receive, in microseconds."""
+    """A collective, or a send or receive, in microseconds.
 
-    name: str  # as the exporter calls it, without its communicator
+    Attributes:
+        name: As the exporter calls it, without its communicator.
+        step: Its step.
+        point_to_point: Whether it is a send or a receive.
+        elapsed: From its start to its end.
+        transit: Of this, what moved data.
+    """
+
+    name: str
     step: str
-    point_to_point: bool  # whether it is a send or a receive
-    elapsed: float  # from its start to its end
-    transit: float  # of this, what moved data
+    point_to_point: bool
+    elapsed: float
+    transit: float
 
     @property
     def waiting(self) -> float:
