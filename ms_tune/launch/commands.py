@@ -45,17 +45,11 @@ def _behind_exec(arguments: list[Argument]) -> list[Argument]:
 
 
 class _Locals(NamedTuple):
-    """What a function has declared as its own.
+    """What a function has declared as its own."""
 
-    Args:
-        values: What was there before, by the variable.
-        perhaps: Those that it has only declared perhaps.
-        conditions: How many unknown conditions lay around the call.
-    """
-
-    values: dict[str, object]
-    perhaps: set[str]
-    conditions: int
+    values: dict[str, object]  # what was there before, by the variable
+    perhaps: set[str]  # those that it has only declared perhaps
+    conditions: int  # how many unknown conditions lay around the call
 
 
 class CommandFollower(ABC):
