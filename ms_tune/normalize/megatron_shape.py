@@ -29,9 +29,8 @@ def shape_of(read: ArgumentReader, layers: int) -> ModelShape:
         UnsupportedError: A size that decides is not written; or no model has so many experts.
         NotEvaluableError: A value is not known without running the script.
     """
-    missing = [dest for dest in _NEEDED if read.integer(dest) is None]
-    if missing == ["padded_vocab_size"] and read.integer("vocab_size") is not None:
-        missing = []
+    needed = _NEEDED if read.integer("vocab_size") is None else _NEEDED[:-1]
+    missing = [dest for dest in needed if read.integer(dest) is None]
     if missing:
         raise UnsupportedError(msg("check.script.no-size", argument=", ".join(map(read.written, missing))))
     hidden, heads = size_in(read, "hidden_size"), size_in(read, "num_attention_heads")

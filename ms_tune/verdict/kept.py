@@ -182,11 +182,8 @@ def _whole(content: object) -> Whole | None:
     peak, high, low = sizes
     if peak is None or high is None or low is None:
         return Whole(layers, run_layers, None)
-    return Whole(layers, run_layers, Need(peak, high, low, _source(layers, run_layers)))
-
-
-def _source(layers: int, run_layers: int) -> Message:
-    return msg("verdict.footprint.kept", layers=layers, run=run_layers)
+    source = msg("verdict.footprint.kept", layers=layers, run=run_layers)
+    return Whole(layers, run_layers, Need(peak, high, low, source))
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 BASE = "--num-layers 4 --hidden-size 1000 --num-attention-heads 10 --seq-length 64"
 
 
-def shape(more: str, release: str = "2.0") -> ModelShape:
-    (launch,) = read_launches(Path("a.sh"), f"torchrun pretrain_gpt.py {BASE} {more}\n").launches
+def shape(more: str, release: str = "2.0", base: str = BASE) -> ModelShape:
+    (launch,) = read_launches(Path("a.sh"), f"torchrun pretrain_gpt.py {base} {more}\n").launches
     command = command_of(launch, release)
     assert command is not None
     return shape_of(ArgumentReader(command), 4)
@@ -65,5 +65,7 @@ def test_latent_attention_has_other_names_in_older_releases(release: str, switch
 def test_all_sizes_that_are_missing_are_named() -> None:
     with pytest.raises(UnsupportedError, match="--padded-vocab-size"):
         shape("")
+    with pytest.raises(UnsupportedError, match="--hidden-size, --seq-length is"):
+        shape("--vocab-size 8", base="--num-layers 4 --num-attention-heads 10")
     with pytest.raises(UnsupportedError, match="--num-experts"):
         shape("--padded-vocab-size 8 --num-experts 100000")
