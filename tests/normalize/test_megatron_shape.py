@@ -69,3 +69,17 @@ def test_all_sizes_that_are_missing_are_named() -> None:
         shape("--vocab-size 8", base="--num-layers 4 --num-attention-heads 10")
     with pytest.raises(UnsupportedError, match="--num-experts"):
         shape("--padded-vocab-size 8 --num-experts 100000")
+
+
+@pytest.mark.parametrize(
+    ("more", "biases"),
+    [
+        ("--disable-bias-linear", (False, False, False)),
+        ("", (True, True, True)),
+        ("--disable-bias-linear --add-qkv-bias", (True, False, False)),
+        ("--disable-bias-linear --add-dense-bias", (False, True, False)),
+    ],
+)
+def test_biases(more: str, biases: tuple[bool, bool, bool]) -> None:
+    found = shape(f"--padded-vocab-size 8 {more}")
+    assert (found.qkv_bias, found.output_bias, found.mlp_bias) == biases
