@@ -13,8 +13,13 @@ if TYPE_CHECKING:
 
 _NEEDED = ("hidden_size", "num_attention_heads", "seq_length", "padded_vocab_size")
 _GATED = ("swiglu", "geglu", "gelu_tanh")  # each sets `gated_linear_unit` (mindspeed_llm/core/transformer/mlp.py)
-# Since 2.2 Megatron-LM has latent attention; until 2.1 MindSpeed-LLM had its own, with other names of sizes.
-_LATENT = ("multi_latent_attention", "multi_head_latent_attention")
+# Names until 2.1; later releases write them over the present ones (mindspeed_llm/features_manager/arguments/deprecated_args.py).
+_OLDER = {
+    "multi_latent_attention": "multi_head_latent_attention",
+    "qk_head_dim": "qk_nope_head_dim",
+    "qk_pos_emb_head_dim": "qk_rope_head_dim",
+    "moe_ffn_hidden_size": "moe_intermediate_size",
+}
 _NARROWED = 64  # the default width of `swiglu` alone is two thirds, in whole multiples of this (`validate_args`)
 _MOST_EXPERTS = 1 << 16
 _MOST = 1 << 32  # of a size: no model is near it
@@ -56,7 +61,7 @@ def shape_of(read: ArgumentReader, layers: int) -> ModelShape:
         flash_attention=read.switch("use_flash_attn"),
         qk_norm=read.switch("qk_layernorm"),
         sandwich_norm=read.switch("post_norm"),
-        latent=_latent(read) if any(map(read.switch, _LATENT)) else None,
+        latent=_latent(read) if any(map(read.switch, _dests("multi_latent_attention"))) else None,
         experts=_experts(read, inner) if (read.integer("num_experts") or 0) > 1 else None,
         legacy=True,
     )
@@ -66,8 +71,8 @@ def _latent(read: ArgumentReader) -> LatentAttention:
     return LatentAttention(
         query_rank=read.integer("q_lora_rank"),
         key_value_rank=size_in(read, "kv_lora_rank"),
-        plain_size=size_in(read, "qk_head_dim", read.integer("qk_nope_head_dim")),
-        rotary_size=size_in(read, "qk_pos_emb_head_dim", read.integer("qk_rope_head_dim")),
+        plain_size=size_in(read, "qk_head_dim"),
+        rotary_size=size_in(read, "qk_pos_emb_head_dim"),
         value_size=size_in(read, "v_head_dim"),
     )
 
@@ -97,14 +102,19 @@ def _padded(read: ArgumentReader) -> int | None:
     return None if words is None else -(-words // each) * each
 
 
+def _dests(name: str) -> tuple[str, ...]:
+    """Where a value may stand, that which counts first."""
+    older = _OLDER.get(name)
+    return (name,) if older is None else (f"deprecated_{older}", older, name)
+
+
 def size_in(read: ArgumentReader, dest: str, default: int | None = None) -> int:
     """A whole number above zero.
 
     Raises:
         UnsupportedError: It is not written, and has no default.
     """
-    found = read.integer(dest)
-    found = default if found is None else found
+    found = next((number for one in _dests(dest) if (number := read.integer(one)) is not None), default)
     if found is None or not 0 < found < _MOST:
         raise UnsupportedError(msg("check.script.no-size", argument=read.written(dest)))
     return found

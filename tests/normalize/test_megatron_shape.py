@@ -54,6 +54,7 @@ def test_experts_are_as_wide_as_the_layer() -> None:
     [
         ("2.0", "--multi-head-latent-attention", "--qk-nope-head-dim", "--qk-rope-head-dim"),
         ("2.3", "--multi-latent-attention", "--qk-head-dim", "--qk-pos-emb-head-dim"),
+        ("2.3", "--multi-head-latent-attention", "--qk-nope-head-dim", "--qk-rope-head-dim"),
     ],
 )
 def test_latent_attention_has_other_names_in_older_releases(release: str, switch: str, plain: str, rotary: str) -> None:
@@ -83,3 +84,23 @@ def test_all_sizes_that_are_missing_are_named() -> None:
 def test_biases(more: str, biases: tuple[bool, bool, bool]) -> None:
     found = shape(f"--padded-vocab-size 8 {more}")
     assert (found.qkv_bias, found.output_bias, found.mlp_bias) == biases
+
+
+def test_one_expert_is_none_and_shared_ones_are_only_what_is_written() -> None:
+    base = "--padded-vocab-size 8"
+    assert shape(base).legacy
+    assert shape(f"{base} --num-experts 1").experts is None
+    for name, release in (
+        ("--moe-ffn-hidden-size 16", "2.3"),
+        ("--moe-intermediate-size 16", "2.0"),
+        ("--moe-ffn-hidden-size 8 --moe-intermediate-size 16", "2.3"),
+    ):
+        found = shape(f"{base} --num-experts 2 {name}", release).experts
+        assert found is not None
+        assert (found.count, found.ffn_hidden_size, found.shared_ffn_hidden_size) == (2, 16, 0)
+    most = shape(f"{base} --num-experts 65536").experts
+    assert most is not None
+    for ways, split in (("1", False), ("2", True)):
+        cut = shape(f"{base} --num-experts 8 --expert-tensor-parallel-size {ways}", "2.3").experts
+        assert cut is not None
+        assert cut.tensor_parallel is split
