@@ -87,19 +87,31 @@ def words_of(settings: Iterable[tuple[str, str | None]]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is asked of a run of any kind."""
+    """What is asked of a run of any kind.
 
-    # NPUs in the job; None for what the config implies, or the command's launcher or `RANK_SIZE` says.
+    Attributes:
+        devices: NPUs in the job; None for what the config implies, or the command's launcher or ``RANK_SIZE`` says.
+        device_bytes: Memory of a device as sold, if the user names it.
+        chip: The device's name, if the user names it.
+        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
+        run_folder: Where to keep the run; None for a new folder in the working folder.
+        timeout: Seconds after which a process is stopped.
+        level: ``MS_SIMULATION_LEVEL``.
+        jobs: Processes at once; None for what cores and memory allow.
+        engine: Where the processes run: ``local`` or ``ray``.
+        real: Run on devices, without simulation.
+    """
+
     devices: int | None = None
-    device_bytes: int | None = None  # memory of a device as sold, if the user names it
-    chip: str | None = None  # the device's name, if the user names it
-    reserve_bytes: int = 0  # what to set aside beside HCCL buffers and workspaces
-    run_folder: Path | None = None  # where to keep the run; None for a new folder in the working folder
-    timeout: float = 3600.0  # seconds after which a process is stopped
-    level: int = 1  # `MS_SIMULATION_LEVEL`
-    jobs: int | None = None  # processes at once; None for what cores and memory allow
-    engine: str = "local"  # where the processes run: `local` or `ray`
-    real: bool = False  # run on devices, without simulation
+    device_bytes: int | None = None
+    chip: str | None = None
+    reserve_bytes: int = 0
+    run_folder: Path | None = None
+    timeout: float = 3600.0
+    level: int = 1
+    jobs: int | None = None
+    engine: str = "local"
+    real: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +212,19 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """How a job's micro-batches go through its stages."""
+    """How a job's micro-batches go through its stages.
 
-    # In which order; None where it is one that is not followed.
+    Attributes:
+        schedule: In which order; None where it is one that is not followed.
+        stages: Pipeline stages.
+        chunks: Chunks of each stage.
+        micro_batches: Micro-batches of a step, as the config says.
+    """
+
     schedule: Schedule | None = Schedule.ONE_FORWARD_ONE_BACKWARD
-    stages: int = 1  # pipeline stages
-    chunks: int = 1  # chunks of each stage
-    micro_batches: int = 1  # Micro-batches of a step, as the config says
+    stages: int = 1
+    chunks: int = 1
+    micro_batches: int = 1
 
     @classmethod
     def of_megatron(cls, stages: int, chunks: int, micro_batches: int) -> Pipeline:
@@ -222,35 +240,57 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that is ready to start."""
+    """A run that is ready to start.
 
-    job: Job  # what the child process does
-    dialect: Dialect  # the config's dialect
-    config_name: str  # the config's name as shown to the user
-    packaged: bool  # it is the packaged default
-    files: dict[str, str]  # further files that the child process needs, by name
-    world_size: int  # ranks of the simulated job
-    rank: int  # the rank that is simulated
-    stage: int  # its pipeline stage, of `stages`
+    Attributes:
+        job: What the child process does.
+        dialect: The config's dialect.
+        config_name: The config's name as shown to the user.
+        packaged: It is the packaged default.
+        files: Further files that the child process needs, by name.
+        world_size: Ranks of the simulated job.
+        rank: The rank that is simulated.
+        stage: Its pipeline stage, of ``stages``.
+        layers: Layers of that stage as simulated.
+        shrunk: Whether the config gives the stage another number of layers.
+        model: What is run: the user's framework or ms-tune's own transformer.
+        max_device_memory: What limits the pool, in bytes, if the config or its framework names a limit.
+        changes: What is not run as the config says.
+        not_included: What the figures leave out.
+        warnings: What the user should know about the config itself.
+        kinds: Layers of the simulated stage by kind, such as ``{"dense": 1, "moe, recomputed": 3}``: layers of one kind
+            need the same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
+        theory: Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
+        limited_by: What names ``max_device_memory``.
+        split: How the job's devices are split.
+        devices_source: What says how many there are.
+        pipeline: How its micro-batches go through the stages.
+        standing: What was held to the framework's own code for such a job, and what was not; empty where that code itself
+            is run.
+    """
+
+    job: Job
+    dialect: Dialect
+    config_name: str
+    packaged: bool
+    files: dict[str, str]
+    world_size: int
+    rank: int
+    stage: int
     stages: int
-    layers: int  # layers of that stage as simulated
-    shrunk: bool  # whether the config gives the stage another number of layers
-    model: Message  # what is run: the user's framework or ms-tune's own transformer
-    max_device_memory: int | None  # what limits the pool, in bytes, if the config or its framework names a limit
-    changes: tuple[Change, ...]  # what is not run as the config says
-    not_included: tuple[Message, ...]  # what the figures leave out
-    warnings: tuple[Message, ...]  # what the user should know about the config itself
-    # Layers of the simulated stage by kind, such as `{"dense": 1, "moe, recomputed": 3}`: layers of one kind need the
-    # same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
+    layers: int
+    shrunk: bool
+    model: Message
+    max_device_memory: int | None
+    changes: tuple[Change, ...]
+    not_included: tuple[Message, ...]
+    warnings: tuple[Message, ...]
     kinds: Mapping[str, int] = field(default_factory=dict)
-    # Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
     theory: Mapping[str, int] = field(default_factory=dict)
-    limited_by: Cap = Cap.CONFIG  # what names `max_device_memory`
-    split: Split = field(default_factory=Split)  # how the job's devices are split
-    # What says how many there are.
+    limited_by: Cap = Cap.CONFIG
+    split: Split = field(default_factory=Split)
     devices_source: Message = field(default_factory=lambda: msg("stages.devices.config"))
-    pipeline: Pipeline = field(default_factory=Pipeline)  # how its micro-batches go through the stages
-    # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
+    pipeline: Pipeline = field(default_factory=Pipeline)
     standing: tuple[Message, ...] = ()
 
     @property

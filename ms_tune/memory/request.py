@@ -7,12 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user says of the device."""
+    """What the user says of the device.
 
-    chip: str | None = None  # its name
-    card_bytes: int | None = None  # its memory as sold
-    limit_bytes: int | None = None  # what the pool may take, whatever the device
-    reserve_bytes: int | None = None  # what to set aside beside what is known; None for what was set aside in the run
+    Attributes:
+        chip: Its name.
+        card_bytes: Its memory as sold.
+        limit_bytes: What the pool may take, whatever the device.
+        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
+    """
+
+    chip: str | None = None
+    card_bytes: int | None = None
+    limit_bytes: int | None = None
+    reserve_bytes: int | None = None
 
     @property
     def names_device(self) -> bool:
@@ -22,11 +29,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRequest:
-    """What a run is judged by."""
+    """What a run is judged by.
 
-    chip: str | None = None  # the device's name
-    device_bytes: int | None = None  # the device's memory as sold
-    reserve_bytes: int | None = None  # what to set aside beside what is known; None for what was set aside in the run
+    Attributes:
+        chip: The device's name.
+        device_bytes: The device's memory as sold.
+        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
+    """
+
+    chip: str | None = None
+    device_bytes: int | None = None
+    reserve_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
