@@ -231,7 +231,6 @@ def test_prediction_layers_of_legacy_models_count(config: Path, capsys: pytest.C
         (flat(stages=-1), "pipeline_stage must be"),
         (flat(layers=10**9), "num_hidden_layers must be"),
         (flat(layers="8, pp_interleave_num: 1000000"), "pp_interleave_num must be"),
-        (flat(legacy=1), "use_legacy must be True or False"),
         (flat(recompute="1, recompute_layers: 2"), "recompute_config has no key 'recompute_layers'"),
         (flat(recompute="1, recompute_slice_activation: 2"), "recompute_slice_activation must be True or False"),
         (flat() + "swap_config: {swapp: True}\n", "swap_config has no key 'swapp'"),
