@@ -14,17 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Where and what to write; None where there is nothing to write.
+    """Where and what to write; None where there is nothing to write."""
 
-    Attributes:
-        script: For the training script.
-        config: For a MindFormers config, which cannot set ``init_size``.
-        environment: For the shell.
-    """
-
-    script: str | None
-    config: str | None
-    environment: str | None
+    script: str | None  # for the training script
+    config: str | None  # for a MindFormers config, which cannot set `init_size`
+    environment: str | None  # for the shell
 
 
 def lines_for(settings: MindSporeSettings) -> Lines:

@@ -14,40 +14,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A unit when most bytes are in use: how much of it is empty, and which block keeps it.
-
-    Attributes:
-        unit: The unit.
-        touched: Bytes of it that were ever used, up to the end of the trace.
-        live: Bytes of it in use at the peak.
-        request: Position of the live block in it that lives longest, the largest among equals; None if it is empty.
-    """
+    """A unit when most bytes are in use: how much of it is empty, and which block keeps it."""
 
     unit: Unit
-    touched: int
-    live: int
+    touched: int  # bytes of it that were ever used, up to the end of the trace
+    live: int  # bytes of it in use at the peak
+    # Position of the live block in it that lives longest, the largest among equals; None if it is empty.
     request: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """Why the pool of a run reserved more than was in use.
+    """Why the pool of a run reserved more than was in use."""
 
-    Attributes:
-        growths: Every time it took memory from the device, with the largest hole at that time.
-        missed: The growths at which the free bytes would have been enough, had they been in one piece.
-        spilled: Bytes of persistent requests that the common part served.
-        untouched: Bytes that were reserved and never used: the ends of the units.
-        idle_at_peak: Bytes of touched extents that were free when most bytes were in use.
-        pins: The units, those with most idle touched bytes first.
-    """
-
-    growths: tuple[Growth, ...]
-    missed: tuple[Growth, ...]
-    spilled: int
-    untouched: int
-    idle_at_peak: int
-    pins: tuple[Pin, ...]
+    growths: tuple[Growth, ...]  # every time it took memory from the device, with the largest hole at that time
+    missed: tuple[Growth, ...]  # the growths at which the free bytes would have been enough, had they been in one piece
+    spilled: int  # bytes of persistent requests that the common part served
+    untouched: int  # bytes that were reserved and never used: the ends of the units
+    idle_at_peak: int  # bytes of touched extents that were free when most bytes were in use
+    pins: tuple[Pin, ...]  # the units, those with most idle touched bytes first
 
 
 def causes_of(work: Workload, result: Replay) -> Causes:

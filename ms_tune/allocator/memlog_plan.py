@@ -23,27 +23,17 @@ if TYPE_CHECKING:
 
 
 class StaticBlocks(NamedTuple):
-    """The allocations that a plan file has a line for.
+    """The allocations that a plan file has a line for."""
 
-    Attributes:
-        sizes: What each asks for, in their order.
-        planned: Those that get a place, as numbers of ``sizes``; the others outlive the iteration that makes them anew.
-        problem: The planned ones, to be placed.
-        once: How many come before iteration 1, and only once.
-        allocated: Bytes: the largest live sum of those that get a place.
-        small: Bytes: that of all blocks up to 512 bytes, which have a pool of their own.
-        later: Allocations of the iterations after iteration 1.
-        other: Those of them whose size is not what the plan has at their turn.
-    """
-
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # what each asks for, in their order
+    # Those that get a place, as numbers of `sizes`; the others outlive the iteration that makes them anew.
     planned: tuple[int, ...]
-    problem: Problem
-    once: int
-    allocated: int
-    small: int
-    later: int
-    other: int
+    problem: Problem  # the planned ones, to be placed
+    once: int  # how many come before iteration 1, and only once
+    allocated: int  # bytes: the largest live sum of those that get a place
+    small: int  # bytes: that of all blocks up to 512 bytes, which have a pool of their own
+    later: int  # allocations of the iterations after iteration 1
+    other: int  # those of them whose size is not what the plan has at their turn
 
 
 def static_blocks(log: MemLog) -> StaticBlocks | None:

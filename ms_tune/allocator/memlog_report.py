@@ -54,20 +54,13 @@ class Share(NamedTuple):
 
 
 class MemLogReport(NamedTuple):
-    """The analysis.
+    """The analysis."""
 
-    Attributes:
-        peak: Bytes: the largest live sum of all but small and unreleased blocks, STAlloc's "All".
-        peak_time: The event at which it is reached first.
-        shares: One for every kind.
-        activations: Those of both kinds together.
-        torch_allocated, torch_reserved: Peaks of PyTorch's caching allocator when it serves the trace.
-    """
-
-    peak: int
-    peak_time: int
-    shares: tuple[Share, ...]
-    activations: Share
+    peak: int  # bytes: the largest live sum of all but small and unreleased blocks, STAlloc's "All"
+    peak_time: int  # the event at which it is reached first
+    shares: tuple[Share, ...]  # one for every kind
+    activations: Share  # those of both kinds together
+    # Peaks of PyTorch's caching allocator when it serves the trace.
     torch_allocated: int
     torch_reserved: int
 

@@ -39,24 +39,17 @@ class Vmm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MindSporeSettings:
-    """What the user can set.
+    """What the user can set."""
 
-    Attributes:
-        init: ``init_size`` of ``ms.runtime.set_memory``; None if it was never called, not even by ``max_device_memory``.
-        increase: Its ``increase_size``; None as above. One of exactly 1 GiB counts as not set
-            (``abstract_ascend_memory_pool_support.cc``).
-        small_pool: ``enable_small_pool`` of ``MS_ALLOC_CONF``.
-        vmm: ``enable_vmm`` of ``MS_ALLOC_CONF``; a simulation has none.
-        total: Bytes that the pool may take of the device.
-        simulated: Whether the pool goes on beyond ``total``, as a simulation does.
-    """
-
+    # `init_size` of `ms.runtime.set_memory`; None if it was never called, not even by `max_device_memory`.
     init: int | None = None
+    # Its `increase_size`; None as above. One of exactly 1 GiB counts as not set
+    # (`abstract_ascend_memory_pool_support.cc`).
     increase: int | None = None
-    small_pool: bool = False
-    vmm: Vmm = Vmm.OFF
-    total: int = SIMULATED_DEVICE
-    simulated: bool = True
+    small_pool: bool = False  # `enable_small_pool` of `MS_ALLOC_CONF`
+    vmm: Vmm = Vmm.OFF  # `enable_vmm` of `MS_ALLOC_CONF`; a simulation has none
+    total: int = SIMULATED_DEVICE  # bytes that the pool may take of the device
+    simulated: bool = True  # whether the pool goes on beyond `total`, as a simulation does
 
 
 def aligned(size: int) -> int:

@@ -20,25 +20,15 @@ TOP = 1 << 47  # where the first unit ends
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Why and by how much a pool took memory from the device.
+    """Why and by how much a pool took memory from the device."""
 
-    Attributes:
-        request: Position of the request that made it grow; None if it grew before the first one (``init_size``).
-        part: The part of the pool that grew, such as ``common``.
-        unit_bytes: What it took.
-        reserved_bytes: What it holds since.
-        request_bytes: What was asked for.
-        largest_hole: The largest free hole of that part: too small, or refused.
-        free_bytes: All free bytes of that part.
-    """
-
-    request: int | None
-    part: str
-    unit_bytes: int
-    reserved_bytes: int
-    request_bytes: int
-    largest_hole: int
-    free_bytes: int
+    request: int | None  # position of the request that made it grow; None if it grew before the first one (`init_size`)
+    part: str  # the part of the pool that grew, such as `common`
+    unit_bytes: int  # what it took
+    reserved_bytes: int  # what it holds since
+    request_bytes: int  # what was asked for
+    largest_hole: int  # the largest free hole of that part: too small, or refused
+    free_bytes: int  # all free bytes of that part
 
 
 @dataclass(slots=True)
@@ -58,23 +48,16 @@ class Unit:
 
 @dataclass(slots=True)
 class PoolState:
-    """What a pool tells about itself while it runs.
+    """What a pool tells about itself while it runs."""
 
-    Attributes:
-        used: Bytes of live blocks, as the pool counts them.
-        actual: Bytes between the lowest and the highest address ever used, summed over the units: the footprint that
-            MindSpore calls "actual peak".
-        reserved: Bytes taken from the device.
-        over: Whether it needed more than the device has.
-        request: Position of the request being served, None before the first.
-    """
-
-    used: int = 0
+    used: int = 0  # bytes of live blocks, as the pool counts them
+    # Bytes between the lowest and the highest address ever used, summed over the units: the footprint that MindSpore
+    # calls "actual peak".
     actual: int = 0
-    reserved: int = 0
-    over: bool = False
+    reserved: int = 0  # bytes taken from the device
+    over: bool = False  # whether it needed more than the device has
     spilled: int = 0
-    request: int | None = None
+    request: int | None = None  # position of the request being served, None before the first
     units: list[Unit] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
 

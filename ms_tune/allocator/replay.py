@@ -16,29 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a pool did with a workload.
+    """What a pool did with a workload."""
 
-    Attributes:
-        addresses: Of each request's block, in the pool's own address space.
-        used, actual, reserved: Bytes just after each request was served; see :class:`~ms_tune.allocator.pool.PoolState`.
-        used_peak, actual_peak, reserved_peak: Their largest values.
-        over: Whether the pool needed more than the device has.
-        spilled: Bytes of persistent requests that the common part served, as MindSpore's pool does.
-        units: What the pool took from the device, in that order.
-        growths: When and why it took it.
-    """
-
-    addresses: tuple[int, ...]
+    addresses: tuple[int, ...]  # of each request's block, in the pool's own address space
+    # Bytes just after each request was served; see `ms_tune.allocator.pool.PoolState`.
     used: tuple[int, ...]
     actual: tuple[int, ...]
     reserved: tuple[int, ...]
+    # Their largest values.
     used_peak: int
     actual_peak: int
     reserved_peak: int
-    over: bool
-    spilled: int
-    units: tuple[Unit, ...]
-    growths: tuple[Growth, ...]
+    over: bool  # whether the pool needed more than the device has
+    spilled: int  # bytes of persistent requests that the common part served, as MindSpore's pool does
+    units: tuple[Unit, ...]  # what the pool took from the device, in that order
+    growths: tuple[Growth, ...]  # when and why it took it
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +90,13 @@ class Placing(Enum):
 
 
 class Divergence(NamedTuple):
-    """Where a replay first differs from a trace.
+    """Where a replay first differs from a trace."""
 
-    Attributes:
-        row: The request; how many there are if it never differs.
-        shift: How much further apart in the trace than in the replay its block and the first block are, in the
-            direction in which units are taken; 0 if only other columns differ.
-        address: Of the block in the replay.
-    """
-
-    row: int
+    row: int  # the request; how many there are if it never differs
+    # How much further apart in the trace than in the replay its block and the first block are, in the direction in
+    # which units are taken; 0 if only other columns differ.
     shift: int = 0
-    address: int = 0
+    address: int = 0  # of the block in the replay
 
 
 def compare(work: Workload, result: Replay, placing: Placing = Placing.TOP_DOWN) -> Mismatches:

@@ -22,61 +22,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about the requests of a workload, one entry for each.
+    """What is known about the requests of a workload, one entry for each."""
 
-    Attributes:
-        last_use: Tick of the last task that touched the block; None if unknown.
-        content: What it holds, such as ``activations``.
-        name: Of the parameter or operator.
-        layer: The layer of the model that allocated it, such as ``layers.3``; empty if unknown.
-        forward: Whether the forward pass allocated it.
-        backward: Whether the backward pass did.
-    """
-
-    last_use: Sequence[int | None]
-    content: Sequence[str]
-    name: Sequence[str]
-    layer: Sequence[str]
-    forward: Sequence[bool]
-    backward: Sequence[bool]
+    last_use: Sequence[int | None]  # tick of the last task that touched the block; None if unknown
+    content: Sequence[str]  # what it holds, such as `activations`
+    name: Sequence[str]  # of the parameter or operator
+    layer: Sequence[str]  # the layer of the model that allocated it, such as `layers.3`; empty if unknown
+    forward: Sequence[bool]  # whether the forward pass allocated it
+    backward: Sequence[bool]  # whether the backward pass did
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed workload.
+    """A changed workload."""
 
-    Attributes:
-        name: ``freed-after-last-use``, ``remove``, ``shard`` or ``recompute``.
-        subject: The category, the pattern of names, or the number of layers; empty if it is about all.
-        parts: Into how many parts the subject is sharded; 0 if it is not.
-        changed: How many requests differ.
-        work: The workload.
-        by_content: Whether the subject is a category.
-    """
-
-    name: str
-    subject: str
-    parts: int
-    changed: int
+    name: str  # `freed-after-last-use`, `remove`, `shard` or `recompute`
+    subject: str  # the category, the pattern of names, or the number of layers; empty if it is about all
+    parts: int  # into how many parts the subject is sharded; 0 if it is not
+    changed: int  # how many requests differ
     work: Workload
-    by_content: bool = False
+    by_content: bool = False  # whether the subject is a category
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A changed workload, and what the pool of the run makes of it.
+    """A changed workload, and what the pool of the run makes of it."""
 
-    Attributes:
-        change: What was changed.
-        used, actual, reserved: Peaks in bytes.
-        fits: Whether the pool never needs more than it may take.
-    """
-
-    change: Change
+    change: Change  # what was changed
+    # Peaks in bytes.
     used: int
     actual: int
     reserved: int
-    fits: bool
+    fits: bool  # whether the pool never needs more than it may take
 
 
 def freed_after_last_use(work: Workload, facts: Facts) -> Change:

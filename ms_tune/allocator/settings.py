@@ -41,43 +41,27 @@ _MAX_ROWS = 1_000_000  # replayed for one kind of guesses: some seconds
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """The settings that explain a trace best.
+    """The settings that explain a trace best."""
 
-    Attributes:
-        work: The workload, with the releases that the trace shows.
-        settings: The settings.
-        older: Whether it was MindSpore's older pool.
-        placing: Where the pool put its units.
-        replay: The replay under the settings.
-        mismatches: Where it differs from the trace; nowhere if the settings are right.
-        first_difference: The first row that differs; None if none does.
-        open: The settings that made no difference in this run, so that others explain it as well: ``init_size``,
-            ``increase_size``, ``set_memory`` (whether it was called).
-    """
-
-    work: Workload
+    work: Workload  # the workload, with the releases that the trace shows
     settings: MindSporeSettings
-    older: bool
-    placing: Placing
-    replay: Replay
-    mismatches: Mismatches
-    first_difference: int | None
+    older: bool  # whether it was MindSpore's older pool
+    placing: Placing  # where the pool put its units
+    replay: Replay  # the replay under the settings
+    mismatches: Mismatches  # where it differs from the trace; nowhere if the settings are right
+    first_difference: int | None  # the first row that differs; None if none does
+    # The settings that made no difference in this run, so that others explain it as well: `init_size`, `increase_size`,
+    # `set_memory` (whether it was called).
     open: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Guess:
-    """Settings and releases to try.
-
-    Attributes:
-        settings: The settings.
-        releases: Ticks at which ``empty_cache`` was called.
-        changes: How many settings were changed to come here.
-    """
+    """Settings and releases to try."""
 
     settings: MindSporeSettings
-    releases: tuple[int, ...] = ()
-    changes: int = field(default=0, compare=False)
+    releases: tuple[int, ...] = ()  # ticks at which `empty_cache` was called
+    changes: int = field(default=0, compare=False)  # how many settings were changed to come here
 
 
 def pool_for(settings: MindSporeSettings, *, older: bool) -> Pool:

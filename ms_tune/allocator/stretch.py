@@ -26,15 +26,10 @@ _MOST_MOVED, _ONE_IN = 100, 50  # events that the larger run has in another orde
 
 
 class Stretched(NamedTuple):
-    """The requests of a run with more layers.
+    """The requests of a run with more layers."""
 
-    Attributes:
-        work: They.
-        moved: Events of the smaller run that the larger one has in another order.
-    """
-
-    work: Workload
-    moved: int
+    work: Workload  # they
+    moved: int  # events of the smaller run that the larger one has in another order
 
 
 class _Event(NamedTuple):

@@ -49,46 +49,28 @@ def _none() -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference between a recording and its replay.
+    """The first difference between a recording and its replay."""
 
-    Attributes:
-        event: Its place in the trace; the number of events if it is in the layout at the end.
-        what: ``address``, ``growth``, ``release``, ``layout``, ``foreign`` or a contradiction in the recording.
-        recorded: What the file tells, 0 where it is no number.
-        replayed: What the replay makes of it.
-    """
-
-    event: int
-    what: str
-    recorded: int = 0
-    replayed: int = 0
+    event: int  # its place in the trace; the number of events if it is in the layout at the end
+    what: str  # `address`, `growth`, `release`, `layout`, `foreign` or a contradiction in the recording
+    recorded: int = 0  # what the file tells, 0 where it is no number
+    replayed: int = 0  # what the replay makes of it
 
 
 @dataclass(slots=True)
 class TorchReplay:
-    """A recording beside its replay.
+    """A recording beside its replay."""
 
-    Attributes:
-        settings: Those that reproduce it, or most of it.
-        start: What was held before the first event.
-        allocations: How many there are.
-        differences: How many of them, of releases and of blocks at the end differ; 0 if the replay is exact.
-        first: The first difference.
-        used: Bytes of live blocks after each event, in block sizes.
-        reserved: Bytes taken from the device after each event.
-        sizes: By event the size of the block that it allocates; 0 for other events.
-        growths: When and why memory was taken; ``request`` is the place of the event.
-    """
-
-    settings: TorchSettings
-    start: Start
-    allocations: int = 0
-    differences: int = 0
+    settings: TorchSettings  # those that reproduce it, or most of it
+    start: Start  # what was held before the first event
+    allocations: int = 0  # how many there are
+    differences: int = 0  # how many of them, of releases and of blocks at the end differ; 0 if the replay is exact
     first: Difference | None = None
-    used: NDArray[np.int64] = field(default_factory=_none)
-    reserved: NDArray[np.int64] = field(default_factory=_none)
+    used: NDArray[np.int64] = field(default_factory=_none)  # bytes of live blocks after each event, in block sizes
+    reserved: NDArray[np.int64] = field(default_factory=_none)  # bytes taken from the device after each event
+    # By event the size of the block that it allocates; 0 for other events.
     sizes: NDArray[np.int64] = field(default_factory=_none)
-    growths: tuple[Growth, ...] = ()
+    growths: tuple[Growth, ...] = ()  # when and why memory was taken; `request` is the place of the event
 
     @property
     def exact(self) -> bool:

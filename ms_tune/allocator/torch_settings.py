@@ -23,26 +23,17 @@ _FIRST_POWER, _LAST_POWER = MIB.bit_length() - 1, (64 * GIB).bit_length() - 1  #
 
 @dataclass(frozen=True, slots=True)
 class TorchSettings:
-    """What ``PYTORCH_CUDA_ALLOC_CONF`` or ``PYTORCH_NPU_ALLOC_CONF`` and the device decide.
+    """What ``PYTORCH_CUDA_ALLOC_CONF`` or ``PYTORCH_NPU_ALLOC_CONF`` and the device decide."""
 
-    Attributes:
-        padding: Bytes added to each request: 0 on CUDA, :data:`NPU_PADDING` on an NPU.
-        max_split: ``max_split_size_mb`` in bytes; None if not set.
-        expandable: ``expandable_segments``.
-        total: Bytes that the device has, or ``set_per_process_memory_fraction`` leaves; None: no limit.
-        collect_above: ``garbage_collection_threshold``, a share of ``total``; None if not set.
-        base_alignment: Of blocks of 2 MiB and more in expandable segments; 0 for none.
-        roundup: ``roundup_power2_divisions`` for sizes below 2 MiB, below 4 MiB, and so on; empty if not set. One entry
-            serves all sizes.
-    """
-
-    padding: int = 0
-    max_split: int | None = None
-    expandable: bool = False
-    total: int | None = None
-    base_alignment: int = 0
+    padding: int = 0  # bytes added to each request: 0 on CUDA, `NPU_PADDING` on an NPU
+    max_split: int | None = None  # `max_split_size_mb` in bytes; None if not set
+    expandable: bool = False  # `expandable_segments`
+    total: int | None = None  # bytes that the device has, or `set_per_process_memory_fraction` leaves; None: no limit
+    base_alignment: int = 0  # of blocks of 2 MiB and more in expandable segments; 0 for none
+    # `roundup_power2_divisions` for sizes below 2 MiB, below 4 MiB, and so on; empty if not set. One entry serves all
+    # sizes.
     roundup: tuple[int, ...] = ()
-    collect_above: float | None = None
+    collect_above: float | None = None  # `garbage_collection_threshold`, a share of `total`; None if not set
 
     def rounded(self, size: int) -> int:
         """What a request of a size takes, before an unsplit remainder."""

@@ -74,20 +74,13 @@ class PoolBlock:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A segment that the allocator holds before the first request.
+    """A segment that the allocator holds before the first request."""
 
-    Attributes:
-        base: Its address.
-        size: Its bytes; of an expandable one, those of its address space.
-        small: Whether it is of the small pool.
-        stream: Its stream.
-        ranges: The mapped ranges of an expandable segment as (start, end); None if it is not expandable.
-    """
-
-    base: int
-    size: int
-    small: bool
+    base: int  # its address
+    size: int  # its bytes; of an expandable one, those of its address space
+    small: bool  # whether it is of the small pool
     stream: int
+    # The mapped ranges of an expandable segment as (start, end); None if it is not expandable.
     ranges: tuple[tuple[int, int], ...] | None = None
 
 

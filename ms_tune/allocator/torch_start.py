@@ -32,18 +32,11 @@ class RecordingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the allocator holds before the first event.
-
-    Attributes:
-        segments: Its segments.
-        live: Sizes of its live blocks by address.
-        requested: What was asked for those.
-        streams: Their streams.
-    """
+    """What the allocator holds before the first event."""
 
     segments: tuple[Held, ...]
-    live: Mapping[int, int]
-    requested: Mapping[int, int]
+    live: Mapping[int, int]  # sizes of its live blocks by address
+    requested: Mapping[int, int]  # what was asked for those
     streams: Mapping[int, int]
 
 

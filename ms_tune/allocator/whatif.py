@@ -28,25 +28,17 @@ WASTE_LIMIT = 0.03  # of what is reserved; above it the recorded setting is a fi
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a pool takes under one setting.
+    """What a pool takes under one setting."""
 
-    Attributes:
-        name: The setting in a few characters, such as ``increase_size=4GB``; ``recorded`` for that of the run.
-        settings: The setting.
-        used, actual, reserved: Peaks in bytes. ``reserved`` is what the device loses.
-        fits: Whether the pool never needs more than the device has.
-        recorded: Whether the run had this setting.
-        advisable: Whether the user can choose it: ``vmm floor`` is a limit, not a setting.
-    """
-
-    name: str
+    name: str  # the setting in a few characters, such as `increase_size=4GB`; `recorded` for that of the run
     settings: MindSporeSettings
+    # Peaks in bytes. `reserved` is what the device loses.
     used: int
     actual: int
     reserved: int
-    fits: bool
-    recorded: bool = False
-    advisable: bool = True
+    fits: bool  # whether the pool never needs more than the device has
+    recorded: bool = False  # whether the run had this setting
+    advisable: bool = True  # whether the user can choose it: `vmm floor` is a limit, not a setting
 
     @property
     def waste(self) -> float:
@@ -61,25 +53,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """All settings side by side.
+    """All settings side by side."""
 
-    Attributes:
-        pool: What the trace calls the pool.
-        inferred: The settings of the run, as the replay found them, and where the replay differs from the trace.
-        total: Bytes that the pool may take of the device.
-        outcomes: The settings, that of the run first.
-        best: The one that fits and reserves least; None if none fits.
-        best_without_vmm: The same where the device or the driver has no vmm.
-        causes: Why the pool of the run reserved what it did.
-    """
-
-    pool: str
-    inferred: Inferred
-    total: int
-    outcomes: tuple[Outcome, ...]
-    best: Outcome | None
-    best_without_vmm: Outcome | None
-    causes: Causes
+    pool: str  # what the trace calls the pool
+    inferred: Inferred  # the settings of the run, as the replay found them, and where the replay differs from the trace
+    total: int  # bytes that the pool may take of the device
+    outcomes: tuple[Outcome, ...]  # the settings, that of the run first
+    best: Outcome | None  # the one that fits and reserves least; None if none fits
+    best_without_vmm: Outcome | None  # the same where the device or the driver has no vmm
+    causes: Causes  # why the pool of the run reserved what it did
 
     @property
     def recorded(self) -> Outcome:

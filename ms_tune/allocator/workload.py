@@ -21,23 +21,15 @@ _PERSISTENT_KINDS = frozenset({"Weight", "ConstantValue", "GeConst"})
 
 
 class Request(NamedTuple):
-    """One allocation; it lives in ``[start, end)``, for ever if ``end`` is None.
+    """One allocation; it lives in ``[start, end)``, for ever if ``end`` is None."""
 
-    Attributes:
-        size: Bytes. MindSpore's traces hold them as the pool rounded them; pools of PyTorch round themselves.
-        start: When it is asked for; requests are in this order.
-        end: When it is freed.
-        stream: Index of the stream.
-        persistent: Whether it is asked of the part for weights and constants.
-        batch: How many requests, this one first, are one continuous allocation; 1 if it stands alone, 0 if it belongs
-            to the batch that a request before it leads.
-    """
-
-    size: int
-    start: int
-    end: int | None
-    stream: int = 0
-    persistent: bool = False
+    size: int  # Bytes. MindSpore's traces hold them as the pool rounded them; pools of PyTorch round themselves.
+    start: int  # when it is asked for; requests are in this order
+    end: int | None  # when it is freed
+    stream: int = 0  # index of the stream
+    persistent: bool = False  # whether it is asked of the part for weights and constants
+    # How many requests, this one first, are one continuous allocation; 1 if it stands alone, 0 if it belongs to the
+    # batch that a request before it leads.
     batch: int = 1
 
 
@@ -50,22 +42,16 @@ class Recorded(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """Requests, their order, and what the pool that served them wrote.
+    """Requests, their order, and what the pool that served them wrote."""
 
-    Attributes:
-        requests: In order of their start.
-        recorded: One for each request; empty if nothing was recorded.
-        schedule: Events in order: ``i`` allocates request i, ``~i`` frees it, :data:`RELEASE` gives unused memory back.
-        releases: Ticks at which the script calls ``empty_cache``. What is freed at a tick is freed before that, and
-            what is allocated at it is allocated after.
-        small_pool: Whether any row says that MindSpore's small pool served it.
-    """
-
-    requests: tuple[Request, ...]
-    recorded: tuple[Recorded, ...]
+    requests: tuple[Request, ...]  # in order of their start
+    recorded: tuple[Recorded, ...]  # one for each request; empty if nothing was recorded
+    # Events in order: `i` allocates request i, `~i` frees it, `RELEASE` gives unused memory back.
     schedule: tuple[int, ...]
+    # Ticks at which the script calls `empty_cache`. What is freed at a tick is freed before that, and what is allocated
+    # at it is allocated after.
     releases: tuple[int, ...] = ()
-    small_pool: bool = False
+    small_pool: bool = False  # whether any row says that MindSpore's small pool served it
 
 
 def workload(requests: Iterable[Request], releases: Sequence[int] = ()) -> Workload:

@@ -294,13 +294,13 @@ def migrate(  # noqa: PLR0913 - settings with defaults
         moved = api.migrate("train.yaml", "mindformers-pynative@2.1")
         print(moved.proved, [entry.name for entry in moved.questions])
     """
+    from ms_tune.config import SCRIPTS  # noqa: PLC0415 - as above
     from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
     from ms_tune.migrate.run import goal_of, migrate_script, migrate_source  # noqa: PLC0415 - as above
-    from ms_tune.normalize.script import SUFFIXES  # noqa: PLC0415 - as above
     from ms_tune.texts import msg  # noqa: PLC0415 - as above
 
     release, path = goal_of(to), Path(config)
-    if path.suffix in SUFFIXES:
+    if path.suffix in SCRIPTS:
         if model_config is not None:
             raise UsageError(msg("config.model-json.legacy", file=path), msg("config.model-json.legacy.hint"))
         return migrate_script(path, release, version=framework_version, check=check, language=language)

@@ -13,6 +13,7 @@ from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
+from ms_tune.config import SCRIPTS
 from ms_tune.config.write import write_atomically
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
@@ -47,7 +48,7 @@ class _DryrunParser(Parser):
         end = arguments.index("--") if "--" in arguments else len(arguments)
         parsed = super().parse_args(arguments[:end], namespace)
         parsed.command = tuple(arguments[end + 1 :])
-        if parsed.config is not None and parsed.config.suffix == ".sh":
+        if parsed.config is not None and parsed.config.suffix in SCRIPTS:
             parsed.command = ("bash", str(parsed.config), *parsed.command)
             parsed.config = None
             return parsed

@@ -10,6 +10,7 @@ from ms_tune.cli.device import exit_code
 from ms_tune.cli.dryrun_html import write_page
 from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.config import SCRIPTS
 from ms_tune.dryrun.request import CommandRequest, StageChoice
 from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.texts import msg
@@ -90,7 +91,7 @@ def _check_script(command: Sequence[str], console: Console) -> None:
     Raises:
         ConfigError: It is not there.
     """
-    if len(command) < 2 or command[0] != "bash" or not command[1].endswith(".sh"):  # noqa: PLR2004 - bash and its script
+    if len(command) < 2 or command[0] != "bash" or not command[1].endswith(SCRIPTS):  # noqa: PLR2004 - bash and its script
         return
     path = Path(command[1])
     if not path.is_file():

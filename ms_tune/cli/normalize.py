@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser
+from ms_tune.config import SCRIPTS
 from ms_tune.config.edits import spell_value
+from ms_tune.config.follow import MODEL_CONFIG, followed
 from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.frameworks.dialect import Dialect
@@ -63,7 +66,7 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - a form a line
     """Read the config, work out the plan, show it."""
     _check_forms(arguments)
-    if arguments.file is not None and arguments.file.suffix in (".sh", ".bash"):
+    if arguments.file is not None and arguments.file.suffix in SCRIPTS:
         from ms_tune.cli.normalize_script import run_script  # noqa: PLC0415 - start-up time
 
         return run_script(arguments, console)
@@ -106,20 +109,16 @@ def _check_sizes(source: SourceFile, arguments: Namespace) -> None:
         ("--stages", arguments.stages, ("pipeline_stage", "pipeline_parallel", "pipeline_model_parallel_size")),
         ("--chunks", arguments.chunks, (*names_of("pp_interleave_num"), "pipeline_parallel_interleave_num")),
     )
+    sections = ("model", "model_config"), ("model",), ("model_config",), ("parallel_config",), ("parallelism",)
+    whole = followed(source)
     for option, asked, names in sizes:
-        for section in (
-            ("model", "model_config"),
-            ("model",),
-            ("model_config",),
-            ("parallel_config",),
-            ("parallelism",),
-        ):
-            for name in names if asked is not None else ():
-                written = source.get((*section, name))
-                if isinstance(written, int) and written != asked:
-                    key = ".".join((*section, name))
-                    text = msg("normalize.contradicts", option=option, asked=asked, key=key, written=written)
-                    raise UsageError(text, usage_hint(_PROGRAM))
+        for section, name in product(sections, names) if asked is not None else ():
+            written, key = whole.get((*section, name)), ".".join((*section, name))
+            if written is None and whole.beside and section == ("model", "model_config"):
+                written, key = whole.beside.get(name), f"{MODEL_CONFIG}: {name}"
+            if isinstance(written, int) and written != asked:
+                text = msg("normalize.contradicts", option=option, asked=asked, key=key, written=written)
+                raise UsageError(text, usage_hint(_PROGRAM))
 
 
 def _converted(source: SourceFile, arguments: Namespace) -> Converted:

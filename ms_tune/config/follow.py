@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import load_source
 from ms_tune.errors import ConfigError, UsageError, reason_of
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def with_model_folder(source: SourceFile) -> SourceFile:
         ConfigError: The file cannot be read.
     """
     folder = model_folder(source.data)
-    if folder is None or source.beside is not None or source.data.get("use_legacy", True) is not False:
+    if folder is None or source.beside is not None or is_legacy(source.data):
         return source
     file = find_model_config(folder, source.path)
     if file is None:
@@ -123,7 +124,7 @@ def with_model_config(source: SourceFile, given: Path) -> SourceFile:
         ConfigError: The file cannot be read.
         UsageError: The config is of no static graph that reads such a file: a legacy model, or another dialect.
     """
-    if source.data.get("use_legacy", True) is not False:
+    if is_legacy(source.data):
         raise UsageError(msg("config.model-json.legacy", file=source.path), msg("config.model-json.legacy.hint"))
     file = given / MODEL_CONFIG if given.is_dir() else given
     return replace(source, beside=read_model_config(file), read_from=(*source.read_from, file))

@@ -26,21 +26,13 @@ _NEARLY_ALL = 0.9
 
 
 class Recognition(NamedTuple):
-    """What a config looks like.
+    """What a config looks like."""
 
-    Args:
-        dialect: The dialect, or None: no training config, or as much of one dialect as of another.
-        confident: Whether keys that only this dialect has were found, and none of another.
-        evidence: The key paths that speak for the dialect (for any, if there is no dialect).
-        foreign: Whose file it is, if it is one of another program.
-        looks_like: The dialect whose keys it has, though most of its keys are of none.
-    """
-
-    dialect: Dialect | None
-    confident: bool
-    evidence: tuple[KeyPath, ...]
-    foreign: str | None = None
-    looks_like: Dialect | None = None
+    dialect: Dialect | None  # the dialect, or None: no training config, or as much of one dialect as of another
+    confident: bool  # whether keys that only this dialect has were found, and none of another
+    evidence: tuple[KeyPath, ...]  # the key paths that speak for the dialect (for any, if there is no dialect)
+    foreign: str | None = None  # whose file it is, if it is one of another program
+    looks_like: Dialect | None = None  # the dialect whose keys it has, though most of its keys are of none
 
     @property
     def why_not(self) -> Message | None:

@@ -66,22 +66,15 @@ _PROBLEMS = (
 
 
 class Position(NamedTuple):
-    """Where one key path stands in the text.
+    """Where one key path stands in the text."""
 
-    Args:
-        key: The key, or None for a list item and for the whole document.
-        value: The value here; for an alias, the alias itself (``*dp``).
-        definition: Where the value is spelled out; differs from ``value`` for an alias only.
-        uses: The aliases that lead here from outside, outermost first: a value inside an aliased mapping stands in
-            the text once and is used at each of them.
-        plain: The scalar's own words, if it is one without quotes.
-    """
-
-    key: Span | None
-    value: Span
-    definition: Span
+    key: Span | None  # the key, or None for a list item and for the whole document
+    value: Span  # the value here; for an alias, the alias itself (`*dp`)
+    definition: Span  # where the value is spelled out; differs from `value` for an alias only
+    # The aliases that lead here from outside, outermost first: a value inside an aliased mapping stands in the text
+    # once and is used at each of them.
     uses: tuple[Span, ...]
-    plain: Plain | None
+    plain: Plain | None  # the scalar's own words, if it is one without quotes
 
 
 class Duplicate(NamedTuple):
@@ -94,26 +87,18 @@ class Duplicate(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One config: where it came from, its text (without a byte order mark), its values and their positions.
+    """One config: where it came from, its text (without a byte order mark), its values and their positions."""
 
-    Args:
-        path: What errors and findings call it.
-        text: The text.
-        data: The values; with those that it takes from other files, where they were followed.
-        duplicates: Keys that stand twice in the text.
-        others: The files whose settings are among ``data``.
-        beside: What the ``config.json`` of its model says, if that was read.
-        read_from: Every file that was followed.
-    """
-
-    path: Path
+    path: Path  # what errors and findings call it
     text: str
-    data: dict[Any, Any]
-    duplicates: tuple[Duplicate, ...]
+    data: dict[Any, Any]  # the values; with those that it takes from other files, where they were followed
+    duplicates: tuple[Duplicate, ...]  # keys that stand twice in the text
     _root: Node = field(repr=False, compare=False)
+    # The files whose settings are among `data`.
     others: tuple[SourceFile, ...] = field(default=(), repr=False, kw_only=True)
+    # What the `config.json` of its model says, if that was read.
     beside: dict[str, Any] | None = field(default=None, repr=False, kw_only=True)
-    read_from: tuple[Path, ...] = field(default=(), kw_only=True)
+    read_from: tuple[Path, ...] = field(default=(), kw_only=True)  # every file that was followed
 
     def get(self, path: KeyPath, default: object = None) -> object:
         """The value at a key path."""

@@ -64,19 +64,12 @@ class ChangeKind(str, Enum):
 
 
 class Change(NamedTuple):
-    """One change of a config's values.
+    """One change of a config's values."""
 
-    Args:
-        kind: What is done.
-        path: The key path that is removed, set, renamed or added.
-        value: The new value (``set-value``, ``add-key``) or the new key (``rename-key``).
-        raw: The new value as YAML spells it, if its spelling matters (``1.e-5``).
-    """
-
-    kind: ChangeKind
-    path: KeyPath
-    value: object = None
-    raw: str | None = None
+    kind: ChangeKind  # what is done
+    path: KeyPath  # the key path that is removed, set, renamed or added
+    value: object = None  # the new value (`set-value`, `add-key`) or the new key (`rename-key`)
+    raw: str | None = None  # the new value as YAML spells it, if its spelling matters (`1.e-5`)
 
     def edits(self, source: SourceFile) -> tuple[Edit, ...]:
         """The edits of the text.

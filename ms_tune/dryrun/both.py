@@ -47,36 +47,23 @@ _USUAL = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one of the two found.
+    """What one of the two found."""
 
-    Attributes:
-        model: What ran.
-        stages: The stages, judged; empty if it came to no end.
-        failure: Why there are none: the class of what was raised and the name of its text, without what the text says.
-    """
-
-    model: str
-    stages: tuple[StageResult, ...]
+    model: str  # what ran
+    stages: tuple[StageResult, ...]  # the stages, judged; empty if it came to no end
+    # Why there are none: the class of what was raised and the name of its text, without what the text says.
     failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BothFigures:
-    """A job by its own framework and by the reference transformer.
+    """A job by its own framework and by the reference transformer."""
 
-    Attributes:
-        dialect: The config's dialect.
-        releases: What is installed, by package; None for what is not.
-        real: By the framework.
-        reference: By the reference transformer.
-        config: The config without its author's own words.
-    """
-
-    dialect: Dialect
-    releases: Mapping[str, str | None]
-    real: Figures
-    reference: Figures
-    config: str
+    dialect: Dialect  # the config's dialect
+    releases: Mapping[str, str | None]  # what is installed, by package; None for what is not
+    real: Figures  # by the framework
+    reference: Figures  # by the reference transformer
+    config: str  # the config without its author's own words
 
 
 def both_figures(request: DryrunRequest, observer: Observer) -> BothFigures:

@@ -29,31 +29,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """This machine, as far as dryrun cares.
+    """This machine, as far as dryrun cares."""
 
-    Attributes:
-        problem: Why dryrun cannot run here, if so.
-        hint: What to do about it.
-        backend: What the Ascend back end would be loaded with.
-        cann: Home of the real CANN, or the folder of stand-ins that are built already.
-        compilers: Names of the C compilers at hand.
-        mindspeed: The framework of MindSpeed-Core-MS configs; None where the reference transformer stands for it.
-        pynative: That of MindFormers' dynamic-graph configs, or what it lacks.
-    """
-
-    problem: Message | None
-    hint: Message | None
+    problem: Message | None  # why dryrun cannot run here, if so
+    hint: Message | None  # what to do about it
     python: str
     machine: str
     cores: int
     mindspore: str | None
     mindformers: str | None
     numpy: str | None
-    backend: Backend | None
-    cann: Path | None
-    compilers: tuple[str, ...]
+    backend: Backend | None  # what the Ascend back end would be loaded with
+    cann: Path | None  # home of the real CANN, or the folder of stand-ins that are built already
+    compilers: tuple[str, ...]  # names of the C compilers at hand
+    # The framework of MindSpeed-Core-MS configs; None where the reference transformer stands for it.
     mindspeed: Framework | None
-    pynative: Framework | Message
+    pynative: Framework | Message  # that of MindFormers' dynamic-graph configs, or what it lacks
 
 
 def check_machine(python: str | None = None) -> Check:

@@ -130,15 +130,10 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
 
 @dataclass(slots=True)
 class _Found:
-    """What a command's processes left.
+    """What a command's processes left."""
 
-    Attributes:
-        folder: Of the run.
-        kept: What the traces are judged by, written down for those who read them.
-    """
-
-    folder: Path
-    kept: Kept
+    folder: Path  # of the run
+    kept: Kept  # what the traces are judged by, written down for those who read them
     ranks: list[RankResult] = field(default_factory=list)
     runs: list[SmallRun] = field(default_factory=list)
     problems: list[tuple[Message, Message]] = field(default_factory=list)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.config import SCRIPTS
 from ms_tune.dryrun.engines.choice import engine_for
 from ms_tune.dryrun.launchers.programs import Wanted, programs
 from ms_tune.dryrun.launchers.shrink import AUTO
@@ -81,7 +82,7 @@ def _size(request: CommandRequest) -> int:
 
 def name_of(command: Sequence[str]) -> str:
     """What a run is called: its script, or its program."""
-    return next((word for word in command if word.endswith(".sh")), command[0])
+    return next((word for word in command if word.endswith(SCRIPTS)), command[0])
 
 
 def _from_environment(name: str) -> int | None:

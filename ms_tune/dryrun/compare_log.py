@@ -44,42 +44,25 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggedPair:
-    """One rank, simulated and as the log tells.
+    """One rank, simulated and as the log tells."""
 
-    Attributes:
-        rank: Its number; None if nothing tells.
-        simulated: The simulated run.
-        real: What the log says.
-        real_verdict: What the judge says about the log's figures.
-        figures: Both, figure by figure.
-        notes: What the differences come from, as far as the figures tell.
-    """
-
-    rank: int | None
-    simulated: RankReport
-    real: RankMemory
-    real_verdict: Verdict
-    figures: tuple[ComparedFigure, ...]
-    notes: tuple[Message, ...]
+    rank: int | None  # its number; None if nothing tells
+    simulated: RankReport  # the simulated run
+    real: RankMemory  # what the log says
+    real_verdict: Verdict  # what the judge says about the log's figures
+    figures: tuple[ComparedFigure, ...]  # both, figure by figure
+    notes: tuple[Message, ...]  # what the differences come from, as far as the figures tell
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogComparison:
-    """A simulated run and the log of a real one.
+    """A simulated run and the log of a real one."""
 
-    Attributes:
-        simulated: Where the simulated run is kept.
-        real: The log, or the folder of logs.
-        pairs: The ranks that are in both.
-        only_real: Ranks that were not simulated.
-        only_simulated: Ranks of which the log says nothing.
-    """
-
-    simulated: Path
-    real: Path
-    pairs: tuple[LoggedPair, ...]
-    only_real: tuple[int | None, ...]
-    only_simulated: tuple[int | None, ...]
+    simulated: Path  # where the simulated run is kept
+    real: Path  # the log, or the folder of logs
+    pairs: tuple[LoggedPair, ...]  # the ranks that are in both
+    only_real: tuple[int | None, ...]  # ranks that were not simulated
+    only_simulated: tuple[int | None, ...]  # ranks of which the log says nothing
 
 
 def is_log(path: Path) -> bool:

@@ -33,15 +33,10 @@ _SIZES = (
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The devices of a job.
+    """The devices of a job."""
 
-    Attributes:
-        count: How many; None for as many as the config's keys tell or its split needs.
-        source: What says so.
-    """
-
-    count: int | None
-    source: Message
+    count: int | None  # how many; None for as many as the config's keys tell or its split needs
+    source: Message  # what says so
 
 
 def devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Path) -> Devices:

@@ -8,17 +8,12 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The tokens that one rank sends and receives; tokens that are sent to two experts count twice.
+    """The tokens that one rank sends and receives; tokens that are sent to two experts count twice."""
 
-    Attributes:
-        ends: For each of the rank's experts, where its tokens end among all that the rank receives, sorted by expert.
-        sent: Tokens sent to each rank.
-        received: Tokens received from each rank.
-    """
-
+    # For each of the rank's experts, where its tokens end among all that the rank receives, sorted by expert.
     ends: tuple[int, ...]
-    sent: tuple[int, ...]
-    received: tuple[int, ...]
+    sent: tuple[int, ...]  # tokens sent to each rank
+    received: tuple[int, ...]  # tokens received from each rank
 
 
 def shared_out(tokens: int, experts: int, ranks: int, own: int) -> Shares:

@@ -66,19 +66,12 @@ class Forked:
 
 @dataclass(slots=True)
 class ForkServer:
-    """The process that is forked.
-
-    Attributes:
-        process: It.
-        socket: Our end of what goes between us.
-        said: What it has printed.
-        forked: Its processes, in the order in which they were asked for.
-    """
+    """The process that is forked."""
 
     process: subprocess.Popen[bytes]
-    socket: socket.socket
-    said: IO[bytes]
-    forked: list[Forked] = field(default_factory=list)
+    socket: socket.socket  # our end of what goes between us
+    said: IO[bytes]  # what it has printed
+    forked: list[Forked] = field(default_factory=list)  # its processes, in the order in which they were asked for
 
     @classmethod
     def start(cls, like: Child, folder: Path) -> ForkServer:

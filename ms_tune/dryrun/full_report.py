@@ -36,17 +36,11 @@ class WorstFirst(MemoryReport):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobReport:
-    """The report of a job.
+    """The report of a job."""
 
-    Attributes:
-        memory: Its ranks, the worst first.
-        stages: Their results, in the same order; empty for a command, whose stages nobody knows.
-        left_out: Ranks that need less and are not in it.
-    """
-
-    memory: MemoryReport
-    stages: tuple[StageResult, ...]
-    left_out: int
+    memory: MemoryReport  # its ranks, the worst first
+    stages: tuple[StageResult, ...]  # their results, in the same order; empty for a command, whose stages nobody knows
+    left_out: int  # ranks that need less and are not in it
 
 
 def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:

@@ -29,37 +29,23 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a synthetic data set.
-
-    Attributes:
-        name: Its name.
-        shape: The shape of one sample.
-        dtype: Its number format, by NumPy's name.
-    """
+    """A column of a synthetic data set."""
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[int, ...]  # the shape of one sample
+    dtype: str  # its number format, by NumPy's name
 
 
 @dataclass(frozen=True, slots=True)
 class MindFormersJob:
-    """Train a MindFormers model (static graph) from a rewritten copy of the user's config.
-
-    Attributes:
-        config_file: File name of that copy, in the process's working folder.
-        columns: The data set's columns, in order.
-        batches: Batches that the synthetic data set holds: training steps.
-        batch_size: Samples in a batch as the data set gives it: all micro-batches of one step.
-        threads: Threads for dispatching operators; with few, MindSpore cannot build graphs with conditions.
-    """
+    """Train a MindFormers model (static graph) from a rewritten copy of the user's config."""
 
     module: ClassVar[str] = "ms_tune.dryrun.child.mindformers"
-    config_file: str
-    columns: tuple[Column, ...]
-    batches: int
-    batch_size: int
-    threads: int
+    config_file: str  # file name of that copy, in the process's working folder
+    columns: tuple[Column, ...]  # the data set's columns, in order
+    batches: int  # batches that the synthetic data set holds: training steps
+    batch_size: int  # samples in a batch as the data set gives it: all micro-batches of one step
+    threads: int  # threads for dispatching operators; with few, MindSpore cannot build graphs with conditions
 
     def to_json(self) -> dict[str, object]:
         """Plain data for the job file."""
@@ -68,18 +54,12 @@ class MindFormersJob:
 
 @dataclass(frozen=True, slots=True)
 class MindSpeedJob:
-    """Train a MindSpeed-Core-MS model (dynamic graph) from a rewritten copy of the user's config.
-
-    Attributes:
-        package: Where the framework's modules lie.
-        config_file: File name of that copy, in the process's working folder.
-        steps: Training steps.
-    """
+    """Train a MindSpeed-Core-MS model (dynamic graph) from a rewritten copy of the user's config."""
 
     module: ClassVar[str] = "ms_tune.dryrun.child.mindspeed"
-    package: str
-    config_file: str
-    steps: int
+    package: str  # where the framework's modules lie
+    config_file: str  # file name of that copy, in the process's working folder
+    steps: int  # training steps
 
     def to_json(self) -> dict[str, object]:
         """Plain data for the job file."""
@@ -88,26 +68,17 @@ class MindSpeedJob:
 
 @dataclass(frozen=True, slots=True)
 class PynativeJob:
-    """Train a MindFormers model (dynamic graph) from a rewritten copy of the user's config.
-
-    Attributes:
-        config_file: File name of that copy, in the process's working folder.
-        columns: The data set's columns, in order.
-        length: Tokens of a sample.
-        samples: Samples in the synthetic data set.
-        steps: Training steps.
-        handed: What one pipeline stage hands to the next: tokens of a rank, samples, hidden size; empty without a pipeline.
-        handed_dtype: Its number format.
-    """
+    """Train a MindFormers model (dynamic graph) from a rewritten copy of the user's config."""
 
     module: ClassVar[str] = "ms_tune.dryrun.child.pynative"
-    config_file: str
-    columns: tuple[Column, ...]
-    length: int
-    samples: int
-    steps: int
+    config_file: str  # file name of that copy, in the process's working folder
+    columns: tuple[Column, ...]  # the data set's columns, in order
+    length: int  # tokens of a sample
+    samples: int  # samples in the synthetic data set
+    steps: int  # training steps
+    # What one pipeline stage hands to the next: tokens of a rank, samples, hidden size; empty without a pipeline.
     handed: tuple[int, ...] = ()
-    handed_dtype: str = ""
+    handed_dtype: str = ""  # its number format
 
     def to_json(self) -> dict[str, object]:
         """Plain data for the job file."""

@@ -20,21 +20,13 @@ _LOST = -9  # the exit code of a rank that was ended with its launcher
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A command's own process, or a rank that one of its launchers started.
+    """A command's own process, or a rank that one of its launchers started."""
 
-    Attributes:
-        folder: Where its log and its traces are.
-        ended: How it ended.
-        launched: It launched jobs, whose ranks are parts of their own.
-        rank: The rank; None for the command's own process.
-        job: The number of the rank's job.
-    """
-
-    folder: Path
-    ended: Ended
-    launched: bool = False
-    rank: JobRank | None = None
-    job: int | None = None
+    folder: Path  # where its log and its traces are
+    ended: Ended  # how it ended
+    launched: bool = False  # it launched jobs, whose ranks are parts of their own
+    rank: JobRank | None = None  # the rank; None for the command's own process
+    job: int | None = None  # the number of the rank's job
 
     @property
     def stage(self) -> int | None:

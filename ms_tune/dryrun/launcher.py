@@ -37,38 +37,23 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A program to run.
+    """A program to run."""
 
-    Attributes:
-        command: The program and its arguments.
-        environment: Its whole environment.
-        folder: Where its output is kept, as :data:`LOG`.
-        timeout: Seconds after which it is stopped.
-        working_folder: Its working folder; None for ``folder``.
-        own: It is ``ms_tune.dryrun.child``, which ends with its parent.
-    """
-
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    folder: Path
-    timeout: float
-    working_folder: Path | None = None
-    own: bool = False
+    command: Sequence[str]  # the program and its arguments
+    environment: Mapping[str, str]  # its whole environment
+    folder: Path  # where its output is kept, as `LOG`
+    timeout: float  # seconds after which it is stopped
+    working_folder: Path | None = None  # its working folder; None for `folder`
+    own: bool = False  # it is `ms_tune.dryrun.child`, which ends with its parent
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended.
+    """How a program ended."""
 
-    Attributes:
-        code: Its exit code; negative if a signal ended it.
-        seconds: From its start to its end.
-        timed_out: It was stopped because its time was up.
-    """
-
-    code: int
-    seconds: float
-    timed_out: bool = False
+    code: int  # its exit code; negative if a signal ended it
+    seconds: float  # from its start to its end
+    timed_out: bool = False  # it was stopped because its time was up
 
 
 class Process(Protocol):

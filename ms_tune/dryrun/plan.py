@@ -28,21 +28,13 @@ _EMPTY_CHUNK = "dryrun.layers-chunks"  # what is told where so few layers cannot
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """One rank of one stage.
+    """One rank of one stage."""
 
-    Attributes:
-        run: As the user asked for it.
-        others: The same with other numbers of layers, from which the full stage is derived.
-        factors: The weights of ``run`` and ``others`` in the full stage; empty if it is not derived.
-        full_layers: Layers that the config gives the stage; None if that is not known.
-        reason: Why the full stage is not derived, where it was asked for.
-    """
-
-    run: PreparedRun
-    others: tuple[PreparedRun, ...]
-    factors: tuple[Fraction, ...]
-    full_layers: int | None
-    reason: Message | None
+    run: PreparedRun  # as the user asked for it
+    others: tuple[PreparedRun, ...]  # the same with other numbers of layers, from which the full stage is derived
+    factors: tuple[Fraction, ...]  # the weights of `run` and `others` in the full stage; empty if it is not derived
+    full_layers: int | None  # layers that the config gives the stage; None if that is not known
+    reason: Message | None  # why the full stage is not derived, where it was asked for
 
     @property
     def runs(self) -> tuple[PreparedRun, ...]:
@@ -52,17 +44,11 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """All that has to be run.
+    """All that has to be run."""
 
-    Attributes:
-        stages: One entry for each rank to simulate.
-        pipeline_stages: Pipeline stages of the job.
-        skipped: Stages that need no more than one that is simulated.
-    """
-
-    stages: tuple[StagePlan, ...]
-    pipeline_stages: int
-    skipped: tuple[int, ...]
+    stages: tuple[StagePlan, ...]  # one entry for each rank to simulate
+    pipeline_stages: int  # pipeline stages of the job
+    skipped: tuple[int, ...]  # stages that need no more than one that is simulated
 
 
 def plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:

@@ -26,21 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A config that was read.
+    """A config that was read."""
 
-    Attributes:
-        original: As its author wrote it; as one text with what it takes from a ``base_config``.
-        source: With the user's ``--set``.
-        dialect: Its dialect, one that can be run.
-        name: What it is called before the user.
-        devices: NPUs in the job, and what says so.
-    """
-
-    original: SourceFile
-    source: SourceFile
-    dialect: Dialect
-    name: str
-    devices: Devices
+    original: SourceFile  # as its author wrote it; as one text with what it takes from a `base_config`
+    source: SourceFile  # with the user's `--set`
+    dialect: Dialect  # its dialect, one that can be run
+    name: str  # what it is called before the user
+    devices: Devices  # NPUs in the job, and what says so
 
 
 def load(request: DryrunRequest, source: SourceFile | None = None) -> LoadedConfig:

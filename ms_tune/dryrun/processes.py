@@ -60,43 +60,26 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process that imported MindSpore.
+    """One process that imported MindSpore."""
 
-    Attributes:
-        folder: Where its trace is.
-        pid: Its number.
-        arguments: Its program and arguments.
-        log: The file that its errors went to; None for the command's own log.
-        allocated: Bytes that MindSpore says it allocated; 0 if it does not say.
-        asked_bytes: Its ``max_device_memory``; None if it has none, or does not say.
-        log_from: How long that file was when the process began; an earlier program may have had its number.
-        ended: It came to its end, and its trace was written if it used the device.
-        reads: Where it reads values from the device, which in simulation are all zero.
-        bounds: Operators whose result has the largest size that it can have, since the size follows from values.
-        places: How many places there are; the first are told.
-        endless: A loop that waits for a value and was stopped.
-        support: What of its frameworks runs otherwise than on a device.
-        model: Its model and optimizer, of a Megatron program.
-        forked_bytes: What it allocated at the most, if it was forked from a process that had used the device: no trace has that.
-        failed: The exception that ended it, or its exit code where it is not 0; empty if neither is known.
-    """
-
-    folder: Path
-    pid: int
-    arguments: tuple[str, ...]
-    log: Path | None
-    ended: bool
-    reads: tuple[Place, ...]
+    folder: Path  # where its trace is
+    pid: int  # its number
+    arguments: tuple[str, ...]  # its program and arguments
+    log: Path | None  # the file that its errors went to; None for the command's own log
+    ended: bool  # it came to its end, and its trace was written if it used the device
+    reads: tuple[Place, ...]  # where it reads values from the device, which in simulation are all zero
+    # Operators whose result has the largest size that it can have, since the size follows from values.
     bounds: tuple[Place, ...]
-    places: int
-    endless: Place | None
-    support: tuple[Message, ...] = ()
-    model: MegatronModel | None = None
+    places: int  # how many places there are; the first are told
+    endless: Place | None  # a loop that waits for a value and was stopped
+    support: tuple[Message, ...] = ()  # what of its frameworks runs otherwise than on a device
+    model: MegatronModel | None = None  # its model and optimizer, of a Megatron program
+    # What it allocated at the most, if it was forked from a process that had used the device: no trace has that.
     forked_bytes: int = 0
-    failed: str = ""
-    log_from: int = 0
-    allocated: int = 0
-    asked_bytes: int | None = None
+    failed: str = ""  # the exception that ended it, or its exit code where it is not 0; empty if neither is known
+    log_from: int = 0  # how long that file was when the process began; an earlier program may have had its number
+    allocated: int = 0  # bytes that MindSpore says it allocated; 0 if it does not say
+    asked_bytes: int | None = None  # its `max_device_memory`; None if it has none, or does not say
 
 
 def processes_of(folder: Path) -> tuple[Process, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from ms_tune.config import SCRIPTS
 from ms_tune.errors import UsageError
 from ms_tune.frameworks.launchers import is_launcher
 from ms_tune.planning.schedule import Schedule, held
@@ -32,7 +33,6 @@ ENGINES = ("local", "ray")  # where processes run
 STEPS = 2  # the second one starts with optimizer state in place, as every later one does
 
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
-_SCRIPT = ".sh"
 _OPTION = re.compile(r"(?:--)?[A-Za-z][\w-]*")
 
 
@@ -190,7 +190,7 @@ class CommandRequest(RunRequest):
     def launches(self) -> bool:
         """Whether the command is a script or a launcher, which says by itself how many ranks there are."""
         name = PurePath(self.command[0]).name
-        return name in _SHELLS or name.endswith(_SCRIPT) or is_launcher(name)
+        return name in _SHELLS or name.endswith(SCRIPTS) or is_launcher(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,24 +34,16 @@ class PhasePeak:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """What one simulated process left behind.
+    """What one simulated process left behind."""
 
-    Attributes:
-        folder: Its folder in the run folder.
-        trace: The tracker's ``memory_block.csv`` in it.
-        report: All that is known about it.
-        phase_peaks: The most memory in each phase of the training step; under None before the first one, and where
-            nothing tells the phases.
-        seconds: Time of the process.
-        warnings: What makes the figures less certain than they look.
-    """
-
-    folder: Path
-    trace: Path
-    report: RankReport
+    folder: Path  # its folder in the run folder
+    trace: Path  # the tracker's `memory_block.csv` in it
+    report: RankReport  # all that is known about it
+    # The most memory in each phase of the training step; under None before the first one, and where nothing tells the
+    # phases.
     phase_peaks: Mapping[Phase | None, PhasePeak]
-    seconds: float
-    warnings: tuple[Message, ...]
+    seconds: float  # time of the process
+    warnings: tuple[Message, ...]  # what makes the figures less certain than they look
 
     @property
     def peak_bytes(self) -> int:
@@ -78,49 +70,30 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Extrapolation:
-    """A full stage, derived from runs with fewer layers. It was not run.
+    """A full stage, derived from runs with fewer layers. It was not run."""
 
-    Attributes:
-        layers: Layers that the config gives the stage.
-        from_layers: Layers of the runs that it is derived from.
-        peak_bytes: The peak.
-        need: The peak with its fragments, or the range in which they are.
-        contents: What the peak is made of; empty if nothing tells.
-        layer_bytes: What one more layer, of the kind that the runs differ by, adds to it.
-        layer_activations: What of it are activations, of all micro-batches in flight; 0 for a layer that keeps only its
-            input.
-        phases: The peak in each phase of the training step; empty where nothing tells the phases.
-    """
-
-    layers: int
-    from_layers: tuple[int, ...]
+    layers: int  # layers that the config gives the stage
+    from_layers: tuple[int, ...]  # layers of the runs that it is derived from
     peak_bytes: int
-    need: Need
-    contents: Mapping[Content, int]
-    layer_bytes: int
+    need: Need  # the peak with its fragments, or the range in which they are
+    contents: Mapping[Content, int]  # what the peak is made of; empty if nothing tells
+    layer_bytes: int  # what one more layer, of the kind that the runs differ by, adds to it
+    # What of it are activations, of all micro-batches in flight; 0 for a layer that keeps only its input.
     layer_activations: int
-    phases: Mapping[Phase, int]
+    phases: Mapping[Phase, int]  # the peak in each phase of the training step; empty where nothing tells the phases
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageResult:
-    """One simulated stage, judged.
+    """One simulated stage, judged."""
 
-    Attributes:
-        run: What was run.
-        reading: What it left behind.
-        extrapolation: The full stage, if the run has fewer layers and it was asked for.
-        full_layers: Layers that the config gives the stage; None if that is not known.
-        verdict: Whether it fits, and on what grounds.
-        layer_activations: Activations that one layer that is not recomputed holds at the peak, which recomputing it would
-            free but for its input; 0 if every layer is recomputed already, None if nothing tells.
-    """
-
-    run: PreparedRun
-    reading: Reading
-    extrapolation: Extrapolation | None
-    full_layers: int | None
-    verdict: Verdict
+    run: PreparedRun  # what was run
+    reading: Reading  # what it left behind
+    extrapolation: Extrapolation | None  # the full stage, if the run has fewer layers and it was asked for
+    full_layers: int | None  # layers that the config gives the stage; None if that is not known
+    verdict: Verdict  # whether it fits, and on what grounds
+    # Activations that one layer that is not recomputed holds at the peak, which recomputing it would free but for its
+    # input; 0 if every layer is recomputed already, None if nothing tells.
     layer_activations: int | None
 
     @property
@@ -202,17 +175,11 @@ class DryrunResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VariantResult:
-    """One variant of a job.
+    """One variant of a job."""
 
-    Attributes:
-        settings: What it has otherwise than the config.
-        result: What it found; None if it failed.
-        error: Why.
-    """
-
-    settings: tuple[Setting, ...]
-    result: DryrunResult | None
-    error: MsTuneError | None
+    settings: tuple[Setting, ...]  # what it has otherwise than the config
+    result: DryrunResult | None  # what it found; None if it failed
+    error: MsTuneError | None  # why
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,31 +197,18 @@ class SweepResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedRank:
-    """One rank, simulated and real.
+    """One rank, simulated and real."""
 
-    Attributes:
-        rank: Its number; None if the traces do not tell.
-        simulated: The simulated run.
-        real: The run on a device.
-    """
-
-    rank: int | None
-    simulated: RankReport
-    real: RankReport
+    rank: int | None  # its number; None if the traces do not tell
+    simulated: RankReport  # the simulated run
+    real: RankReport  # the run on a device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RealComparison:
-    """A simulated and a real run of one job side by side.
+    """A simulated and a real run of one job side by side."""
 
-    Attributes:
-        simulated: Where the simulated run is kept.
-        real: Where the real one is kept.
-        ranks: The ranks that are in both.
-        only_real: Ranks that were not simulated.
-    """
-
-    simulated: Path
-    real: Path
-    ranks: tuple[ComparedRank, ...]
-    only_real: tuple[int | None, ...]
+    simulated: Path  # where the simulated run is kept
+    real: Path  # where the real one is kept
+    ranks: tuple[ComparedRank, ...]  # the ranks that are in both
+    only_real: tuple[int | None, ...]  # ranks that were not simulated

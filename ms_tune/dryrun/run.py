@@ -142,27 +142,18 @@ class _Here:
 
 @dataclass(slots=True)
 class _Job:
-    """A job and what is known of it so far.
-
-    Attributes:
-        prefix: Of the folders of its tasks, below the run folder.
-        folder: Where it is kept.
-        readings: What the processes left, by folder below ``folder``.
-        error: Why it has no result.
-        seconds: Until its last process ended.
-        on_read: Told what each of its processes has left.
-        on_error: Told why it has no result, as soon as one of its processes has failed.
-    """
+    """A job and what is known of it so far."""
 
     request: DryrunRequest
     loaded: LoadedConfig
     plan: JobPlan
-    prefix: str = ""
-    folder: Path | None = None
-    readings: dict[str, Reading] = field(default_factory=dict)
-    error: MsTuneError | None = None
-    seconds: float = 0.0
-    on_read: Callable[[Reading], None] = lambda _reading: None
+    prefix: str = ""  # of the folders of its tasks, below the run folder
+    folder: Path | None = None  # where it is kept
+    readings: dict[str, Reading] = field(default_factory=dict)  # what the processes left, by folder below `folder`
+    error: MsTuneError | None = None  # why it has no result
+    seconds: float = 0.0  # until its last process ended
+    on_read: Callable[[Reading], None] = lambda _reading: None  # told what each of its processes has left
+    # Told why it has no result, as soon as one of its processes has failed.
     on_error: Callable[[MsTuneError], None] = lambda _error: None
 
     @property

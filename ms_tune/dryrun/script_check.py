@@ -32,41 +32,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobCheck:
-    """What the program of one job would find.
+    """What the program of one job would find."""
 
-    Attributes:
-        job: What its launcher was told.
-        look: Where its Python finds what it needs; None if that Python did not answer.
-        parts: The parts of the stack, found or not.
-        megatron: The program takes Megatron's arguments, and so needs them all.
-        missing: The parts that it needs and that were not found.
-        documented: The documented set that goes with what was found.
-        unlike: Parts of another release than that set has, with its release of them.
-        made_up: Paths among its arguments in whose place something is made up, since they are not there.
-    """
-
-    job: Job
-    look: Look | None
-    parts: tuple[Part, ...]
-    megatron: bool
-    missing: tuple[str, ...]
-    documented: Documented
-    unlike: tuple[tuple[Part, str], ...]
+    job: Job  # what its launcher was told
+    look: Look | None  # where its Python finds what it needs; None if that Python did not answer
+    parts: tuple[Part, ...]  # the parts of the stack, found or not
+    megatron: bool  # the program takes Megatron's arguments, and so needs them all
+    missing: tuple[str, ...]  # the parts that it needs and that were not found
+    documented: Documented  # the documented set that goes with what was found
+    unlike: tuple[tuple[Part, str], ...]  # parts of another release than that set has, with its release of them
+    # Paths among its arguments in whose place something is made up, since they are not there.
     made_up: tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptCheck:
-    """A script, as far as its first training step.
+    """A script, as far as its first training step."""
 
-    Attributes:
-        command: What was run.
-        jobs: The jobs that it starts.
-        problems: Why it would not come to a figure, each with what to do about it.
-    """
-
-    command: tuple[str, ...]
-    jobs: tuple[JobCheck, ...]
+    command: tuple[str, ...]  # what was run
+    jobs: tuple[JobCheck, ...]  # the jobs that it starts
+    # Why it would not come to a figure, each with what to do about it.
     problems: tuple[tuple[Message, Message | None], ...]
 
 

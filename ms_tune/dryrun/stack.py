@@ -37,37 +37,24 @@ _MINDSPORE, _ADAPTER, _LLM = "MindSpore", "MSAdapter", "MindSpeed-LLM"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the stack.
+    """A part of the stack."""
 
-    Attributes:
-        name: As its authors call it: ``Megatron-LM``.
-        folder: Where it was found; None where it was not.
-        release: Its release; None where nothing tells.
-        told_by: What tells it: ``package`` (metadata, or a file of its own), ``arguments`` (it defines those of this
-            release), ``branch`` (the checkout's); None where nothing does.
-        releases: Of MindSpeed-LLM, the releases that its arguments are those of.
-    """
-
-    name: str
-    folder: Path | None
-    release: str | None = None
+    name: str  # as its authors call it: `Megatron-LM`
+    folder: Path | None  # where it was found; None where it was not
+    release: str | None = None  # its release; None where nothing tells
+    # What tells it: `package` (metadata, or a file of its own), `arguments` (it defines those of this release),
+    # `branch` (the checkout's); None where nothing does.
     told_by: str | None = None
-    releases: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()  # of MindSpeed-LLM, the releases that its arguments are those of
 
 
 @dataclass(frozen=True, slots=True)
 class Documented:
-    """What a release of MindSpeed-Core-MS is documented to run with.
+    """What a release of MindSpeed-Core-MS is documented to run with."""
 
-    Attributes:
-        release: ``r0.4.0``.
-        script: What is sourced in its folder to have the sources cloned and PYTHONPATH set.
-        parts: The documented version of each part.
-    """
-
-    release: str
-    script: str
-    parts: Mapping[str, str]
+    release: str  # `r0.4.0`
+    script: str  # what is sourced in its folder to have the sources cloned and PYTHONPATH set
+    parts: Mapping[str, str]  # the documented version of each part
 
 
 def defect_in(error: str) -> Message | None:

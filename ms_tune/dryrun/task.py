@@ -24,61 +24,39 @@ _TAIL = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One simulated process, to be run anywhere that MindSpore and ms-tune are installed.
+    """One simulated process, to be run anywhere that MindSpore and ms-tune are installed."""
 
-    Attributes:
-        folder: Its folder, relative to the run folder.
-        files: Texts that it finds there, by name.
-        arguments: Arguments of the Python that runs it, such as ``("-m", "ms_tune.dryrun.child", MODULE, "job.json")``.
-        rank: The rank that it simulates, of ``world_size``.
-        level: ``MS_SIMULATION_LEVEL``.
-        timeout: Seconds after which it is stopped.
-        host_bytes: Memory that it will need on the host.
-        stage: Its pipeline stage, for progress.
-        layers: Its layers, for progress; 0 for a command, whose layers nobody knows.
-        command: A command of the user's own, to be run instead of ``arguments``.
-        working_folder: Where a command runs; every machine that may get it has this folder.
-        real: Run on the device, without simulation.
-        environment: Further variables.
-        programs: Executable texts by name, which a command finds first in its PATH.
-        launched: What is to be simulated of the jobs that a command launches, as fields of
-            :class:`~ms_tune.dryrun.launchers.programs.Wanted`; None where launchers are left alone.
-    """
-
-    folder: str
-    files: Mapping[str, str]
+    folder: str  # its folder, relative to the run folder
+    files: Mapping[str, str]  # texts that it finds there, by name
+    # Arguments of the Python that runs it, such as `("-m", "ms_tune.dryrun.child", MODULE, "job.json")`.
     arguments: tuple[str, ...]
-    rank: int
+    rank: int  # the rank that it simulates, of `world_size`
     world_size: int
-    level: int
-    timeout: float
-    host_bytes: int
-    stage: int
-    layers: int
-    command: tuple[str, ...] = ()
-    working_folder: str = ""
-    real: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
+    level: int  # `MS_SIMULATION_LEVEL`
+    timeout: float  # seconds after which it is stopped
+    host_bytes: int  # memory that it will need on the host
+    stage: int  # its pipeline stage, for progress
+    layers: int  # its layers, for progress; 0 for a command, whose layers nobody knows
+    command: tuple[str, ...] = ()  # a command of the user's own, to be run instead of `arguments`
+    working_folder: str = ""  # where a command runs; every machine that may get it has this folder
+    real: bool = False  # run on the device, without simulation
+    environment: Mapping[str, str] = field(default_factory=dict)  # further variables
+    # Executable texts by name, which a command finds first in its PATH.
     programs: Mapping[str, str] = field(default_factory=dict)
+    # What is to be simulated of the jobs that a command launches, as fields of
+    # `ms_tune.dryrun.launchers.programs.Wanted`; None where launchers are left alone.
     launched: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a process is doing.
+    """What a process is doing."""
 
-    Attributes:
-        phase: ``start``, ``build``, ``compile``, ``step``, ``write`` or ``remote`` (it runs elsewhere).
-        step: The training step that runs, of ``steps``.
-        blocks: Blocks that the tracker has counted so far; None until it tells.
-        elapsed: Seconds since the start.
-    """
-
-    phase: str
-    step: int
+    phase: str  # `start`, `build`, `compile`, `step`, `write` or `remote` (it runs elsewhere)
+    step: int  # the training step that runs, of `steps`
     steps: int
-    blocks: int | None
-    elapsed: float
+    blocks: int | None  # blocks that the tracker has counted so far; None until it tells
+    elapsed: float  # seconds since the start
 
 
 class Observer:

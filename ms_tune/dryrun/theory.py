@@ -20,17 +20,11 @@ _PADDING = 1 * MIB  # the allocator rounds every tensor up
 
 @dataclass(frozen=True, slots=True)
 class BesideTheory:
-    """One content of a rank's memory.
+    """One content of a rank's memory."""
 
-    Attributes:
-        content: Its name, as :class:`ms_tune.memory.contents.Content` has it.
-        measured: Bytes at the peak.
-        expected: Bytes by theory.
-    """
-
-    content: str
-    measured: int
-    expected: int
+    content: str  # its name, as `ms_tune.memory.contents.Content` has it
+    measured: int  # bytes at the peak
+    expected: int  # bytes by theory
 
     @property
     def difference(self) -> float | None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.config.model import DType, LatentAttention
-from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy, splits_operators
+from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
 from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.models import facts_of, names_of
 from ms_tune.frameworks.registries import mindspore_values
 
@@ -75,7 +76,7 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
         stage: The layers of the stage in it, without that of multi-token prediction; None if nobody knows.
     """
     facts = facts_of(_RELEASE, kind=str(config.get(f"{MODEL}.model_type")))
-    if stage is None or is_legacy(config) or "static" not in facts.modes:
+    if stage is None or is_legacy(config.data) or "static" not in facts.modes:
         return {}
     try:
         _check(config)

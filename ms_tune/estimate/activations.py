@@ -21,21 +21,13 @@ _LOGITS_IN_PLACE = 6  # the same where the copy becomes the gradient (Megatron-L
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A rank's part of a micro-batch.
+    """A rank's part of a micro-batch."""
 
-    Attributes:
-        tokens: Of the samples of a micro-batch, as far as context parallelism leaves them.
-        tensor: Ranks that share each layer.
-        sequence: Between the layers these share the tokens, too.
-        context: Ranks that share a sequence.
-        expert: Ranks that share the experts.
-    """
-
-    tokens: int
-    tensor: int
-    sequence: bool
-    context: int = 1
-    expert: int = 1
+    tokens: int  # of the samples of a micro-batch, as far as context parallelism leaves them
+    tensor: int  # ranks that share each layer
+    sequence: bool  # between the layers these share the tokens, too
+    context: int = 1  # ranks that share a sequence
+    expert: int = 1  # ranks that share the experts
 
     @property
     def between(self) -> int:

@@ -13,54 +13,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The attention of a layer.
+    """The attention of a layer."""
 
-    Attributes:
-        heads: Query heads.
-        groups: Key and value heads.
-        head: Width of a query head, and of a key head.
-        value: Width of a value head.
-        query_rank: Width that queries are squeezed through (multi-head latent attention); 0 for none.
-        key_rank: The same for keys and values; 0 for ordinary attention.
-        rotary: Of a key, the part that all heads share (latent attention only).
-    """
-
-    heads: int
-    groups: int
-    head: int
-    value: int
-    query_rank: int = 0
-    key_rank: int = 0
-    rotary: int = 0
+    heads: int  # query heads
+    groups: int  # key and value heads
+    head: int  # width of a query head, and of a key head
+    value: int  # width of a value head
+    query_rank: int = 0  # width that queries are squeezed through (multi-head latent attention); 0 for none
+    key_rank: int = 0  # the same for keys and values; 0 for ordinary attention
+    rotary: int = 0  # of a key, the part that all heads share (latent attention only)
 
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """The sizes of a model.
+    """The sizes of a model."""
 
-    Attributes:
-        hidden: Width of a token.
-        tokens: Tokens of a sequence.
-        vocabulary: Words.
-        attention: Its attention.
-        feed_forward: Inner width of a dense layer.
-        gated: Whether the feed-forward block has a gate beside its first product.
-        experts: Experts of a layer that has them.
-        chosen: Of these, how many a token goes to.
-        expert: Inner width of one.
-        shared: Inner width of what every token goes through beside them.
-    """
-
-    hidden: int
-    tokens: int
-    vocabulary: int
+    hidden: int  # width of a token
+    tokens: int  # tokens of a sequence
+    vocabulary: int  # words
     attention: Attention
-    feed_forward: int
-    gated: bool
-    experts: int = 0
-    chosen: int = 0
-    expert: int = 0
-    shared: int = 0
+    feed_forward: int  # inner width of a dense layer
+    gated: bool  # whether the feed-forward block has a gate beside its first product
+    experts: int = 0  # experts of a layer that has them
+    chosen: int = 0  # of these, how many a token goes to
+    expert: int = 0  # inner width of one
+    shared: int = 0  # inner width of what every token goes through beside them
 
 
 def layer_flops(widths: Widths, *, experts: bool) -> int:

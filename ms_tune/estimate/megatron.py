@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from ms_tune.config.model import DType
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.activations import Share, logits_bytes, megatron_activations
-from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.persistent import stage_weights
 from ms_tune.estimate.stage import HeldLayers, StageEstimate, stage_estimate
+from ms_tune.estimate.widths import widths_of_shape
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.config.model import ModelShape, TrainingConfig
+    from ms_tune.config.model import TrainingConfig
     from ms_tune.layers.stage import Stage
 
 _FLOAT = 4
@@ -32,31 +32,18 @@ _MOST = 1 << 50  # elements, and bytes
 
 @dataclass(frozen=True, slots=True)
 class MegatronModel:
-    """A rank's model and optimizer, once they were made.
+    """A rank's model and optimizer, once they were made."""
 
-    Attributes:
-        weights: Bytes of its parameters.
-        trained: Parameters that are trained.
-        experts: Those of them that are experts', which are not the same on all data-parallel ranks.
-        data: Ranks over which the optimizer's state of the others may be shared out.
-        expert_data: Ranks over which that of the experts may be.
-        distributed: It is shared out (``--use-distributed-optimizer``).
-        float32_gradients: Gradients are kept in float32.
-        mixed: Weights are not in float32, and the optimizer has a copy of them that is.
-        optimizer: ``--optimizer``.
-        reused: The weights are a part of that copy (``--reuse-fp32-param``).
-    """
-
-    weights: int
-    trained: int
-    experts: int
-    data: int
-    expert_data: int
-    distributed: bool
-    float32_gradients: bool
-    mixed: bool
+    weights: int  # bytes of its parameters
+    trained: int  # parameters that are trained
+    experts: int  # those of them that are experts', which are not the same on all data-parallel ranks
+    data: int  # ranks over which the optimizer's state of the others may be shared out
+    expert_data: int  # ranks over which that of the experts may be
+    distributed: bool  # it is shared out (`--use-distributed-optimizer`)
+    float32_gradients: bool  # gradients are kept in float32
+    mixed: bool  # weights are not in float32, and the optimizer has a copy of them that is
     optimizer: str
-    reused: bool
+    reused: bool  # the weights are a part of that copy (`--reuse-fp32-param`)
 
     @classmethod
     def told(cls, facts: Mapping[str, object]) -> MegatronModel:
@@ -120,7 +107,7 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
         UnsupportedError: Nothing is known about the state of its optimizer.
     """
     parallel = config.parallelism
-    widths = _widths(config.shape)
+    widths = widths_of_shape(config.shape)
     tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context
     share = Share(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
     layers = [
@@ -153,23 +140,3 @@ def _lasting(config: TrainingConfig, stage: Stage) -> int:
     if "optimizer_state" not in found:
         raise UnsupportedError(msg("check.script.otherwise", argument="--optimizer"))
     return sum(found.values())
-
-
-def _widths(shape: ModelShape) -> Widths:
-    latent, experts = shape.latent, shape.experts
-    attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
-    if latent is not None:
-        heads = shape.num_attention_heads
-        attention = Attention(heads, heads, latent.head_size, latent.value_size)
-    return Widths(
-        hidden=shape.hidden_size,
-        tokens=shape.seq_length,
-        vocabulary=shape.vocab_size,
-        attention=attention,
-        feed_forward=shape.ffn_hidden_size,
-        gated=shape.gated,
-        experts=experts.count if experts else 0,
-        chosen=experts.per_token if experts else 0,
-        expert=experts.ffn_hidden_size if experts else 0,
-        shared=experts.shared_ffn_hidden_size if experts else 0,
-    )

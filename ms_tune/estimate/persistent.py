@@ -25,32 +25,20 @@ _MOMENTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Over how many ranks things are split.
+    """Over how many ranks things are split."""
 
-    Attributes:
-        shards: Ranks that share out gradients and optimizer state, or weights too (:class:`Sharding`).
-        expert_shards: The same for routed experts.
-    """
-
-    shards: int = 1
-    expert_shards: int = 1
+    shards: int = 1  # ranks that share out gradients and optimizer state, or weights too (`Sharding`)
+    expert_shards: int = 1  # the same for routed experts
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One matrix or vector of weights as a rank holds it before data-parallel ranks share it out.
+    """One matrix or vector of weights as a rank holds it before data-parallel ranks share it out."""
 
-    Attributes:
-        rows: Size of its first axis.
-        columns: All other axes together.
-        dtype: Its number format.
-        experts: It belongs to routed experts.
-    """
-
-    rows: int
-    columns: int
-    dtype: DType
-    experts: bool = False
+    rows: int  # size of its first axis
+    columns: int  # all other axes together
+    dtype: DType  # its number format
+    experts: bool = False  # it belongs to routed experts
 
     @property
     def size(self) -> int:

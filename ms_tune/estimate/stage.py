@@ -26,23 +26,14 @@ class Outlook(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StageEstimate:
-    """What a stage holds at its peak.
-
-    Attributes:
-        stage: The stage.
-        layers: Its layers.
-        recomputed: Those of them that are recomputed in full.
-        lasting_bytes: Weights, gradients and optimizer state.
-        activation_bytes: What layers keep of the micro-batches in flight.
-        transient_bytes: The layer that is recomputed, or the logits.
-    """
+    """What a stage holds at its peak."""
 
     stage: int
     layers: int
-    recomputed: int
-    lasting_bytes: int
-    activation_bytes: int
-    transient_bytes: int
+    recomputed: int  # those of them that are recomputed in full
+    lasting_bytes: int  # weights, gradients and optimizer state
+    activation_bytes: int  # what layers keep of the micro-batches in flight
+    transient_bytes: int  # the layer that is recomputed, or the logits
 
     @property
     def peak_bytes(self) -> int:
@@ -52,19 +43,12 @@ class StageEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the stages of a job hold.
+    """What the stages of a job hold."""
 
-    Attributes:
-        stages: The stages, in order.
-        limit: What a stage may take.
-        reserve_bytes: What is set aside of it.
-        experts: Whether its layers have experts, of whose buffers nothing is known.
-    """
-
-    stages: tuple[StageEstimate, ...]
-    limit: Limit
-    reserve_bytes: int
-    experts: bool = False
+    stages: tuple[StageEstimate, ...]  # the stages, in order
+    limit: Limit  # what a stage may take
+    reserve_bytes: int  # what is set aside of it
+    experts: bool = False  # whether its layers have experts, of whose buffers nothing is known
 
     @property
     def fullest(self) -> StageEstimate:
@@ -92,19 +76,12 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class HeldLayers:
-    """Layers of a stage that are alike.
+    """Layers of a stage that are alike."""
 
-    Attributes:
-        activations: What one of them keeps of a micro-batch.
-        in_flight: Micro-batches that it holds when the stage holds most.
-        full: Each is recomputed in full.
-        count: How many there are.
-    """
-
-    activations: Activations
-    in_flight: int
-    full: bool
-    count: int = 1
+    activations: Activations  # what one of them keeps of a micro-batch
+    in_flight: int  # Micro-batches that it holds when the stage holds most
+    full: bool  # each is recomputed in full
+    count: int = 1  # how many there are
 
 
 def stage_estimate(number: int, layers: int, lasting: int, held: Iterable[HeldLayers], logits: int) -> StageEstimate:

@@ -24,89 +24,54 @@ _MOMENTS = 2
 
 @dataclass(frozen=True, slots=True)
 class StaticExperts:
-    """The routed and the shared experts of a layer.
+    """The routed and the shared experts of a layer."""
 
-    Attributes:
-        count: Routed experts, on all ranks together.
-        width: Width inside one of them.
-        shared_width: Width inside the shared expert, which is whole on every rank; 0 without one.
-        bias: The router balances experts with a bias, and counts for it what each was sent.
-    """
-
-    count: int
-    width: int
-    shared_width: int
-    bias: bool
+    count: int  # routed experts, on all ranks together
+    width: int  # width inside one of them
+    shared_width: int  # width inside the shared expert, which is whole on every rank; 0 without one
+    bias: bool  # the router balances experts with a bias, and counts for it what each was sent
 
 
 @dataclass(frozen=True, slots=True)
 class StaticModel:
-    """The sizes of a MindFormers model of ``parallel_core``: RMSNorm, gated feed-forward blocks, rotary positions.
-
-    Attributes:
-        groups: Key and value heads.
-        qkv_bias: Queries, keys and values have a bias.
-        qk_norm: Queries and keys, or what latent attention makes them of, are normalised.
-        tied: The output projection uses the word embedding's weight.
-        predicts: The last stage has a layer that predicts one token more (multi-token prediction).
-        latent: Latent attention instead of the usual one.
-        joined: Latent attention's narrow projections are one matrix.
-        experts: The feed-forward block of the layers that have experts.
-        dtype: Number format of every weight that is trained.
-    """
+    """The sizes of a MindFormers model of ``parallel_core``: RMSNorm, gated feed-forward blocks, rotary positions."""
 
     vocab_size: int
     hidden_size: int
     ffn_hidden_size: int
     heads: int
-    groups: int
+    groups: int  # key and value heads
     head_size: int
-    qkv_bias: bool
-    qk_norm: bool
-    tied: bool
-    predicts: bool
-    latent: LatentAttention | None
-    joined: bool
-    experts: StaticExperts | None
-    dtype: DType
+    qkv_bias: bool  # queries, keys and values have a bias
+    qk_norm: bool  # queries and keys, or what latent attention makes them of, are normalised
+    tied: bool  # the output projection uses the word embedding's weight
+    predicts: bool  # the last stage has a layer that predicts one token more (multi-token prediction)
+    latent: LatentAttention | None  # latent attention instead of the usual one
+    joined: bool  # latent attention's narrow projections are one matrix
+    experts: StaticExperts | None  # the feed-forward block of the layers that have experts
+    dtype: DType  # number format of every weight that is trained
 
 
 @dataclass(frozen=True, slots=True)
 class StaticSplit:
-    """How a stage is split over its ranks.
+    """How a stage is split over its ranks."""
 
-    Attributes:
-        ranks: Ranks of one stage.
-        tensor: Ranks that hold other parts of the same matrices.
-        expert: Ranks that hold other experts of the same layers.
-        shares: Ranks that hold the same weights share them out, and their optimizer state with them.
-        most: Over how many ranks at most; None for all that hold the same.
-        threshold: Bytes below which a weight stays whole.
-    """
-
-    ranks: int
-    tensor: int
-    expert: int
-    shares: bool
-    most: int | None
-    threshold: int
+    ranks: int  # ranks of one stage
+    tensor: int  # ranks that hold other parts of the same matrices
+    expert: int  # ranks that hold other experts of the same layers
+    shares: bool  # ranks that hold the same weights share them out, and their optimizer state with them
+    most: int | None  # over how many ranks at most; None for all that hold the same
+    threshold: int  # bytes below which a weight stays whole
 
 
 @dataclass(frozen=True, slots=True)
 class StaticWeight:
-    """A tensor as a rank holds it before ranks that hold the same share it out.
+    """A tensor as a rank holds it before ranks that hold the same share it out."""
 
-    Attributes:
-        rows: Size of its first axis.
-        columns: All other axes together.
-        ways: Over how many ranks it is split already.
-        trained: It has optimizer state, and may be shared out.
-    """
-
-    rows: int
-    columns: int
-    ways: int = 1
-    trained: bool = True
+    rows: int  # size of its first axis
+    columns: int  # all other axes together
+    ways: int = 1  # over how many ranks it is split already
+    trained: bool = True  # it has optimizer state, and may be shared out
 
     @property
     def size(self) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.estimate.flops import Attention, Widths
 
 if TYPE_CHECKING:
+    from ms_tune.config.model import ModelShape
     from ms_tune.frameworks.models import Model
 
 # What the models of MindFormers' older classes (legacy) call a field.
@@ -28,7 +29,9 @@ def widths_of(model: Model) -> Widths | None:
         return None
     experts = whole_number(model, "num_moe_experts") or 0
     experts = experts if experts > 1 else 0
-    gated = model.value("gated_linear_unit") is True or str(model.value("hidden_act")).lower() in _GATED
+    # Both legacy networks have a gate and no key for it (`LlamaFeedForward`; `ChatGLM2SwiGLU`).
+    gated = model.facts.legacy or model.value("gated_linear_unit") is True
+    gated = gated or str(model.value("hidden_act")).lower() in _GATED
     return Widths(
         hidden=hidden,
         tokens=tokens,
@@ -60,3 +63,25 @@ def whole_number(model: Model, name: str) -> int | None:
     if found is None and name in _OTHER_NAMES:
         found = model.number(_OTHER_NAMES[name])
     return found if found is not None and found > 0 else None
+
+
+def widths_of_shape(shape: ModelShape) -> Widths:
+    """The same sizes of a model whose shape is known."""
+    latent, experts = shape.latent, shape.experts
+    attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
+    if latent is not None:
+        heads = shape.num_attention_heads
+        ranks = (latent.query_rank or 0, latent.key_value_rank, latent.rotary_size)
+        attention = Attention(heads, heads, latent.head_size, latent.value_size, *ranks)
+    return Widths(
+        hidden=shape.hidden_size,
+        tokens=shape.seq_length,
+        vocabulary=shape.vocab_size,
+        attention=attention,
+        feed_forward=shape.ffn_hidden_size,
+        gated=shape.gated,
+        experts=experts.count if experts else 0,
+        chosen=experts.per_token if experts else 0,
+        expert=experts.ffn_hidden_size if experts else 0,
+        shared=experts.shared_ffn_hidden_size if experts else 0,
+    )

@@ -19,18 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the table foretold of its check run, and what that held.
-
-    Attributes:
-        stage: The stage.
-        layers: Its layers.
-        predicted_bytes: Its peak by the table.
-        peak_bytes: Its peak.
-    """
+    """What the table foretold of its check run, and what that held."""
 
     stage: int
     layers: int
-    predicted_bytes: int
+    predicted_bytes: int  # its peak by the table
     peak_bytes: int
 
     @property

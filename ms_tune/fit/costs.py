@@ -35,21 +35,15 @@ _TERA = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Forward passes beside each other; a dense layer costs 1.
+    """Forward passes beside each other; a dense layer costs 1."""
 
-    Attributes:
-        dense: A layer without experts.
-        experts: A layer with experts.
-        head: The output projection and the loss, and what predicts further tokens before them.
-        shortest: Seconds that a dense layer's forward pass of a micro-batch takes at least, on the fastest device that is known
-            or on the one that is named; None where the model's sizes are not known.
-        known: Whether they come from the model's sizes; otherwise all layers are taken for equal and the head for nothing.
-    """
-
-    dense: float = 1.0
-    experts: float = 1.0
-    head: float = 0.0
+    dense: float = 1.0  # a layer without experts
+    experts: float = 1.0  # a layer with experts
+    head: float = 0.0  # the output projection and the loss, and what predicts further tokens before them
+    # Whether they come from the model's sizes; otherwise all layers are taken for equal and the head for nothing.
     known: bool = False
+    # Seconds that a dense layer's forward pass of a micro-batch takes at least, on the fastest device that is known or
+    # on the one that is named; None where the model's sizes are not known.
     shortest: float | None = None
 
 

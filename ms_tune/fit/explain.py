@@ -31,23 +31,14 @@ _UNIT = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Where a config's time goes.
+    """Where a config's time goes."""
 
-    Attributes:
-        table: Its pipeline and what its layers cost; there are no sizes in it.
-        cells: How many layers of each kind of recompute every cell has.
-        parts: Where the time goes.
-        costs: What the parts of the model cost beside each other.
-        seconds: A step; None where nothing was measured.
-        clock: What was measured.
-    """
-
-    table: Table
-    cells: tuple[dict[Recompute, int], ...]
-    parts: Breakdown
-    costs: Costs
-    seconds: float | None
-    clock: Clock
+    table: Table  # its pipeline and what its layers cost; there are no sizes in it
+    cells: tuple[dict[Recompute, int], ...]  # how many layers of each kind of recompute every cell has
+    parts: Breakdown  # where the time goes
+    costs: Costs  # what the parts of the model cost beside each other
+    seconds: float | None  # a step; None where nothing was measured
+    clock: Clock  # what was measured
 
 
 def explain_config(request: DryrunRequest, clock: Clock) -> Explained:

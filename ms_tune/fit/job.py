@@ -37,19 +37,12 @@ Cells = tuple[tuple[int, ...], ...]  # chunks x stages
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job as its config has it.
+    """A job as its config has it."""
 
-    Attributes:
-        request: What to simulate of it, and for which device.
-        loaded: The config.
-        now: What its layers do now.
-        first: The first stage as it would be run whole.
-    """
-
-    request: DryrunRequest
+    request: DryrunRequest  # what to simulate of it, and for which device
     loaded: LoadedConfig
-    now: NormalizedPlan
-    first: PreparedRun
+    now: NormalizedPlan  # what its layers do now
+    first: PreparedRun  # the first stage as it would be run whole
 
     @property
     def placement(self) -> Cells:

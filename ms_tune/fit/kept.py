@@ -30,15 +30,10 @@ _WHAT = "table 1"  # and its form
 
 @dataclass(frozen=True, slots=True)
 class KeptTable:
-    """A table of an earlier run.
+    """A table of an earlier run."""
 
-    Attributes:
-        table: The table, without a present plan; its limit is that of then.
-        fragment_bytes: What each stage is to set aside for fragments.
-    """
-
-    table: Table
-    fragment_bytes: tuple[int, ...]
+    table: Table  # the table, without a present plan; its limit is that of then
+    fragment_bytes: tuple[int, ...]  # what each stage is to set aside for fragments
 
 
 def keep_table(job: PlannedJob, table: Table, fragments: Sequence[int]) -> None:

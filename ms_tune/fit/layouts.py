@@ -26,22 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Where a dialect's configs say a layout.
+    """Where a dialect's configs say a layout."""
 
-    Attributes:
-        sizes: By field of a layout; what is not there follows from the others.
-        sequence: Whether activations between layers are split over the tensor-parallel ranks.
-        selects: Where selective recompute stands: of operators, of communication.
-        needs_sequence: The framework refuses tensor parallelism without it.
-        sharded: Whether optimizer state is shared out over the data-parallel ranks; None where it always is.
-        places: What names layers of stages in other ways than by an offset, and with what it leaves that to the framework.
-    """
-
-    sizes: Mapping[str, KeyPath]
-    sequence: KeyPath
+    sizes: Mapping[str, KeyPath]  # by field of a layout; what is not there follows from the others
+    sequence: KeyPath  # whether activations between layers are split over the tensor-parallel ranks
+    # Where selective recompute stands: of operators, of communication.
     selects: tuple[tuple[KeyPath, ...], tuple[KeyPath, ...]]
+    # Whether optimizer state is shared out over the data-parallel ranks; None where it always is.
     sharded: KeyPath | None
-    needs_sequence: bool
+    needs_sequence: bool  # the framework refuses tensor parallelism without it
+    # What names layers of stages in other ways than by an offset, and with what it leaves that to the framework.
     places: Mapping[KeyPath, object]
 
 

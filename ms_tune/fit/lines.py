@@ -23,23 +23,14 @@ _NEAR = Fraction(1001, 1000)  # the allocator rounds every tensor up
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One stage whose layers all do the same.
-
-    Attributes:
-        stage: The stage.
-        phase: The phase of the training step at whose peak it is.
-        base: Bytes that it holds without any layer.
-        slope: Bytes that one more layer adds.
-        lasting: What of it is weights, optimizer state and gradients.
-        in_flight: Micro-batches in flight of a layer: the mean of the stage's chunks.
-    """
+    """One stage whose layers all do the same."""
 
     stage: int
-    phase: str
-    base: Fraction
-    slope: Fraction
-    lasting: Fraction
-    in_flight: Fraction
+    phase: str  # the phase of the training step at whose peak it is
+    base: Fraction  # bytes that it holds without any layer
+    slope: Fraction  # bytes that one more layer adds
+    lasting: Fraction  # what of it is weights, optimizer state and gradients
+    in_flight: Fraction  # Micro-batches in flight of a layer: the mean of the stage's chunks
 
     def at(self, layers: int) -> Fraction:
         """What the stage holds with so many layers."""
@@ -118,16 +109,11 @@ def lines_beside(one: Figures, plain: Figures, lines: Sequence[Line]) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class LayerBytes:
-    """What a layer adds to any stage.
+    """What a layer adds to any stage."""
 
-    Attributes:
-        lasting: For the whole run.
-        activations: For every micro-batch in flight.
-        once: And once, whatever is in flight; below zero where the micro-batch that is at its backward pass holds less.
-    """
-
-    lasting: Fraction
-    activations: Fraction
+    lasting: Fraction  # for the whole run
+    activations: Fraction  # for every micro-batch in flight
+    # And once, whatever is in flight; below zero where the micro-batch that is at its backward pass holds less.
     once: Fraction
 
     @property

@@ -39,44 +39,26 @@ _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLA
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One stage of a variant of the job, with few layers.
+    """One stage of a variant of the job, with few layers."""
 
-    Attributes:
-        name: What every layer does: a kind of recompute.
-        loaded: The config that says so.
-        stage: The stage.
-        layers: Its layers.
-        needed: There is no table without it: where it fails, no other one is run.
-    """
-
-    name: str
-    loaded: LoadedConfig
+    name: str  # what every layer does: a kind of recompute
+    loaded: LoadedConfig  # the config that says so
     stage: int
     layers: int
-    needed: bool = False
+    needed: bool = False  # there is no table without it: where it fails, no other one is run
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one stage was seen to hold.
-
-    Attributes:
-        stage: The stage.
-        kinds: Its layers by kind, as :class:`ms_tune.dryrun.request.PreparedRun` names them.
-        in_flight: Micro-batches in flight of each chunk; None where nothing tells.
-        peaks: The peak in each phase of the training step, in bytes.
-        lasting: What weights, optimizer state and gradients hold at each of these moments, in bytes.
-        footprint: The most of the device that the pool took, in bytes.
-        swapped: What went to the host for one micro-batch, in bytes.
-    """
+    """What one stage was seen to hold."""
 
     stage: int
-    kinds: Mapping[str, int]
-    in_flight: tuple[int, ...] | None
-    peaks: Mapping[str, int]
-    lasting: Mapping[str, int]
-    footprint: int = 0
-    swapped: int = 0
+    kinds: Mapping[str, int]  # its layers by kind, as `ms_tune.dryrun.request.PreparedRun` names them
+    in_flight: tuple[int, ...] | None  # Micro-batches in flight of each chunk; None where nothing tells
+    peaks: Mapping[str, int]  # the peak in each phase of the training step, in bytes
+    lasting: Mapping[str, int]  # what weights, optimizer state and gradients hold at each of these moments, in bytes
+    footprint: int = 0  # the most of the device that the pool took, in bytes
+    swapped: int = 0  # what went to the host for one micro-batch, in bytes
 
     @property
     def peak(self) -> int:

@@ -36,30 +36,19 @@ _SOME = 5  # layers of a cell of which some are recomputed, if it has so many
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A probe and what it is for.
+    """A probe and what it is for."""
 
-    Attributes:
-        made_of: The layers that it is about, as a stage's kinds name them.
-        kind: What they recompute.
-        probe: The probe.
-    """
-
-    made_of: str
-    kind: Recompute
+    made_of: str  # the layers that it is about, as a stage's kinds name them
+    kind: Recompute  # what they recompute
     probe: Probe
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The layers of a job, by what they are made of.
+    """The layers of a job, by what they are made of."""
 
-    Attributes:
-        counts: How many there are of each, in the order of the model.
-        whole: Layers of each stage.
-    """
-
-    counts: dict[str, int]
-    whole: tuple[int, ...]
+    counts: dict[str, int]  # how many there are of each, in the order of the model
+    whole: tuple[int, ...]  # layers of each stage
 
     @property
     def main(self) -> str:

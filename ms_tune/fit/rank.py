@@ -46,79 +46,47 @@ _ROUNDS = 4  # of as many micro-batches as stages, after which every round is as
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What closed forms say of a layout.
+    """What closed forms say of a layout."""
 
-    Attributes:
-        time: Of the passes of a step: forward passes of a dense layer and one sample on one device.
-        least_bytes: The highest peak of its stages with everything recomputed.
-        peak_bytes: Each stage's peak with as many layers recomputed as the limit wants; even layers.
-        recomputed: Layers of each stage that are recomputed for that.
-        bubble: The part of the step in which stages wait.
-        sent_bytes: What a device sends in a step, on the stage that sends most.
-    """
-
-    time: float
-    least_bytes: int
-    peak_bytes: tuple[int, ...]
-    recomputed: tuple[int, ...]
-    bubble: float
-    sent_bytes: int
+    time: float  # of the passes of a step: forward passes of a dense layer and one sample on one device
+    least_bytes: int  # the highest peak of its stages with everything recomputed
+    peak_bytes: tuple[int, ...]  # each stage's peak with as many layers recomputed as the limit wants; even layers
+    recomputed: tuple[int, ...]  # layers of each stage that are recomputed for that
+    bubble: float  # the part of the step in which stages wait
+    sent_bytes: int  # what a device sends in a step, on the stage that sends most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A layout that may be tried.
-
-    Attributes:
-        layout: The layout.
-        estimate: What closed forms say of it.
-        facts: What its stages hold, for the estimate of any plan.
-    """
+    """A layout that may be tried."""
 
     layout: Layout
-    estimate: Estimate
-    facts: Facts
+    estimate: Estimate  # what closed forms say of it
+    facts: Facts  # what its stages hold, for the estimate of any plan
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Layouts, the best first.
+    """Layouts, the best first."""
 
-    Attributes:
-        candidates: Those that no other one outdoes in both time and bytes sent, by time; then those that only these outdo;
-            and so on.
-        leading: How many of them no other one outdoes.
-        pruned: How many hold more than the limit allows, whatever they recompute.
-        refused: How many the framework refuses, by its word.
-    """
-
+    # Those that no other one outdoes in both time and bytes sent, by time; then those that only these outdo; and so on.
     candidates: tuple[Candidate, ...]
-    leading: int
-    pruned: int
-    refused: tuple[tuple[Message, int], ...]
+    leading: int  # how many of them no other one outdoes
+    pruned: int  # how many hold more than the limit allows, whatever they recompute
+    refused: tuple[tuple[Message, int], ...]  # how many the framework refuses, by its word
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """What the stages of a layout hold by closed forms.
+    """What the stages of a layout hold by closed forms."""
 
-    Attributes:
-        lasting: Weights, gradients and optimizer state of each stage, bytes.
-        layers: Layers of each stage in the even split.
-        activations: Of a layer and a micro-batch, by what layers are made of.
-        makes: What the layers of each stage are made of, and how many there are of each.
-        held: Micro-batches in flight of a layer of each stage, the mean of its chunks.
-        logits: What the last stage holds beside.
-        sequence: Whether activations between layers are split over the tensor-parallel ranks.
-    """
-
-    lasting: tuple[int, ...]
-    layers: tuple[int, ...]
-    activations: Mapping[str, Activations]
-    makes: tuple[Mapping[str, int], ...]
-    held: tuple[float, ...]
-    logits: int
-    sequence: bool
+    lasting: tuple[int, ...]  # weights, gradients and optimizer state of each stage, bytes
+    layers: tuple[int, ...]  # layers of each stage in the even split
+    activations: Mapping[str, Activations]  # of a layer and a micro-batch, by what layers are made of
+    makes: tuple[Mapping[str, int], ...]  # what the layers of each stage are made of, and how many there are of each
+    held: tuple[float, ...]  # Micro-batches in flight of a layer of each stage, the mean of its chunks
+    logits: int  # what the last stage holds beside
+    sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
     def peak(self, stage: int, layers: int, full: int) -> int:
         """The peak of a stage with so many layers, of which so many are recomputed.
@@ -355,21 +323,13 @@ class _Ranker:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a framework's own sizes say of each stage of a layout without chunks.
+    """What a framework's own sizes say of each stage of a layout without chunks."""
 
-    Attributes:
-        lasting: Weights, gradients and optimizer state, bytes.
-        layers: Its layers.
-        makes: What they are made of.
-        weights: Bytes of the first stage's weights.
-        sequence: Whether activations between layers are split over the tensor-parallel ranks.
-    """
-
-    lasting: tuple[int, ...]
+    lasting: tuple[int, ...]  # weights, gradients and optimizer state, bytes
     layers: tuple[int, ...]
-    makes: tuple[Mapping[str, int], ...]
-    weights: int
-    sequence: bool
+    makes: tuple[Mapping[str, int], ...]  # what they are made of
+    weights: int  # bytes of the first stage's weights
+    sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
 
 def _few(layout: Layout) -> int:

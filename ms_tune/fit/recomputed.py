@@ -28,34 +28,23 @@ _NEXT_TO_NOTHING = Fraction(1, 1000)  # of what a layer adds: the allocator roun
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What full recomputation frees on one stage when the last forward pass ends.
+    """What full recomputation frees on one stage when the last forward pass ends."""
 
-    Attributes:
-        line: Of layers that recompute everything, at the moment that decides where some do not.
-        each: Bytes that one more recomputed layer frees.
-        others: The same of a layer of another make than most, which the stage has before them.
-        first: Bytes that the stage holds on top as soon as one layer is recomputed.
-        in_first_chunk: As ``each``, of a layer of the first chunk; None where nothing tells the chunks apart.
-    """
-
-    line: Line
-    each: Fraction
-    others: Fraction
-    first: Fraction
+    line: Line  # of layers that recompute everything, at the moment that decides where some do not
+    each: Fraction  # bytes that one more recomputed layer frees
+    others: Fraction  # the same of a layer of another make than most, which the stage has before them
+    first: Fraction  # bytes that the stage holds on top as soon as one layer is recomputed
+    # As `each`, of a layer of the first chunk; None where nothing tells the chunks apart.
     in_first_chunk: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OnTop:
-    """What a stage holds on top of that while its layers are computed once more.
+    """What a stage holds on top of that while its layers are computed once more."""
 
-    Attributes:
-        transient: Bytes, however many layers there are; may be below zero where each leaves something.
-        left: Bytes for each layer of the cell, until its backward pass ends.
-    """
-
+    # Bytes, however many layers there are; may be below zero where each leaves something.
     transient: Fraction = Fraction(0)
-    left: Fraction = Fraction(0)
+    left: Fraction = Fraction(0)  # bytes for each layer of the cell, until its backward pass ends
 
 
 def recomputed_kinds(figures: Figures) -> list[tuple[str, int]]:

@@ -24,40 +24,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """A stage that recomputes more than in the plan before, because its dryrun did not fit.
-
-    Attributes:
-        stage: The stage.
-        verdict: Of that dryrun.
-        before: How many layers of each kind of recompute its chunks had.
-        after: How many they have.
-    """
+    """A stage that recomputes more than in the plan before, because its dryrun did not fit."""
 
     stage: int
-    verdict: Verdict
-    before: tuple[Mapping[Recompute, int], ...]
-    after: tuple[Mapping[Recompute, int], ...]
+    verdict: Verdict  # of that dryrun
+    before: tuple[Mapping[Recompute, int], ...]  # how many layers of each kind of recompute its chunks had
+    after: tuple[Mapping[Recompute, int], ...]  # how many they have
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A plan and its dryrun.
+    """A plan and its dryrun."""
 
-    Attributes:
-        report: The plan, and what the table says of it.
-        peak_bytes: Every stage's peak by the table, without what was set aside for fragments; empty without a plan.
-        verified: The stages that were simulated; empty where none was.
-        stands_for: The simulated stage that stands for each stage; empty where none was simulated.
-        relieved: The stages that recompute more than in the plan before; empty where it is another plan altogether.
-        kept: Those of ``verified`` whose dryrun was there already, of a plan before.
-    """
-
-    report: FitReport
+    report: FitReport  # the plan, and what the table says of it
+    # Every stage's peak by the table, without what was set aside for fragments; empty without a plan.
     peak_bytes: tuple[int, ...]
-    verified: tuple[Verified, ...] = ()
-    stands_for: tuple[int, ...] = ()
+    verified: tuple[Verified, ...] = ()  # the stages that were simulated; empty where none was
+    stands_for: tuple[int, ...] = ()  # the simulated stage that stands for each stage; empty where none was simulated
+    # The stages that recompute more than in the plan before; empty where it is another plan altogether.
     relieved: tuple[Relief, ...] = ()
-    kept: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()  # those of `verified` whose dryrun was there already, of a plan before
 
     @property
     def fits(self) -> bool:

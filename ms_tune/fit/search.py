@@ -37,87 +37,54 @@ _UNIT = 1000  # of a table of dryruns: the forward pass of a dense layer
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """Which layouts to look at.
+    """Which layouts to look at."""
 
-    Attributes:
-        fit: How to plan each, and the job.
-        free: Dimensions that may be otherwise, by their short names (:data:`ms_tune.planning.layouts.DIMENSIONS`).
-        keep: What dimensions are to be.
-        top: How many of the best are dry-run; 0 for none: the ranking alone.
-        node: Devices of a machine, in which tensor parallelism stays.
-    """
-
-    fit: ConfigFitRequest = field(default_factory=ConfigFitRequest)
+    fit: ConfigFitRequest = field(default_factory=ConfigFitRequest)  # how to plan each, and the job
+    # Dimensions that may be otherwise, by their short names (`ms_tune.planning.layouts.DIMENSIONS`).
     free: tuple[str, ...] = ()
-    keep: Mapping[str, int] = field(default_factory=dict)
-    top: int = 3
-    node: int = 8
+    keep: Mapping[str, int] = field(default_factory=dict)  # what dimensions are to be
+    top: int = 3  # how many of the best are dry-run; 0 for none: the ranking alone
+    node: int = 8  # devices of a machine, in which tensor parallelism stays
 
 
 class Hooks(NamedTuple):
-    """Who is told how far a search is, and who knows more of configs.
+    """Who is told how far a search is, and who knows more of configs."""
 
-    Args:
-        observer: Told what is simulated.
-        on_progress: Told how far the search for a plan is.
-        on_ranked: Told how many layouts of how many are ranked.
-        refusal: Why the framework would refuse a config with a layout, if it would.
-    """
-
-    observer: Observer
-    on_progress: Callable[[Progress], None] = lambda _progress: None
-    on_ranked: Callable[[int, int], None] = lambda _done, _all: None
+    observer: Observer  # told what is simulated
+    on_progress: Callable[[Progress], None] = lambda _progress: None  # told how far the search for a plan is
+    on_ranked: Callable[[int, int], None] = lambda _done, _all: None  # told how many layouts of how many are ranked
+    # Why the framework would refuse a config with a layout, if it would.
     refusal: Callable[[SourceFile], Message | None] = lambda _source: None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tried:
-    """A layout that was dry-run.
+    """A layout that was dry-run."""
 
-    Attributes:
-        candidate: The layout and its estimate.
-        fit: Its plan; None where there is none.
-        error: Why there is none.
-        estimated_bytes: The closed form's peak of each stage of that plan.
-        time: Of the plan's passes of a step, in forward passes of a dense layer and a sample on a device; None without one.
-    """
-
-    candidate: Candidate
-    fit: ConfigFit | None
-    error: Message | None = None
-    estimated_bytes: tuple[int, ...] = ()
+    candidate: Candidate  # the layout and its estimate
+    fit: ConfigFit | None  # its plan; None where there is none
+    error: Message | None = None  # why there is none
+    estimated_bytes: tuple[int, ...] = ()  # the closed form's peak of each stage of that plan
+    # Of the plan's passes of a step, in forward passes of a dense layer and a sample on a device; None without one.
     time: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchFit:
-    """What came of a search.
+    """What came of a search."""
 
-    Attributes:
-        source: The config as it is.
-        now: Its layout.
-        devices: Ranks that every layout has.
-        samples: Of a step.
-        limit: What a stage may take of its device.
-        ranking: All layouts.
-        refused: How many layouts arithmetic refused, by the reason's text id.
-        tried: Those that were dry-run, in order.
-        chosen: The fastest that fits; None where none does.
-        reference: The present layout's estimate of time, in the same unit; None where the present layout is not one of them.
-        stopped: Whether the user stopped it.
-    """
-
-    source: SourceFile
+    source: SourceFile  # the config as it is
     now: Layout
-    devices: int
-    samples: int
-    limit: Limit
-    ranking: Ranking
-    refused: Mapping[str, int]
-    tried: tuple[Tried, ...]
-    chosen: Tried | None
+    devices: int  # ranks that every layout has
+    samples: int  # of a step
+    limit: Limit  # what a stage may take of its device
+    ranking: Ranking  # all layouts
+    refused: Mapping[str, int]  # how many layouts arithmetic refused, by the reason's text id
+    tried: tuple[Tried, ...]  # those that were dry-run, in order
+    chosen: Tried | None  # the fastest that fits; None where none does
+    # The present layout's estimate of time, in the same unit; None where the present layout is not one of them.
     reference: float | None
-    stopped: bool = False
+    stopped: bool = False  # whether the user stopped it
 
     @property
     def best(self) -> ConfigFit | None:

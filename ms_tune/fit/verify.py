@@ -25,21 +25,13 @@ NEAR = 0.005  # of the dryrun's peak, that the table's may be off
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A stage of a plan that was simulated.
-
-    Attributes:
-        stage: The stage.
-        predicted_bytes: Its peak by the table.
-        peak_bytes: Its peak.
-        footprint_bytes: With fragments.
-        verdict: Whether it fits.
-    """
+    """A stage of a plan that was simulated."""
 
     stage: int
-    predicted_bytes: int
+    predicted_bytes: int  # its peak by the table
     peak_bytes: int
-    footprint_bytes: int
-    verdict: Verdict
+    footprint_bytes: int  # with fragments
+    verdict: Verdict  # whether it fits
 
     @property
     def error(self) -> float:

@@ -14,23 +14,14 @@ NO_CAP_BYTES = 1024 * GIB  # MindSpore's max_device_memory where nobody sets one
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A device by name.
+    """A device by name."""
 
-    Attributes:
-        name: What ms-tune calls it.
-        names: What else it is called.
-        card_bytes: Memory as sold.
-        free_bytes: Memory that is free when MindSpore starts.
-        published: Whether somebody published what is left; otherwise it is derived.
-        heeded_bytes: The largest ``max_device_memory`` that MindSpore takes notice of.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    card_bytes: int
-    free_bytes: int
-    published: bool
-    heeded_bytes: int
+    name: str  # what ms-tune calls it
+    names: tuple[str, ...]  # what else it is called
+    card_bytes: int  # memory as sold
+    free_bytes: int  # memory that is free when MindSpore starts
+    published: bool  # whether somebody published what is left; otherwise it is derived
+    heeded_bytes: int  # the largest `max_device_memory` that MindSpore takes notice of
 
 
 @cache
@@ -57,19 +48,12 @@ def chip_named(text: str) -> Chip | None:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """How fast a device is at most.
+    """How fast a device is at most."""
 
-    Attributes:
-        name: What ms-tune calls it.
-        names: What else it is called.
-        tflops: 10^12 floating-point operations of 16 bits a second, on matrices without zeros left out.
-        basis: ``published`` by its maker, ``derived`` from its cores and their clock, or ``reported`` without a data sheet.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    tflops: float
-    basis: str
+    name: str  # what ms-tune calls it
+    names: tuple[str, ...]  # what else it is called
+    tflops: float  # 10^12 floating-point operations of 16 bits a second, on matrices without zeros left out
+    basis: str  # `published` by its maker, `derived` from its cores and their clock, or `reported` without a data sheet
 
 
 @cache

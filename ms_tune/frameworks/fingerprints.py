@@ -14,19 +14,12 @@ Path: TypeAlias = tuple[str, ...]
 
 
 class Fingerprint(NamedTuple):
-    """Key paths of which files of one program have several.
+    """Key paths of which files of one program have several."""
 
-    Args:
-        id: Whose files they are: ``verl``. The text ``config.foreign.verl`` says what such a file is called.
-        least: How many of the key paths have to be there.
-        keys: The key paths.
-        needs: Those that have to be among them.
-    """
-
-    id: str
-    least: int
+    id: str  # Whose files they are: `verl`. The text `config.foreign.verl` says what such a file is called.
+    least: int  # how many of the key paths have to be there
     keys: tuple[Path, ...]
-    needs: tuple[Path, ...]
+    needs: tuple[Path, ...]  # those that have to be among them
 
 
 @cache

@@ -20,37 +20,22 @@ _MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_P
 
 
 class Key(NamedTuple):
-    """One setting.
+    """One setting."""
 
-    Args:
-        path: The key path; ``*`` stands for the items of a list.
-        types: ``int``, ``float``, ``str``, ``bool``, ``list``, ``dict``, ``null``; empty if anything goes.
-        default: What the framework takes where the key is missing; :data:`ms_tune.frameworks.data.REQUIRED` if there is no default.
-        choices: The values that the framework takes, if they can be listed.
-        since: The first framework version that knows the key; None if all do that ms-tune knows.
-        until: The last one, likewise.
-        text: What the setting is for.
-        state: ``dead`` keys are accepted and read by nothing; ``deprecated`` ones are on their way out.
-        strict: Whether the framework itself refuses values of other types, or beyond choices and bounds.
-        above: The value has to be larger than this.
-        least: The value has to be at least this.
-        most: The value must not be larger than this.
-        read_by: The models that do read a dead key.
-    """
-
-    path: tuple[str, ...]
-    types: tuple[str, ...]
+    path: tuple[str, ...]  # the key path; `*` stands for the items of a list
+    types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if anything goes
+    # What the framework takes where the key is missing; `ms_tune.frameworks.data.REQUIRED` if there is no default.
     default: object
-    choices: tuple[object, ...]
-    since: str | None
-    until: str | None
-    text: Text
-    state: State = "live"
-    strict: bool = False
-    above: float | None = None
-    least: float | None = None
-    most: float | None = None
-    read_by: tuple[str, ...] = ()
+    choices: tuple[object, ...]  # the values that the framework takes, if they can be listed
+    since: str | None  # the first framework version that knows the key; None if all do that ms-tune knows
+    until: str | None  # the last one, likewise
+    text: Text  # what the setting is for
+    state: State = "live"  # `dead` keys are accepted and read by nothing; `deprecated` ones are on their way out
+    strict: bool = False  # whether the framework itself refuses values of other types, or beyond choices and bounds
+    above: float | None = None  # the value has to be larger than this
+    least: float | None = None  # the value has to be at least this
+    most: float | None = None  # the value must not be larger than this
+    read_by: tuple[str, ...] = ()  # the models that do read a dead key
 
     @property
     def name(self) -> str:

@@ -17,19 +17,14 @@ _PYTHON = re.compile(r"python([23](\.\d+)?)?")
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A launcher.
+    """A launcher."""
 
-    Args:
-        name: What it is called: ``msrun``, ``torchrun``, ``torch.distributed.launch``, ``python``, or one that is known by name alone.
-        values: The options that take a value, with their defaults (None if there is none); names have ``_`` for ``-``.
-        switches: The options that take none.
-        known: Whether its options are known.
-    """
-
+    # What it is called: `msrun`, `torchrun`, `torch.distributed.launch`, `python`, or one that is known by name alone.
     name: str
+    # The options that take a value, with their defaults (None if there is none); names have `_` for `-`.
     values: Mapping[str, str | None]
-    switches: frozenset[str]
-    known: bool
+    switches: frozenset[str]  # the options that take none
+    known: bool  # whether its options are known
 
     @property
     def counts(self) -> tuple[str, ...]:

@@ -20,27 +20,16 @@ UNREAD = "**unread**"  # a default that is no literal
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One ``add_argument``.
+    """One ``add_argument``."""
 
-    Args:
-        part: The repository: ``Megatron-LM``, ``MindSpeed``, ``MindSpeed-LLM``.
-        dest: Where the value goes: ``tensor_model_parallel_size``.
-        action: ``store_true`` or ``store_false``; None for an argument that takes values.
-        type: ``int``, ``float``, ``str``, ``bool``, or ``other`` for a function.
-        nargs: ``*`` or ``+``; None for one value.
-        choices: The values that it takes; None if any.
-        default: What holds where the argument is left out.
-        required: Whether it must not be left out.
-    """
-
-    part: str
-    dest: str
-    action: str | None
-    type: str
-    nargs: str | None
-    choices: tuple[object, ...] | None
-    default: object
-    required: bool
+    part: str  # the repository: `Megatron-LM`, `MindSpeed`, `MindSpeed-LLM`
+    dest: str  # where the value goes: `tensor_model_parallel_size`
+    action: str | None  # `store_true` or `store_false`; None for an argument that takes values
+    type: str  # `int`, `float`, `str`, `bool`, or `other` for a function
+    nargs: str | None  # `*` or `+`; None for one value
+    choices: tuple[object, ...] | None  # the values that it takes; None if any
+    default: object  # what holds where the argument is left out
+    required: bool  # whether it must not be left out
 
 
 def programs() -> tuple[str, ...]:
@@ -127,17 +116,11 @@ def releases_with(part: str, names: frozenset[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two options that a feature of MindSpeed checks against each other, by their destinations.
+    """Two options that a feature of MindSpeed checks against each other, by their destinations."""
 
-    Args:
-        option: The feature's own.
-        other: The other one.
-        excludes: Whether they exclude each other; else the first needs the second.
-    """
-
-    option: str
-    other: str
-    excludes: bool
+    option: str  # the feature's own
+    other: str  # the other one
+    excludes: bool  # whether they exclude each other; else the first needs the second
 
 
 @cache

@@ -23,39 +23,23 @@ _ALL_OF_IT = "*"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of a setting.
+    """What became of a setting."""
 
-    Args:
-        path: The key of the static graph; of a callback, the key inside it.
-        fate: What became of it.
-        to: The key of the dynamic graph, if it was translated.
-        why: The name of the reason (``migrate.why.NAME``), if it was not.
-        source: The file of MindFormers that shows it.
-        below: Whether it is for all keys under this one.
-        values: Values and what they are called there.
-        when: The values that the row is for; None for all.
-        least: The least number that the row is for.
-        number: Whether the target wants a number where YAML may read a text (``1e-5``).
-        invert: Whether yes means no there.
-        unset: What the static graph takes where the key is missing, if the dynamic graph takes something else.
-        blocks: Whether there can be no file with it.
-        callback: The type of callback that it is for.
-    """
-
-    path: tuple[str, ...]
-    fate: FateName
-    to: tuple[str, ...] = ()
-    why: str = ""
-    source: str = ""
-    below: bool = False
-    values: tuple[tuple[Any, Any], ...] = ()
-    when: tuple[Any, ...] | None = None
-    least: int | None = None
-    number: bool = False
-    invert: bool = False
+    path: tuple[str, ...]  # the key of the static graph; of a callback, the key inside it
+    fate: FateName  # what became of it
+    to: tuple[str, ...] = ()  # the key of the dynamic graph, if it was translated
+    why: str = ""  # the name of the reason (`migrate.why.NAME`), if it was not
+    source: str = ""  # the file of MindFormers that shows it
+    below: bool = False  # whether it is for all keys under this one
+    values: tuple[tuple[Any, Any], ...] = ()  # values and what they are called there
+    when: tuple[Any, ...] | None = None  # the values that the row is for; None for all
+    least: int | None = None  # the least number that the row is for
+    number: bool = False  # whether the target wants a number where YAML may read a text (`1e-5`)
+    invert: bool = False  # whether yes means no there
+    # What the static graph takes where the key is missing, if the dynamic graph takes something else.
     unset: Any = UNSET
-    blocks: bool = False
-    callback: str = ""
+    blocks: bool = False  # whether there can be no file with it
+    callback: str = ""  # the type of callback that it is for
 
     def fits(self, value: object) -> bool:
         """Whether the row is for a value."""

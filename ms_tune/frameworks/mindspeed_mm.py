@@ -21,17 +21,11 @@ _TOOLS = ("memory_profile", "sorafeature")
 
 
 class Setting(NamedTuple):
-    """One declared setting of a release.
+    """One declared setting of a release."""
 
-    Args:
-        types: ``int``, ``float``, ``str``, ``bool``, ``list``, ``dict``, ``null``; empty if that is not known.
-        choices: The values that it takes, if they are listed.
-        default: What holds where it is left out.
-    """
-
-    types: tuple[str, ...]
-    choices: tuple[Any, ...]
-    default: Any
+    types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if that is not known
+    choices: tuple[Any, ...]  # the values that it takes, if they are listed
+    default: Any  # what holds where it is left out
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ms_tune.frameworks.data import ABSENT, REQUIRED, all_at, at, load, order
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,19 +40,12 @@ class Origin(Enum):
 
 
 class Field(NamedTuple):
-    """One field of a model.
+    """One field of a model."""
 
-    Args:
-        name: The field, in the framework's word for it.
-        value: What the framework's class gets; :data:`UNKNOWN` if nobody can say.
-        origin: Where the value comes from.
-        path: The key path at which it is written, if the config itself holds it.
-    """
-
-    name: str
-    value: Any
-    origin: Origin
-    path: tuple[str, ...] | None = None
+    name: str  # the field, in the framework's word for it
+    value: Any  # what the framework's class gets; `UNKNOWN` if nobody can say
+    origin: Origin  # where the value comes from
+    path: tuple[str, ...] | None = None  # the key path at which it is written, if the config itself holds it
 
 
 class Source(Protocol):
@@ -64,45 +58,28 @@ class Source(Protocol):
 
 
 class Facts(NamedTuple):
-    """What a release knows of a class of models.
+    """What a release knows of a class of models."""
 
-    Args:
-        name: The name of the class; None if it is not known.
-        kind: The ``model_type`` that stands for it; the name of the class if it is a legacy one.
-        architectures: The networks that are built for it.
-        modes: ``static``, ``dynamic``: the modes in which it trains.
-        stages: Whether the dynamic graph can cut it into pipeline stages.
-        ties: Whether the dynamic graph's network reads ``tie_word_embeddings``.
-        latent: Whether its attention has latent queries, keys and values.
-        ignored: Keys that the class throws away.
-        around: Keys that are no fields and let through.
-        twice: Keys that are read twice, which is refused as if they were two.
-        renamed: Keys that the class writes to another one.
-        fills: Settings that another one stands in for when they are null, or their own default.
-        derived: Settings that follow from others.
-        defaults: What the class fills in, by its own keys.
-        aliases: Keys, each with its field and perhaps the function that turns its value.
-        fields: What the general class fills in.
-        listed: Whether a field is read under its own name only if the table says so (up to 1.8).
-    """
-
-    name: str | None
-    kind: str | None
-    architectures: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
-    stages: bool = False
-    ties: bool = True
-    latent: bool = False
-    ignored: frozenset[str] = frozenset()
-    around: frozenset[str] = frozenset()
-    twice: frozenset[str] = frozenset()
-    renamed: Mapping[str, str] = MappingProxyType({})
+    name: str | None  # the name of the class; None if it is not known
+    kind: str | None  # the `model_type` that stands for it; the name of the class if it is a legacy one
+    architectures: tuple[str, ...] = ()  # the networks that are built for it
+    modes: tuple[str, ...] = ()  # `static`, `dynamic`: the modes in which it trains
+    stages: bool = False  # whether the dynamic graph can cut it into pipeline stages
+    ties: bool = True  # whether the dynamic graph's network reads `tie_word_embeddings`
+    latent: bool = False  # whether its attention has latent queries, keys and values
+    ignored: frozenset[str] = frozenset()  # keys that the class throws away
+    around: frozenset[str] = frozenset()  # keys that are no fields and let through
+    twice: frozenset[str] = frozenset()  # keys that are read twice, which is refused as if they were two
+    renamed: Mapping[str, str] = MappingProxyType({})  # keys that the class writes to another one
+    # Settings that another one stands in for when they are null, or their own default.
     fills: Mapping[str, str] = MappingProxyType({})
-    derived: Mapping[str, list[str]] = MappingProxyType({})
-    defaults: Mapping[str, Any] = MappingProxyType({})
+    derived: Mapping[str, list[str]] = MappingProxyType({})  # settings that follow from others
+    defaults: Mapping[str, Any] = MappingProxyType({})  # what the class fills in, by its own keys
+    # Keys, each with its field and perhaps the function that turns its value.
     aliases: Mapping[str, list[str]] = MappingProxyType({})
-    fields: Mapping[str, Any] = MappingProxyType({})
-    listed: bool = False
+    fields: Mapping[str, Any] = MappingProxyType({})  # what the general class fills in
+    listed: bool = False  # whether a field is read under its own name only if the table says so (up to 1.8)
+    legacy: bool = False  # whether it is a legacy class
 
     def names(self, name: str) -> tuple[str, ...]:
         """The keys that a field is read from: that of the class itself first."""
@@ -125,20 +102,14 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The model of a config.
+    """The model of a config."""
 
-    Args:
-        facts: What the framework knows of its class.
-        kind: ``model_type`` as written, or else that of the class that ``architectures`` names; of a legacy model the
-            name of its class. None where the config names none.
-        architecture: The network as written (the first of several), or else the one built for the class.
-        release: The release that was asked.
-    """
-
-    facts: Facts
+    facts: Facts  # what the framework knows of its class
+    # `model_type` as written, or else that of the class that `architectures` names; of a legacy model the name of its
+    # class. None where the config names none.
     kind: str | None
-    architecture: str | None
-    release: str
+    architecture: str | None  # the network as written (the first of several), or else the one built for the class
+    release: str  # the release that was asked
     _values: Mapping[str, tuple[Any, tuple[str, ...] | None]]
     _sealed: bool
     _resolved: dict[str, Field] = dataclasses.field(default_factory=dict, repr=False, compare=False)
@@ -267,7 +238,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     data = source.data if isinstance(source.data, dict) else {}
     if dialect is Dialect.MINDSPEED_MS:
         return Model(_mindspeed(), None, None, release, _section(data, "model_config"), _sealed=False)
-    if dialect is Dialect.MINDFORMERS and data.get("use_legacy", True) is not False:
+    if dialect is Dialect.MINDFORMERS and is_legacy(data):
         return _legacy(data, release)
     path = ("model",) if dialect is Dialect.MINDFORMERS_PYNATIVE else ("model", "model_config")
     values = _section(data, *path)
@@ -389,8 +360,9 @@ def _legacy_facts(release: str, kind: str | None) -> Facts:
     return Facts(
         kind,
         kind,
-        tuple(at(one["architectures"], release)),
-        tuple(at(one["modes"], release)),
+        legacy=True,
+        architectures=tuple(at(one["architectures"], release)),
+        modes=tuple(at(one["modes"], release)),
         fills=at(one["fills"], release),
         derived=at(one["derived"], release),
         defaults=defaults,

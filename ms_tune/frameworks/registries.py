@@ -66,17 +66,11 @@ def mindspore_values(name: str) -> tuple[Any, ...]:
 
 
 class Arguments(NamedTuple):
-    """The keyword arguments of a class.
+    """The keyword arguments of a class."""
 
-    Args:
-        names: Those that it knows.
-        free: Whether it lets others through.
-        switches: Those that are True or False where they are not given.
-    """
-
-    names: frozenset[str]
-    free: bool
-    switches: frozenset[str]
+    names: frozenset[str]  # those that it knows
+    free: bool  # whether it lets others through
+    switches: frozenset[str]  # those that are True or False where they are not given
 
 
 @cache

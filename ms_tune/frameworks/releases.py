@@ -20,16 +20,11 @@ _VERSION = re.compile(r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.de
 
 
 class Release(NamedTuple):
-    """A release that a config is read for.
+    """A release that a config is read for."""
 
-    Args:
-        framework: Its name.
-        version: The release, such as ``1.9``.
-        installed: What is installed, if that was looked up; the release may be another, if that one is not served.
-    """
-
-    framework: str
-    version: str
+    framework: str  # its name
+    version: str  # the release, such as `1.9`
+    # What is installed, if that was looked up; the release may be another, if that one is not served.
     installed: str | None = None
 
     @property

@@ -16,15 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A library that trains dynamic-graph configs.
+    """A library that trains dynamic-graph configs."""
 
-    Attributes:
-        package: Where its modules lie; ``config``, ``training``, ... are found from there.
-        name: What users call it.
-    """
-
-    package: str
-    name: str
+    package: str  # where its modules lie; `config`, `training`, ... are found from there
+    name: str  # what users call it
 
 
 # MindFormers up to 1.6 holds the library that became MindSpeed-Core-MS r0.1.0; later releases of either read no such

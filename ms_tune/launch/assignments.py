@@ -18,19 +18,12 @@ Block = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An assignment as it is written.
+    """An assignment as it is written."""
 
-    Args:
-        one: What is assigned, and where.
-        text: The value; None if something is put into it, or if it is an array.
-        block: The branches and bodies around it, outermost first; nothing at the top of the script.
-        extends: Whether the value is made from the variable's own old value.
-    """
-
-    one: Assign
-    text: str | None
-    block: Block
-    extends: bool
+    one: Assign  # what is assigned, and where
+    text: str | None  # the value; None if something is put into it, or if it is an array
+    block: Block  # the branches and bodies around it, outermost first; nothing at the top of the script
+    extends: bool  # whether the value is made from the variable's own old value
 
 
 def assignments(text: str) -> list[Written]:

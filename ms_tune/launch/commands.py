@@ -42,17 +42,11 @@ _CONTROL = frozenset(("break", "continue", "return", "exit", "exec", "eval", "so
 
 
 class _Locals(NamedTuple):
-    """What a function has declared as its own.
+    """What a function has declared as its own."""
 
-    Args:
-        values: What was there before, by the variable.
-        perhaps: Those that it has only declared perhaps.
-        conditions: How many unknown conditions lay around the call.
-    """
-
-    values: dict[str, object]
-    perhaps: set[str]
-    conditions: int
+    values: dict[str, object]  # what was there before, by the variable
+    perhaps: set[str]  # those that it has only declared perhaps
+    conditions: int  # how many unknown conditions lay around the call
 
 
 class Trap(NamedTuple):

@@ -36,19 +36,12 @@ _QUOTES = ("'", '"')
 
 @dataclass(frozen=True, slots=True)
 class ArgumentChange:
-    """A change of one argument of a program.
+    """A change of one argument of a program."""
 
-    Args:
-        at: The how many-eth of the program's arguments it is, counted from 0.
-        name: ``--recompute-num-layers``.
-        values: What is to stand behind it; None to leave it out.
-        new: Whether it is put in front of that argument, which stays.
-    """
-
-    at: int
-    name: str
-    values: tuple[str, ...] | None
-    new: bool = False
+    at: int  # the how many-eth of the program's arguments it is, counted from 0
+    name: str  # `--recompute-num-layers`
+    values: tuple[str, ...] | None  # what is to stand behind it; None to leave it out
+    new: bool = False  # whether it is put in front of that argument, which stays
 
     @property
     def words(self) -> str:

@@ -42,27 +42,17 @@ _UNKNOWN = "\0"
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One program that a script starts with a config.
-
-    Args:
-        script: The script.
-        config: The word that names the config.
-        path: Where it is; None if it is nowhere, or only a run could tell.
-        unknown: What would have to be known to tell the config, or the number of processes; empty if both are.
-        processes: How many processes run on all machines together; None if only a run could tell.
-        overrides: What the command line says over the config, by key path, with where it says so.
-        environment: The variables that the program sees of those that the script sets.
-        place: Where the command stands.
-    """
+    """One program that a script starts with a config."""
 
     script: File = field(repr=False)
-    config: Argument
-    path: Path | None
-    unknown: str
-    processes: int | None
+    config: Argument  # the word that names the config
+    path: Path | None  # where it is; None if it is nowhere, or only a run could tell
+    unknown: str  # what would have to be known to tell the config, or the number of processes; empty if both are
+    processes: int | None  # how many processes run on all machines together; None if only a run could tell
+    # What the command line says over the config, by key path, with where it says so.
     overrides: Mapping[tuple[str, ...], tuple[object, Argument]]
-    environment: Mapping[str, Pieces]
-    place: Place
+    environment: Mapping[str, Pieces]  # the variables that the program sees of those that the script sets
+    place: Place  # where the command stands
 
     def source(self) -> SourceFile | None:
         """The config; None if it cannot be read, which is told where it is checked itself."""

@@ -25,21 +25,13 @@ _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse takes these for values
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One argument as it is written.
+    """One argument as it is written."""
 
-    Args:
-        name: ``--num-layers``.
-        word: Where it stands.
-        values: What stands behind it, up to the next one; what is written behind ``=`` comes first.
-        definitions: What the release knows of it.
-        joined: Whether its value is written behind ``=``.
-    """
-
-    name: str
-    word: Argument
-    values: tuple[Argument, ...]
-    definitions: tuple[Definition, ...]
-    joined: bool = False
+    name: str  # `--num-layers`
+    word: Argument  # where it stands
+    values: tuple[Argument, ...]  # what stands behind it, up to the next one; what is written behind `=` comes first
+    definitions: tuple[Definition, ...]  # what the release knows of it
+    joined: bool = False  # whether its value is written behind `=`
 
     @property
     def takes(self) -> int | None:
@@ -50,20 +42,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a program is given.
+    """What a program is given."""
 
-    Args:
-        launch: How it is started.
-        release: The release of MindSpeed-LLM whose parser it is.
-        given: The arguments, in order.
-        strays: Words in front of the first argument.
-        hidden: Words that are unknown, in which further arguments may hide, each with whether it is the value of the one before.
-    """
-
-    launch: Launch
-    release: str
-    given: tuple[Given, ...]
-    strays: tuple[Argument, ...]
+    launch: Launch  # how it is started
+    release: str  # the release of MindSpeed-LLM whose parser it is
+    given: tuple[Given, ...]  # the arguments, in order
+    strays: tuple[Argument, ...]  # words in front of the first argument
+    # Words that are unknown, in which further arguments may hide, each with whether it is the value of the one before.
     hidden: tuple[tuple[Argument, bool], ...] = ()
 
     @property

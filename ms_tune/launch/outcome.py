@@ -18,19 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A command that is no part of the shell: a program that the script starts.
+    """A command that is no part of the shell: a program that the script starts."""
 
-    Args:
-        words: The command and its arguments.
-        environment: The variables that it sees of those that the script sets.
-        conditional: Whether it depends on what is unknown that it is started at all, or how often.
-        place: Where the command stands.
-    """
-
-    words: tuple[Argument, ...]
-    environment: Mapping[str, Pieces]
-    conditional: bool
-    place: Place
+    words: tuple[Argument, ...]  # the command and its arguments
+    environment: Mapping[str, Pieces]  # the variables that it sees of those that the script sets
+    conditional: bool  # whether it depends on what is unknown that it is started at all, or how often
+    place: Place  # where the command stands
 
 
 class Flow(Enum):

@@ -31,25 +31,16 @@ _PARENTS = 6  # folders above a script in which a file that it names is looked f
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One program that a script starts.
+    """One program that a script starts."""
 
-    Args:
-        launcher: What it is started with.
-        options: What the launcher is told, by the option; the last word about each.
-        program: The program, or the module behind ``-m``; None if it cannot be told which of the words it is.
-        arguments: What the program is given.
-        environment: The variables that it sees of those that the script sets.
-        conditional: Whether it depends on what is unknown that it is started at all, or how often.
-        place: Where the command stands.
-    """
-
-    launcher: Launcher
-    options: Mapping[str, Argument | None]
+    launcher: Launcher  # what it is started with
+    options: Mapping[str, Argument | None]  # what the launcher is told, by the option; the last word about each
+    # The program, or the module behind `-m`; None if it cannot be told which of the words it is.
     program: Argument | None
-    arguments: tuple[Argument, ...]
-    environment: Mapping[str, Pieces]
-    conditional: bool
-    place: Place
+    arguments: tuple[Argument, ...]  # what the program is given
+    environment: Mapping[str, Pieces]  # the variables that it sees of those that the script sets
+    conditional: bool  # whether it depends on what is unknown that it is started at all, or how often
+    place: Place  # where the command stands
 
     @property
     def name(self) -> str:
@@ -75,22 +66,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launches:
-    """What a script starts.
+    """What a script starts."""
 
-    Args:
-        file: The script.
-        launches: The programs that it starts, in order.
-        unknown: What keeps it from being followed as a whole: files that could not be read, ``eval``.
-        problems: What of its text could not be read.
-        read_from: The files that it sources.
-        others: The commands that it starts beside those, with words that a script of its own may make a program of.
-    """
-
-    file: File
-    launches: tuple[Launch, ...]
-    unknown: tuple[Unknown, ...]
-    problems: tuple[Problem, ...]
-    read_from: tuple[Path, ...]
+    file: File  # the script
+    launches: tuple[Launch, ...]  # the programs that it starts, in order
+    unknown: tuple[Unknown, ...]  # what keeps it from being followed as a whole: files that could not be read, `eval`
+    problems: tuple[Problem, ...]  # what of its text could not be read
+    read_from: tuple[Path, ...]  # the files that it sources
+    # The commands that it starts beside those, with words that a script of its own may make a program of.
     others: tuple[Started, ...] = ()
 
 

@@ -35,18 +35,12 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An argument that the parser refuses.
+    """An argument that the parser refuses."""
 
-    Args:
-        fault: Why.
-        name: The argument; empty for a word in front of all of them.
-        word: The word to blame.
-        allowed: What it may be: the choices, the types of number, or the framework with which it is taken.
-    """
-
-    fault: Fault
-    name: str
-    word: Argument
+    fault: Fault  # why
+    name: str  # the argument; empty for a word in front of all of them
+    word: Argument  # the word to blame
+    # What it may be: the choices, the types of number, or the framework with which it is taken.
     allowed: tuple[str, ...] = ()
 
 

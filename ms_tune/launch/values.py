@@ -63,38 +63,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A value that cannot be known.
+    """A value that cannot be known."""
 
-    Args:
-        reason: Why.
-        name: The variable, the command or the words in question.
-        place: Where the value would come from.
-    """
-
-    reason: Reason
-    name: str
-    place: Place
+    reason: Reason  # why
+    name: str  # the variable, the command or the words in question
+    place: Place  # where the value would come from
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a value.
+    """A part of a value."""
 
-    Args:
-        text: The characters; empty for what is unknown.
-        place: Where they are written; the letters there are these unless quotes or arithmetic stand between.
-        via: The variables through which they came, the innermost first.
-        quoted: Whether they stand in quotes where they are used.
-        unknown: What it is instead, if it is unknown.
-        several: Whether it stands for any number of elements of an array, which quotes do not hold together.
-    """
-
-    text: str
-    place: Place
-    via: tuple[str, ...] = ()
-    quoted: bool = False
-    unknown: Unknown | None = None
-    several: bool = False
+    text: str  # the characters; empty for what is unknown
+    place: Place  # where they are written; the letters there are these unless quotes or arithmetic stand between
+    via: tuple[str, ...] = ()  # the variables through which they came, the innermost first
+    quoted: bool = False  # whether they stand in quotes where they are used
+    unknown: Unknown | None = None  # what it is instead, if it is unknown
+    several: bool = False  # whether it stands for any number of elements of an array, which quotes do not hold together
 
     @property
     def exact(self) -> bool:
@@ -119,15 +104,10 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One word as a program gets it.
+    """One word as a program gets it."""
 
-    Args:
-        pieces: Its parts.
-        open: Whether it may be any number of words: what is unknown in it stands in no quotes.
-    """
-
-    pieces: Pieces
-    open: bool = False
+    pieces: Pieces  # its parts
+    open: bool = False  # whether it may be any number of words: what is unknown in it stands in no quotes
 
     @property
     def text(self) -> str | None:

@@ -17,17 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A plan by cell.
+    """A plan by cell."""
 
-    Args:
-        rows: The layers of each (chunk, stage), in order.
-        behind: Layers of multi-token prediction, behind all others.
-        straight: Whether the layers run through chunk 0 from the first stage to the last, then through chunk 1, and
-            so on, and every layer is there once.
-    """
-
-    rows: tuple[tuple[tuple[LayerPlan, ...], ...], ...]
-    behind: tuple[LayerPlan, ...]
+    rows: tuple[tuple[tuple[LayerPlan, ...], ...], ...]  # the layers of each (chunk, stage), in order
+    behind: tuple[LayerPlan, ...]  # layers of multi-token prediction, behind all others
+    # Whether the layers run through chunk 0 from the first stage to the last, then through chunk 1, and so on, and
+    # every layer is there once.
     straight: bool
 
     @property

@@ -32,17 +32,11 @@ class Problem(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Where the framework does not go on.
+    """Where the framework does not go on."""
 
-    Args:
-        exception: The class of what it raises, or :data:`ENDLESS_LOOP` when it never comes back.
-        text: The exception's own text.
-        layer: The layer it was about to set, if it got that far.
-    """
-
-    exception: str
-    text: str
-    layer: int | None = None
+    exception: str  # the class of what it raises, or `ENDLESS_LOOP` when it never comes back
+    text: str  # the exception's own text
+    layer: int | None = None  # the layer it was about to set, if it got that far
 
 
 class FrameworkStop(Exception):  # noqa: N818 - it stands for an exception of the framework, and is none of ours
@@ -76,20 +70,14 @@ class Cell(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """How many layers each cell holds, and which.
+    """How many layers each cell holds, and which."""
 
-    Args:
-        counts: Layers of each cell: chunks x stages, in the framework's order. With ``zero_bubble_v`` the second
-            chunk runs backwards, so the first column of its row is the last stage.
-        ends: Running sums of ``counts``, in the same shape.
-        cells: The place of every layer.
-        offset: The offset that was used, in the shape of ``counts``.
-    """
-
+    # Layers of each cell: chunks x stages, in the framework's order. With `zero_bubble_v` the second chunk runs
+    # backwards, so the first column of its row is the last stage.
     counts: tuple[tuple[int, ...], ...]
-    ends: tuple[tuple[int, ...], ...]
-    cells: tuple[Cell, ...]
-    offset: tuple[tuple[int, ...], ...]
+    ends: tuple[tuple[int, ...], ...]  # running sums of `counts`, in the same shape
+    cells: tuple[Cell, ...]  # the place of every layer
+    offset: tuple[tuple[int, ...], ...]  # the offset that was used, in the shape of `counts`
 
     @property
     def slots(self) -> int:
@@ -155,9 +143,6 @@ class Formative(NamedTuple):
 
     Rows may be shorter than there are stages, and rows may be missing: a config can say so, and the framework goes
     on until it sets a layer that needs them.
-
-    Args:
-        by_id: The values when swap is on. Then the first three tables are empty, and the last two without effect.
     """
 
     layer_recompute: Sequence[Sequence[int]]
@@ -165,6 +150,7 @@ class Formative(NamedTuple):
     select_comm_recompute: Mapping[object, Sequence[Sequence[int]]]
     select_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
     select_comm_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
+    # The values when swap is on. Then the first three tables are empty, and the last two without effect.
     by_id: ById | None = None
 
     def as_lists(self) -> dict[str, object]:
@@ -215,15 +201,10 @@ class Kind(str, Enum):
 
 
 class SwapPlan(NamedTuple):
-    """What one layer offloads to the host.
+    """What one layer offloads to the host."""
 
-    Args:
-        target: A pattern for its operators; empty for the whole layer.
-        prefetch: How many operators ahead of its use it is fetched back.
-    """
-
-    target: str
-    prefetch: object
+    target: str  # a pattern for its operators; empty for the whole layer
+    prefetch: object  # how many operators ahead of its use it is fetched back
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,21 +231,12 @@ class LayerPlan:
 
 @dataclass(frozen=True, slots=True)
 class RecomputePlan:
-    """The outcome.
+    """The outcome."""
 
-    Args:
-        placement: None when the framework refuses the placement.
-        formative: None when the framework raises, whether it does so while it reads the values or when it sets a
-            layer.
-        layers: One entry a layer, in order; empty when ``formative`` is None.
-        problems: Everything worth saying, the framework's own failure first.
-        log: What the framework logs while it formats the values, up to where it raises if it does.
-        failure: Where the framework stops, if it does.
-    """
-
-    placement: Placement | None
+    placement: Placement | None  # none when the framework refuses the placement
+    # None when the framework raises, whether it does so while it reads the values or when it sets a layer.
     formative: Formative | None
-    layers: tuple[LayerPlan, ...]
-    problems: tuple[Problem, ...]
-    log: tuple[str, ...]
-    failure: Failure | None = None
+    layers: tuple[LayerPlan, ...]  # one entry a layer, in order; empty when `formative` is None
+    problems: tuple[Problem, ...]  # everything worth saying, the framework's own failure first
+    log: tuple[str, ...]  # what the framework logs while it formats the values, up to where it raises if it does
+    failure: Failure | None = None  # where the framework stops, if it does

@@ -18,25 +18,16 @@ DENSE, FULL_RECOMPUTE = "dense", "full recompute"  # in the kind of a layer
 
 @dataclass(frozen=True, slots=True)
 class StageLayer:
-    """One layer of a stage.
+    """One layer of a stage."""
 
-    Attributes:
-        number: Its number in the whole model, from 0.
-        experts: Its feed-forward block is a mixture of experts.
-        mtp: It predicts further tokens (multi-token prediction); such layers stand behind the last ordinary one.
-        full: All of it is recomputed.
-        select: Patterns of the modules in it that are recomputed.
-        communication: Gathered inputs of its projections are gathered again instead of kept.
-        remark: Whatever else decides about its memory, in words: what it swaps, for example.
-    """
-
-    number: int
-    experts: bool = False
+    number: int  # its number in the whole model, from 0
+    experts: bool = False  # its feed-forward block is a mixture of experts
+    # It predicts further tokens (multi-token prediction); such layers stand behind the last ordinary one.
     mtp: bool = False
-    full: bool = False
-    select: tuple[str, ...] = ()
-    communication: bool = False
-    remark: str = ""
+    full: bool = False  # all of it is recomputed
+    select: tuple[str, ...] = ()  # patterns of the modules in it that are recomputed
+    communication: bool = False  # gathered inputs of its projections are gathered again instead of kept
+    remark: str = ""  # whatever else decides about its memory, in words: what it swaps, for example
 
     @property
     def kind(self) -> str:
@@ -52,32 +43,20 @@ class StageLayer:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One virtual-pipeline part of a stage.
+    """One virtual-pipeline part of a stage."""
 
-    Attributes:
-        layers: Its layers in order, those of multi-token prediction last.
-        embedding: It starts with the word embedding.
-        head: It ends with the output projection and the loss.
-    """
-
-    layers: tuple[StageLayer, ...]
-    embedding: bool = False
-    head: bool = False
+    layers: tuple[StageLayer, ...]  # its layers in order, those of multi-token prediction last
+    embedding: bool = False  # it starts with the word embedding
+    head: bool = False  # it ends with the output projection and the loss
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One pipeline stage.
+    """One pipeline stage."""
 
-    Attributes:
-        index: Its number, from 0.
-        stages: How many there are.
-        chunks: Its chunks, in the order in which a micro-batch meets them.
-    """
-
-    index: int
-    stages: int
-    chunks: tuple[Chunk, ...]
+    index: int  # its number, from 0
+    stages: int  # how many there are
+    chunks: tuple[Chunk, ...]  # its chunks, in the order in which a micro-batch meets them
 
     @property
     def layers(self) -> int:

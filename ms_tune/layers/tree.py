@@ -37,22 +37,15 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class LayerModel:
-    """The layers of one model.
+    """The layers of one model."""
 
-    Args:
-        name: The model's name: ``model_type``, or ``arch.type`` of a legacy model.
-        kinds: The layer without experts and the one with them, as this config builds them; or the only one there is.
-            Empty when the config's settings are unlike any variant.
-        every: The layers of all variants.
-        experts: Which layers have experts; those beyond are of the last kind.
-        ahead: The layer that predicts further tokens, if it is known.
-    """
-
-    name: str
+    name: str  # the model's name: `model_type`, or `arch.type` of a legacy model
+    # The layer without experts and the one with them, as this config builds them; or the only one there is. Empty when
+    # the config's settings are unlike any variant.
     kinds: tuple[Tree, ...]
-    every: tuple[Tree, ...]
-    experts: tuple[bool, ...] = ()
-    ahead: Tree | None = None
+    every: tuple[Tree, ...]  # the layers of all variants
+    experts: tuple[bool, ...] = ()  # which layers have experts; those beyond are of the last kind
+    ahead: Tree | None = None  # the layer that predicts further tokens, if it is known
 
     def tree(self, layer: int) -> Tree | None:
         """The tree of one layer."""

@@ -32,19 +32,14 @@ _SHARED = "common"
 
 
 class Condition(NamedTuple):
-    """What a value has to be.
+    """What a value has to be."""
 
-    Args:
-        kind: ``equals``, ``one-of``, ``not-one-of``, ``forbidden``, ``required`` or ``schema``.
-        operand: The value, the values, or the JSON Schema; nothing for ``forbidden`` and ``required``.
-    """
-
-    kind: str
-    operand: Any
+    kind: str  # `equals`, `one-of`, `not-one-of`, `forbidden`, `required` or `schema`
+    operand: Any  # the value, the values, or the JSON Schema; nothing for `forbidden` and `required`
 
 
 class When(NamedTuple):
-    """A check is only made if the value at a path (or the framework's default for it) is like this."""
+    """A check is only made if the value at a path (or the framework's default for it) is like this, or the model is a legacy one."""
 
     path: KeyPath
     condition: Condition
@@ -67,96 +62,54 @@ class Function(NamedTuple):
 
 
 class FixRule(NamedTuple):
-    """How findings of a check are fixed.
+    """How findings of a check are fixed."""
 
-    Args:
-        kind: What is done; nothing for a rewrite or a move.
-        path: Where, if it is not the finding's own key path.
-        value: The new value or key. In a text, ``{name}`` stands for a parameter of the finding.
-        spelled: Whether ``value`` is the new value as YAML spells it (``set-text``).
-        safe: Whether the meaning of the config surely stays what its author wanted.
-        messages: The messages of the check that it is for; empty for all.
-        rewrite: The name of the function that fixes code or a setting of the environment.
-        sections: The section that a key belongs into, by the key.
-    """
-
-    kind: ChangeKind | None
-    path: KeyPath | None
-    value: Any
-    spelled: bool
-    safe: bool
-    messages: frozenset[str]
-    rewrite: str | None = None
-    sections: Mapping[str, KeyPath] = MappingProxyType({})
+    kind: ChangeKind | None  # what is done; nothing for a rewrite or a move
+    path: KeyPath | None  # where, if it is not the finding's own key path
+    value: Any  # The new value or key. In a text, `{name}` stands for a parameter of the finding.
+    spelled: bool  # whether `value` is the new value as YAML spells it (`set-text`)
+    safe: bool  # whether the meaning of the config surely stays what its author wanted
+    messages: frozenset[str]  # the messages of the check that it is for; empty for all
+    rewrite: str | None = None  # the name of the function that fixes code or a setting of the environment
+    sections: Mapping[str, KeyPath] = MappingProxyType({})  # the section that a key belongs into, by the key
 
 
 class Evidence(NamedTuple):
-    """Where a check's claim can be read in the framework's own source.
+    """Where a check's claim can be read in the framework's own source."""
 
-    Args:
-        framework: Whose source it is.
-        version: In which release.
-        file: The path in its package or repository.
-        symbol: The class or function, such as ``LayerSetting._check_inputs``; empty for the whole file.
-    """
-
-    framework: str
-    version: str
-    file: str
-    symbol: str = ""
+    framework: str  # whose source it is
+    version: str  # in which release
+    file: str  # the path in its package or repository
+    symbol: str = ""  # the class or function, such as `LayerSetting._check_inputs`; empty for the whole file
 
 
 class Check(NamedTuple):
-    """One entry of a checklist.
+    """One entry of a checklist."""
 
-    Args:
-        id: ``MST101``; stays the same for ever.
-        name: ``duplicate-key``: what is wrong, not what to do.
-        title: The name as a sentence.
-        why: What happens if it is left as it is.
-        help: How to fix it.
-        messages: What to say about one finding; ``default``, and others if the check tells cases apart.
-        severity: How bad it is.
-        category: What kind of trouble it is.
-        consequences: What happens in the run, by the message; ``default`` for messages that are not named. Empty in a
-            user's own checklist that does not say it.
-        dialects: The dialects it is about.
-        versions: The framework versions it is about, such as ``>=1.7``; None for all.
-        when: All of these must hold for the check to be made.
-        whole: Whether it is about the config with the keys that it takes from a ``base_config``.
-        test: How to tell.
-        evidence: Where the claim can be read.
-        bad: A config that violates it.
-        good: The same config, fixed.
-        also: Other checks that the two examples cannot avoid.
-        fixes: How its findings are fixed; the first that is for a finding's message counts.
-        profiles: The profiles in which it is made; empty for all.
-        opposite: The check of other profiles that finds wrong what this one wants.
-        family: The family that it is of, if it is of one.
-    """
-
-    id: str
-    name: str
-    title: Text
-    why: Text
-    help: Text
-    messages: Mapping[str, Text]
-    severity: Severity
-    category: Category
+    id: str  # `MST101`; stays the same for ever
+    name: str  # `duplicate-key`: what is wrong, not what to do
+    title: Text  # the name as a sentence
+    why: Text  # what happens if it is left as it is
+    help: Text  # how to fix it
+    messages: Mapping[str, Text]  # what to say about one finding; `default`, and others if the check tells cases apart
+    severity: Severity  # how bad it is
+    category: Category  # what kind of trouble it is
+    # What happens in the run, by the message; `default` for messages that are not named. Empty in a user's own
+    # checklist that does not say it.
     consequences: Mapping[str, Consequence]
-    dialects: frozenset[Dialect]
-    versions: str | None
-    when: tuple[When, ...]
-    whole: bool
-    test: Expectation | Function
-    evidence: tuple[Evidence, ...]
-    bad: str
-    good: str
-    also: frozenset[str]
-    fixes: tuple[FixRule, ...] = ()
-    profiles: frozenset[str] = frozenset()
-    opposite: str | None = None
-    family: Family | None = None
+    dialects: frozenset[Dialect]  # the dialects it is about
+    versions: str | None  # the framework versions it is about, such as `>=1.7`; None for all
+    when: tuple[When, ...]  # all of these must hold for the check to be made
+    whole: bool  # whether it is about the config with the keys that it takes from a `base_config`
+    test: Expectation | Function  # how to tell
+    evidence: tuple[Evidence, ...]  # where the claim can be read
+    bad: str  # a config that violates it
+    good: str  # the same config, fixed
+    also: frozenset[str]  # other checks that the two examples cannot avoid
+    fixes: tuple[FixRule, ...] = ()  # how its findings are fixed; the first that is for a finding's message counts
+    profiles: frozenset[str] = frozenset()  # the profiles in which it is made; empty for all
+    opposite: str | None = None  # the check of other profiles that finds wrong what this one wants
+    family: Family | None = None  # the family that it is of, if it is of one
 
 
 @cache
@@ -317,6 +270,8 @@ def _fix(value: Mapping[str, Any]) -> FixRule:
 
 
 def _when(value: Mapping[str, Any]) -> When:
+    if "legacy" in value:
+        return When((), Condition("legacy", value["legacy"]), MISSING)
     return When(parse_path(value["path"]), _condition(value), value.get("default", MISSING))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MISSING
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.lint.checklist import ANY
 from ms_tune.lint.context import Violation
 from ms_tune.lint.quick_schema import UnknownKeywordError, is_valid
@@ -29,6 +30,8 @@ def violations(source: SourceFile, test: Expectation) -> Iterator[Violation]:
 
 def applies(source: SourceFile, when: When) -> bool:
     """Whether a precondition holds. A null is a missing value, as it is for the frameworks."""
+    if when.condition.kind == "legacy":
+        return is_legacy(source.data) is when.condition.operand
     value = source.get(when.path, MISSING)
     if value is None or value is MISSING:
         value = when.default

@@ -50,15 +50,10 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed relation.
+    """A parsed relation."""
 
-    Args:
-        text: As written.
-        names: The key paths in it, in order, each once.
-    """
-
-    text: str
-    names: tuple[str, ...]
+    text: str  # as written
+    names: tuple[str, ...]  # the key paths in it, in order, each once
     _code: Callable[[Mapping[str, Number]], Value] = field(repr=False, compare=False)
 
     def holds(self, values: Mapping[str, Number]) -> bool | None:

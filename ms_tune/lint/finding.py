@@ -80,15 +80,10 @@ class Consequence(str, Enum):
 
 
 class Family(NamedTuple):
-    """Checks of one subject, which were one check once: its id begins theirs, and its id and name still mean all of them.
+    """Checks of one subject, which were one check once: its id begins theirs, and its id and name still mean all of them."""
 
-    Args:
-        id: ``MST335``, of which ``MST33501`` is one.
-        name: ``impossible-experts``.
-    """
-
-    id: str
-    name: str
+    id: str  # `MST335`, of which `MST33501` is one
+    name: str  # `impossible-experts`
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +111,14 @@ class Related(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """How a finding can be fixed by replacing text.
+    """How a finding can be fixed by replacing text."""
 
-    Args:
-        safe: Whether the meaning of the config surely stays what its author wanted.
-        title: What is done.
-        changes: What it does to the values; nothing for a fix of a comment.
-        edits: What it does to the text.
-        swaps: What it does to the syntax tree of Python code.
-        arguments: What it does to the arguments of a program that a script starts.
-    """
-
-    safe: bool
-    title: Message
-    changes: tuple[Change, ...]
-    edits: tuple[Edit, ...]
-    swaps: tuple[Swap, ...] = ()
-    arguments: tuple[ArgumentChange, ...] = ()
+    safe: bool  # whether the meaning of the config surely stays what its author wanted
+    title: Message  # what is done
+    changes: tuple[Change, ...]  # what it does to the values; nothing for a fix of a comment
+    edits: tuple[Edit, ...]  # what it does to the text
+    swaps: tuple[Swap, ...] = ()  # what it does to the syntax tree of Python code
+    arguments: tuple[ArgumentChange, ...] = ()  # what it does to the arguments of a program that a script starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,17 +29,11 @@ _ONE_BY_ONE = 50  # fixes that are tried each on its own where all at once are r
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What became of a config's text.
+    """What became of a config's text."""
 
-    Args:
-        text: The text after all fixes.
-        count: How many findings were fixed.
-        refused: How many fixes were not made, because the result would have been worse.
-    """
-
-    text: str
-    count: int
-    refused: int = 0
+    text: str  # the text after all fixes
+    count: int  # how many findings were fixed
+    refused: int = 0  # how many fixes were not made, because the result would have been worse
 
 
 def propose(

@@ -27,17 +27,11 @@ if TYPE_CHECKING:
 
 
 class Gate(NamedTuple):
-    """What fixes of one file have to pass.
+    """What fixes of one file have to pass."""
 
-    Args:
-        dialect: What it is read as.
-        version: The release that it is read for.
-        check: Finds what is wrong with it.
-    """
-
-    dialect: Dialect
-    version: str
-    check: Callable[[SourceFile], Sequence[Finding]]
+    dialect: Dialect  # what it is read as
+    version: str  # the release that it is read for
+    check: Callable[[SourceFile], Sequence[Finding]]  # finds what is wrong with it
 
     def admits(self, before: SourceFile, after: SourceFile, fixes: Sequence[Fix]) -> bool:
         """Whether a config with these fixes is no worse, and the same to the framework if all of them are safe."""

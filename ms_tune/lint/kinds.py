@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.config import SCRIPTS
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import default_release
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT, PYTHON = "environment", "python"  # as their checklists are called
 LANGUAGES = {ENVIRONMENT: "sh", PYTHON: "python"}  # what the examples of their checks are written in
-SUFFIXES = (".env", ".sh", ".py")
+SUFFIXES = (".env", *SCRIPTS, ".py")
 FRAMEWORK = "MindSpore"
 VERSION = "2.9"  # the newest that the checks were verified with
 
@@ -39,7 +40,7 @@ _NOT_ONE = {ENVIRONMENT: "lint.not-an-environment", PYTHON: "lint.not-training-c
 
 def kind_of(path: Path) -> str | None:
     """The kind of a file, by its name; None for what may be a config."""
-    if path.suffix in (_ENV_FILE, ".sh", ".bash") or path.name == _ENV_FILE:
+    if path.suffix in (_ENV_FILE, *SCRIPTS) or path.name == _ENV_FILE:
         return ENVIRONMENT
     return PYTHON if path.suffix == ".py" else None
 
@@ -91,7 +92,7 @@ def checks_of(source: SourceFile, kind: str, checks: tuple[Check, ...]) -> tuple
 
 def _is_pytorch(source: SourceFile) -> bool:
     """Whether a file is a script that starts PyTorch programs."""
-    if source.path.suffix not in (".sh", ".bash"):
+    if source.path.suffix not in SCRIPTS:
         return False
     from ms_tune.lint.launched import is_pytorch  # noqa: PLC0415 - as above
 
@@ -139,7 +140,7 @@ def variables_of(source: SourceFile) -> SourceFile | None:
 
 def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-LLM that a script starts, in the form that checks look at; nothing for other files."""
-    if source.path.suffix not in (".sh", ".bash"):
+    if source.path.suffix not in SCRIPTS:
         return ()
     from ms_tune.lint.launched import commands_in  # noqa: PLC0415 - as above
 
@@ -172,7 +173,7 @@ def with_known_layers() -> tuple[str, ...]:
 
 def multimodal_commands_of(source: SourceFile) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-MM that a script starts, likewise."""
-    if source.path.suffix not in (".sh", ".bash"):
+    if source.path.suffix not in SCRIPTS:
         return ()
     from ms_tune.lint.multimodal import multimodal_commands  # noqa: PLC0415 - as above
 

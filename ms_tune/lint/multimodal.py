@@ -34,12 +34,9 @@ _ARGUMENTS_OF = "26.1"  # of MindSpeed-LLM, whose Megatron has the options that 
 
 @dataclass(frozen=True)
 class MultimodalSource(LaunchSource):
-    """One command of a script that starts a program of MindSpeed-MM.
+    """One command of a script that starts a program of MindSpeed-MM."""
 
-    Args:
-        variables: The script's own variables that are plain texts, with the last of their values.
-    """
-
+    # The script's own variables that are plain texts, with the last of their values.
     variables: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def given(self, name: str) -> Given | None:

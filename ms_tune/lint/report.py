@@ -23,31 +23,20 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class FileReport:
-    """The findings in one file, and what it was checked as.
+    """The findings in one file, and what it was checked as."""
 
-    Args:
-        path: The file, as the user named it.
-        text: What is in it (without a byte order mark); nothing if it is not needed to show the findings.
-        release: The framework version that it was checked for.
-        findings: What was found and is reported.
-        ignored: How many findings comments in the file ignore.
-        baselined: How many findings the baseline holds.
-        notes: What the user should know about how the file was read.
-        read_from: The files beside it whose settings count, too.
-        original: The text before the fixes, if they changed it; ``text`` is the one after them then.
-        fixed: How many findings were fixed.
-    """
-
-    path: Path
+    path: Path  # the file, as the user named it
+    # What is in it (without a byte order mark); nothing if it is not needed to show the findings.
     text: str = field(repr=False)
-    release: Release
-    findings: tuple[Finding, ...]
-    ignored: int = 0
-    baselined: int = 0
-    notes: tuple[Message, ...] = ()
-    read_from: tuple[Path, ...] = ()
+    release: Release  # the framework version that it was checked for
+    findings: tuple[Finding, ...]  # what was found and is reported
+    ignored: int = 0  # how many findings comments in the file ignore
+    baselined: int = 0  # how many findings the baseline holds
+    notes: tuple[Message, ...] = ()  # what the user should know about how the file was read
+    read_from: tuple[Path, ...] = ()  # the files beside it whose settings count, too
+    # The text before the fixes, if they changed it; `text` is the one after them then.
     original: str | None = field(default=None, repr=False)
-    fixed: int = 0
+    fixed: int = 0  # how many findings were fixed
 
     def line(self, number: int) -> str:
         """The text of a line, without its line break."""

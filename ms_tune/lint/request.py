@@ -54,17 +54,11 @@ class LintRequest:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What holds for all files of one run: the request, and what its files hold.
+    """What holds for all files of one run: the request, and what its files hold."""
 
-    Args:
-        request: What is asked for.
-        settings: These in place of what the folders hold; None to look for them.
-        baseline: Old findings.
-    """
-
-    request: LintRequest = field(default_factory=LintRequest)
-    settings: Settings | None = None
-    baseline: Baseline | None = None
+    request: LintRequest = field(default_factory=LintRequest)  # what is asked for
+    settings: Settings | None = None  # these in place of what the folders hold; None to look for them
+    baseline: Baseline | None = None  # old findings
 
     def settings_in(self, folder: Path) -> Settings:
         """The settings that hold in a folder (an absolute path)."""
@@ -72,14 +66,8 @@ class Job:
 
 
 class Outcome(NamedTuple):
-    """What became of one file: a report, or why there is none.
+    """What became of one file: a report, or why there is none."""
 
-    Args:
-        report: What was found (after the fixes, if there were any).
-        skipped: Why a file that the user did not name was left out.
-        error: Why the file could not be checked.
-    """
-
-    report: FileReport | None = None
-    skipped: Skipped | None = None
-    error: MsTuneError | None = None
+    report: FileReport | None = None  # what was found (after the fixes, if there were any)
+    skipped: Skipped | None = None  # why a file that the user did not name was left out
+    error: MsTuneError | None = None  # why the file could not be checked

@@ -28,47 +28,26 @@ _FOLDED = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])|(?<=[，。；：、！？�
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One check as it is explained.
+    """One check as it is explained."""
 
-    Args:
-        id: ``MST101``.
-        name: ``duplicate-key``.
-        severity: How bad a finding is.
-        category: What kind of trouble it is about.
-        consequences: What happens in the run, each once; which of several depends on the finding.
-        title: The name as a sentence.
-        why: What happens if a finding is left as it is.
-        help: How to fix it; what depends on the finding stands in angle brackets.
-        dialects: The dialects it is about.
-        versions: The framework versions it is about; None for all.
-        profiles: The profiles in which it is made; empty for all.
-        opposite: The name of the check that says the opposite in other profiles, if there is one.
-        family: The family that it is of, if it is of one.
-        fix: ``safe``, ``unsafe`` or ``none``.
-        evidence: Where the claim can be read.
-        bad: An example that violates it; empty if there is none.
-        good: The same example, fixed.
-        language: What the examples are written in: ``yaml``, ``sh`` or ``python``.
-    """
-
-    id: str
-    name: str
-    severity: Severity
-    category: Category
-    consequences: tuple[Consequence, ...]
-    title: Text
-    why: Text
-    help: Text
-    dialects: tuple[Dialect, ...]
-    versions: str | None
-    profiles: tuple[str, ...]
-    opposite: str | None
-    family: Family | None
-    fix: str
-    evidence: tuple[Evidence, ...]
-    bad: str
-    good: str
-    language: str = "yaml"
+    id: str  # `MST101`
+    name: str  # `duplicate-key`
+    severity: Severity  # how bad a finding is
+    category: Category  # what kind of trouble it is about
+    consequences: tuple[Consequence, ...]  # what happens in the run, each once; which of several depends on the finding
+    title: Text  # the name as a sentence
+    why: Text  # what happens if a finding is left as it is
+    help: Text  # how to fix it; what depends on the finding stands in angle brackets
+    dialects: tuple[Dialect, ...]  # the dialects it is about
+    versions: str | None  # the framework versions it is about; None for all
+    profiles: tuple[str, ...]  # the profiles in which it is made; empty for all
+    opposite: str | None  # the name of the check that says the opposite in other profiles, if there is one
+    family: Family | None  # the family that it is of, if it is of one
+    fix: str  # `safe`, `unsafe` or `none`
+    evidence: tuple[Evidence, ...]  # where the claim can be read
+    bad: str  # an example that violates it; empty if there is none
+    good: str  # the same example, fixed
+    language: str = "yaml"  # what the examples are written in: `yaml`, `sh` or `python`
 
 
 def all_rules(checklists: Iterable[Path] = ()) -> tuple[Rule, ...]:

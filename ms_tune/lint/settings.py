@@ -29,31 +29,18 @@ _MARK = b"ms-tune"  # a pyproject.toml without it is not parsed
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a project says about linting.
+    """What a project says about linting."""
 
-    Args:
-        file: Where it says so; None if nowhere.
-        folder: What relative paths are relative to.
-        selections: Which checks are made.
-        checklists: Checklists of its own.
-        exclude: Globs of files that a folder does not stand for.
-        fail_on: The least severity that fails.
-        baseline: Old findings.
-        dialect: What all configs are written for.
-        version: The framework version to check for.
-        rule_page: Where the rule reference is read, with ``{id}`` and ``{name}`` for a check's.
-    """
-
-    file: Path | None
-    folder: Path
-    selections: Selections = field(default_factory=Selections)
-    checklists: tuple[Path, ...] = ()
-    exclude: tuple[str, ...] = ()
-    fail_on: Severity | None = None
-    baseline: Path | None = None
-    dialect: Dialect | None = None
-    version: str | None = None
-    rule_page: str | None = None
+    file: Path | None  # where it says so; None if nowhere
+    folder: Path  # what relative paths are relative to
+    selections: Selections = field(default_factory=Selections)  # which checks are made
+    checklists: tuple[Path, ...] = ()  # checklists of its own
+    exclude: tuple[str, ...] = ()  # globs of files that a folder does not stand for
+    fail_on: Severity | None = None  # the least severity that fails
+    baseline: Path | None = None  # old findings
+    dialect: Dialect | None = None  # what all configs are written for
+    version: str | None = None  # the framework version to check for
+    rule_page: str | None = None  # where the rule reference is read, with `{id}` and `{name}` for a check's
 
     def page(self, rule: Rule) -> str | None:
         """The address of the page about a check, if one is configured."""

@@ -32,19 +32,12 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """One comment that ignores findings.
+    """One comment that ignores findings."""
 
-    Args:
-        span: The comment.
-        names: The checks, by id or name, each with its place in the text.
-        whole_file: Whether it holds for every line.
-        first: The first line that it is about: its own, or the next one that holds more than a comment.
-    """
-
-    span: Span
-    names: tuple[tuple[str, int], ...]
-    whole_file: bool
-    first: int
+    span: Span  # the comment
+    names: tuple[tuple[str, int], ...]  # the checks, by id or name, each with its place in the text
+    whole_file: bool  # whether it holds for every line
+    first: int  # the first line that it is about: its own, or the next one that holds more than a comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +67,12 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the comments of a file are read against.
+    """What the comments of a file are read against."""
 
-    Args:
-        names: The ids of the checks that a name means: a check's id or name, or a family's.
-        made: The ids of the checks that were made; a comment about another one may be in use elsewhere.
-        region: The first and last line of a key path, its key included.
-        quoted: Stretches of the text that are strings, where ``#`` starts no comment.
-    """
-
-    names: Mapping[str, frozenset[str]]
-    made: Collection[str]
-    region: Callable[[KeyPath], tuple[int, int] | None]
-    quoted: Sequence[tuple[int, int]]
+    names: Mapping[str, frozenset[str]]  # the ids of the checks that a name means: a check's id or name, or a family's
+    made: Collection[str]  # the ids of the checks that were made; a comment about another one may be in use elsewhere
+    region: Callable[[KeyPath], tuple[int, int] | None]  # the first and last line of a key path, its key included
+    quoted: Sequence[tuple[int, int]]  # stretches of the text that are strings, where `#` starts no comment
 
 
 def suppress(text: str, findings: Sequence[Finding], surroundings: Surroundings) -> Suppressed:

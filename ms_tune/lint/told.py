@@ -19,21 +19,13 @@ if TYPE_CHECKING:
 
 
 class Told(NamedTuple):
-    """What a config is checked as.
+    """What a config is checked as."""
 
-    Args:
-        dialect: The dialect; None if it is not checked.
-        reason: Why it is not checked.
-        notes: What the user should know.
-        fragment: Whether it is a part of a config only.
-        fixable: Whether it may be fixed: most of its keys are known.
-    """
-
-    dialect: Dialect | None
-    reason: Message | None = None
-    notes: tuple[Message, ...] = ()
-    fragment: bool = False
-    fixable: bool = True
+    dialect: Dialect | None  # the dialect; None if it is not checked
+    reason: Message | None = None  # why it is not checked
+    notes: tuple[Message, ...] = ()  # what the user should know
+    fragment: bool = False  # whether it is a part of a config only
+    fixable: bool = True  # whether it may be fixed: most of its keys are known
 
 
 def told(source: SourceFile, values: object, asked: Dialect | None, *, firmly: bool) -> Told:

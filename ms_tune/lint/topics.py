@@ -19,32 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Checks that are read together.
+    """Checks that are read together."""
 
-    Args:
-        text: The one thing to know before reading about them.
-        rules: The checks in reading order.
-    """
-
-    text: Text
-    rules: tuple[Rule, ...]
+    text: Text  # the one thing to know before reading about them
+    rules: tuple[Rule, ...]  # the checks in reading order
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One chapter.
+    """One chapter."""
 
-    Args:
-        id: Its name in links.
-        title: Its heading.
-        text: What there is to know before reading about single checks.
-        groups: Its checks; none is empty.
-    """
-
-    id: str
-    title: Text
-    text: Text
-    groups: tuple[Group, ...]
+    id: str  # its name in links
+    title: Text  # its heading
+    text: Text  # what there is to know before reading about single checks
+    groups: tuple[Group, ...]  # its checks; none is empty
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -54,17 +42,11 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Chapters that answer one question of somebody who tunes a model.
+    """Chapters that answer one question of somebody who tunes a model."""
 
-    Args:
-        title: The question.
-        text: What the reader learns.
-        topics: The chapters in reading order; none is empty.
-    """
-
-    title: Text
-    text: Text
-    topics: tuple[Topic, ...]
+    title: Text  # the question
+    text: Text  # what the reader learns
+    topics: tuple[Topic, ...]  # the chapters in reading order; none is empty
 
 
 def course(rules: Iterable[Rule]) -> tuple[Part, ...]:

@@ -16,22 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Blocks of one content, operator and place in both traces; zero where a trace has none.
-
-    Attributes:
-        before: Bytes at the peak of the first trace.
-        after: Bytes at the peak of the second trace.
-        count_before: Blocks of the first.
-        count_after: Blocks of the second.
-    """
+    """Blocks of one content, operator and place in both traces; zero where a trace has none."""
 
     operator: str
     where: str
     content: Content
-    before: int
-    after: int
-    count_before: int
-    count_after: int
+    before: int  # bytes at the peak of the first trace
+    after: int  # bytes at the peak of the second trace
+    count_before: int  # blocks of the first
+    count_after: int  # blocks of the second
 
     @property
     def bytes(self) -> int:
@@ -41,19 +34,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class RankComparison:
-    """One rank of both runs, each at its own peak.
+    """One rank of both runs, each at its own peak."""
 
-    Attributes:
-        before: The rank in the first run.
-        after: The same rank in the second.
-        contents: What the second has more of each content; adds up to the difference of the peaks.
-        changes: What differs, the largest difference first; adds up, too.
-    """
-
-    before: RankReport
-    after: RankReport
-    contents: Mapping[Content, int]
-    changes: tuple[Change, ...]
+    before: RankReport  # the rank in the first run
+    after: RankReport  # the same rank in the second
+    contents: Mapping[Content, int]  # what the second has more of each content; adds up to the difference of the peaks
+    changes: tuple[Change, ...]  # what differs, the largest difference first; adds up, too
 
     @property
     def bytes(self) -> int:
@@ -63,17 +49,11 @@ class RankComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs.
+    """Two runs."""
 
-    Attributes:
-        ranks: The ranks that both have.
-        only_before: Ranks of the first run only.
-        only_after: Ranks of the second run only.
-    """
-
-    ranks: tuple[RankComparison, ...]
-    only_before: tuple[int | None, ...]
-    only_after: tuple[int | None, ...]
+    ranks: tuple[RankComparison, ...]  # the ranks that both have
+    only_before: tuple[int | None, ...]  # ranks of the first run only
+    only_after: tuple[int | None, ...]  # ranks of the second run only
 
 
 def compare(before: MemoryReport, after: MemoryReport) -> Comparison:

@@ -26,22 +26,16 @@ _NOT_LIVE = frozenset({"GeFixed", "GeConst"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Memory over time.
+    """Memory over time."""
 
-    Attributes:
-        tick: The ticks of all allocations and releases, ascending; the last one of equal ticks counts.
-        used: Bytes in use after each, over all pools.
-        footprint: Bytes between the lowest and the highest address used so far, summed over the pools and their units:
-            what the tracker writes as ``actual_peak_memory``. All zero where the trace does not say.
-        rows: The rows that take part; the others tell of no live memory.
-        mismatches: Rows whose ``actual_used_memory`` is not the sum of their pool's live blocks. If there are any, the
-            trace lacks rows or MindSpore counted otherwise.
-    """
-
-    tick: NDArray[np.int64]
-    used: NDArray[np.int64]
+    tick: NDArray[np.int64]  # the ticks of all allocations and releases, ascending; the last one of equal ticks counts
+    used: NDArray[np.int64]  # bytes in use after each, over all pools
+    # Bytes between the lowest and the highest address used so far, summed over the pools and their units: what the
+    # tracker writes as `actual_peak_memory`. All zero where the trace does not say.
     footprint: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  # the rows that take part; the others tell of no live memory
+    # Rows whose `actual_used_memory` is not the sum of their pool's live blocks. If there are any, the trace lacks rows
+    # or MindSpore counted otherwise.
     mismatches: NDArray[np.int64]
 
     @property

@@ -29,61 +29,37 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of addresses that the pool has used without a gap up to a tick.
+    """A stretch of addresses that the pool has used without a gap up to a tick."""
 
-    Attributes:
-        address: Where it begins.
-        bytes: How long it is.
-        used: Bytes of it in use.
-        pool: The pool.
-        stream: The stream whose blocks are in it; None if there are those of several.
-        rows: The rows in use, by address.
-        holes: What is free, by address.
-    """
-
-    address: int
-    bytes: int
-    used: int
+    address: int  # where it begins
+    bytes: int  # how long it is
+    used: int  # bytes of it in use
     pool: str
-    stream: int | None
-    rows: tuple[int, ...]
-    holes: tuple[Hole, ...]
+    stream: int | None  # the stream whose blocks are in it; None if there are those of several
+    rows: tuple[int, ...]  # the rows in use, by address
+    holes: tuple[Hole, ...]  # what is free, by address
 
 
 @dataclass(frozen=True, slots=True)
 class StreamHoles:
-    """The holes that a stream can use: MindSpore's pool keeps the units of different streams apart.
-
-    Attributes:
-        pool: The pool.
-        stream: The stream; None for stretches that several streams use.
-        free: All holes together.
-        largest: The largest one.
-    """
+    """The holes that a stream can use: MindSpore's pool keeps the units of different streams apart."""
 
     pool: str
-    stream: int | None
-    free: int
-    largest: int
+    stream: int | None  # the stream; None for stretches that several streams use
+    free: int  # all holes together
+    largest: int  # the largest one
 
 
 @dataclass(frozen=True, slots=True)
 class AddressMap:
-    """The address space at a tick.
-
-    Attributes:
-        tick: The tick.
-        segments: The stretches in use, the largest first.
-        free_bytes: All holes together.
-        largest_hole: The largest request that the pool could serve without growing.
-        overlaps: How many live blocks lie on another one: other than 0, the trace is of a pool with virtual memory
-            management, or damaged, and the map is not to be trusted.
-    """
+    """The address space at a tick."""
 
     tick: int
-    segments: tuple[Segment, ...]
-    free_bytes: int
-    largest_hole: int
+    segments: tuple[Segment, ...]  # the stretches in use, the largest first
+    free_bytes: int  # all holes together
+    largest_hole: int  # the largest request that the pool could serve without growing
+    # How many live blocks lie on another one: other than 0, the trace is of a pool with virtual memory management, or
+    # damaged, and the map is not to be trusted.
     overlaps: int
 
     @property

@@ -25,62 +25,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Blocks that are alike in some way.
+    """Blocks that are alike in some way."""
 
-    Attributes:
-        key: What they share.
-        bytes: The sum of their sizes.
-        count: How many they are.
-        contents: Bytes by content, without zeros.
-    """
-
-    key: str
-    bytes: int
-    count: int
-    contents: Mapping[Content, int]
+    key: str  # what they share
+    bytes: int  # the sum of their sizes
+    count: int  # how many they are
+    contents: Mapping[Content, int]  # bytes by content, without zeros
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Blocks of one content that one operator at one place allocated, the layer's number left out.
-
-    Attributes:
-        tensor: Number format and shape, if all have the same and it is known.
-        rows: Their rows, by size.
-    """
+    """Blocks of one content that one operator at one place allocated, the layer's number left out."""
 
     operator: str
     where: str
     content: Content
     bytes: int
     count: int
-    tensor: str
-    rows: tuple[int, ...]
+    tensor: str  # number format and shape, if all have the same and it is known
+    rows: tuple[int, ...]  # their rows, by size
 
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The memory at a tick.
-
-    Attributes:
-        tick: The tick.
-        rows: The rows alive, in the order of the file; their sizes add up to the curve.
-        contents: Bytes by content: all nine, in their order; they add up, too.
-        holders: By operator and place, the largest first.
-        parameters: By parameter, its gradients and optimizer state with it; without layer numbers.
-        operators: By operator.
-        lines: By line of the script; in graph mode by scope path without layer numbers.
-        layers: By layer of the model.
-    """
+    """The memory at a tick."""
 
     tick: int
-    rows: NDArray[np.int64]
-    contents: Mapping[Content, int]
-    holders: tuple[Holder, ...]
-    parameters: tuple[Group, ...]
-    operators: tuple[Group, ...]
-    lines: tuple[Group, ...]
-    layers: tuple[Group, ...]
+    rows: NDArray[np.int64]  # the rows alive, in the order of the file; their sizes add up to the curve
+    contents: Mapping[Content, int]  # bytes by content: all nine, in their order; they add up, too
+    holders: tuple[Holder, ...]  # by operator and place, the largest first
+    parameters: tuple[Group, ...]  # by parameter, its gradients and optimizer state with it; without layer numbers
+    operators: tuple[Group, ...]  # by operator
+    lines: tuple[Group, ...]  # by line of the script; in graph mode by scope path without layer numbers
+    layers: tuple[Group, ...]  # by layer of the model
 
 
 def breakdown(
@@ -148,17 +125,11 @@ def _holders(
 
 @dataclass(frozen=True, slots=True)
 class LayerActivations:
-    """What one layer keeps for the backward pass at the peak.
+    """What one layer keeps for the backward pass at the peak."""
 
-    Attributes:
-        layer: The layer; empty for what belongs to none.
-        bytes: All of it: the saving if the layer's activations were swapped to the host.
-        count: Blocks.
-    """
-
-    layer: str
-    bytes: int
-    count: int
+    layer: str  # the layer; empty for what belongs to none
+    bytes: int  # all of it: the saving if the layer's activations were swapped to the host
+    count: int  # blocks
 
 
 def activations_by_layer(table: Table, contents: Contents, parts: Breakdown) -> tuple[LayerActivations, ...]:

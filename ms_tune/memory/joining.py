@@ -29,15 +29,10 @@ SOMAS = "SomasMemory"  # the arena is allocated before any launch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Join:
-    """The launches of the blocks.
+    """The launches of the blocks."""
 
-    Attributes:
-        launch: Each row's place in the tasks, or :data:`~ms_tune.trace.table.NONE`.
-        joinable: Which rows should have one.
-    """
-
-    launch: NDArray[np.int64]
-    joinable: NDArray[np.bool_]
+    launch: NDArray[np.int64]  # each row's place in the tasks, or `ms_tune.trace.table.NONE`
+    joinable: NDArray[np.bool_]  # which rows should have one
 
     @property
     def joined_rows(self) -> int:

@@ -36,22 +36,15 @@ _MOST_KEPT = 4 * MIB  # of the file that a run keeps
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one rank is judged by.
+    """What one rank is judged by."""
 
-    Attributes:
-        limit: What it may take.
-        limit_by: What told it: ``user`` (a size), ``device`` (named by the user), ``run`` (kept by dryrun), ``log``, or
-            ``assumed`` if nothing did.
-        outside: What no trace shows.
-        kept: What its run kept.
-        doubt: Why there can be no verdict.
-    """
-
-    limit: Limit
+    limit: Limit  # what it may take
+    # What told it: `user` (a size), `device` (named by the user), `run` (kept by dryrun), `log`, or `assumed` if
+    # nothing did.
     limit_by: str
-    outside: Outside
-    kept: KeptRank | None
-    doubt: Message | None
+    outside: Outside  # what no trace shows
+    kept: KeptRank | None  # what its run kept
+    doubt: Message | None  # why there can be no verdict
 
     @property
     def is_part(self) -> bool:
@@ -61,19 +54,12 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What the run that a trace belongs to keeps; nothing where ``dryrun`` did not make it.
+    """What the run that a trace belongs to keeps; nothing where ``dryrun`` did not make it."""
 
-    Attributes:
-        run: All of it.
-        rank: What is about the trace's rank.
-        doubt: Why it is not to be judged.
-        asked_bytes: The ``max_device_memory`` that its program asked for.
-    """
-
-    run: Kept = field(default_factory=Kept)
-    rank: KeptRank | None = None
-    doubt: Message | None = None
-    asked_bytes: int | None = None
+    run: Kept = field(default_factory=Kept)  # all of it
+    rank: KeptRank | None = None  # what is about the trace's rank
+    doubt: Message | None = None  # why it is not to be judged
+    asked_bytes: int | None = None  # the `max_device_memory` that its program asked for
 
 
 def kept_beside(trace: Path) -> Beside:

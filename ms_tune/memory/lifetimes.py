@@ -41,45 +41,29 @@ class Waste:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Blocks of which every step leaves some behind.
-
-    Attributes:
-        bytes_per_step: What each of the last steps added.
-        stack: The Python stack, as far as there is one.
-    """
+    """Blocks of which every step leaves some behind."""
 
     operator: str
     where: str
     content: Content
-    bytes_per_step: int
-    stack: tuple[Frame, ...]
+    bytes_per_step: int  # what each of the last steps added
+    stack: tuple[Frame, ...]  # the Python stack, as far as there is one
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """What the lives of the blocks show.
+    """What the lives of the blocks show."""
 
-    Attributes:
-        late_free_bytes_ticks: Sum of size times the ticks between last use and release.
-        late: Where most of it is.
-        peak_if_prompt: The peak if every block were released right after its last use.
-        never_freed_bytes: Sum of the sizes of blocks that are never released.
-        never_freed: The same by content.
-        growth: What grows from step to step; needs three steps, for the first one creates optimizer state.
-        step_bytes: Bytes in use at the end of each step.
-        spike_bytes: Bytes at the peak in blocks that live for less than a hundredth of the trace.
-        peak_without_spikes: The peak if such blocks of the peak were not there.
-    """
-
-    late_free_bytes_ticks: int
-    late: tuple[Waste, ...]
-    peak_if_prompt: int
-    never_freed_bytes: int
-    never_freed: dict[Content, int]
+    late_free_bytes_ticks: int  # sum of size times the ticks between last use and release
+    late: tuple[Waste, ...]  # where most of it is
+    peak_if_prompt: int  # the peak if every block were released right after its last use
+    never_freed_bytes: int  # sum of the sizes of blocks that are never released
+    never_freed: dict[Content, int]  # the same by content
+    # What grows from step to step; needs three steps, for the first one creates optimizer state.
     growth: tuple[Growth, ...]
-    step_bytes: tuple[int, ...]
-    spike_bytes: int
-    peak_without_spikes: int
+    step_bytes: tuple[int, ...]  # bytes in use at the end of each step
+    spike_bytes: int  # bytes at the peak in blocks that live for less than a hundredth of the trace
+    peak_without_spikes: int  # the peak if such blocks of the peak were not there
 
 
 def lifetimes_of(table: Table, contents: Contents, curve: Curve, steps: Steps) -> Lifetimes:

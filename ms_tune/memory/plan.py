@@ -33,25 +33,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanReport:
-    """A plan, checked.
-
-    Attributes:
-        plan: The plan.
-        source: The file or folder.
-        faults: What the independent check found; empty if the plan is valid.
-        recorded: Bytes of the footprint that the run had; None if nothing tells.
-        rank: The rank of the run; None if there is none.
-        asked: The capacity that the user asked for; None if they did not.
-        slow: Why the compiled engine could not be used; None if it was.
-    """
+    """A plan, checked."""
 
     plan: Plan
-    source: str
-    faults: tuple[Fault, ...]
-    recorded: int | None = None
-    rank: int | None = None
-    asked: int | None = None
-    slow: Message | None = None
+    source: str  # the file or folder
+    faults: tuple[Fault, ...]  # what the independent check found; empty if the plan is valid
+    recorded: int | None = None  # bytes of the footprint that the run had; None if nothing tells
+    rank: int | None = None  # the rank of the run; None if there is none
+    asked: int | None = None  # the capacity that the user asked for; None if they did not
+    slow: Message | None = None  # why the compiled engine could not be used; None if it was
 
     @property
     def valid(self) -> bool:
@@ -66,32 +56,20 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemLogAnalysis:
-    """A trace that STAlloc recorded.
+    """A trace that STAlloc recorded."""
 
-    Attributes:
-        log: The trace.
-        report: What STAlloc's own analysis says about it.
-        plan: How low its blocks could lie.
-        stalloc: A plan for STAlloc's allocator; None if none was asked for.
-    """
-
-    log: MemLog
-    report: memlog_report.MemLogReport
-    plan: PlanReport
-    stalloc: StallocPlan | None = None
+    log: MemLog  # the trace
+    report: memlog_report.MemLogReport  # what STAlloc's own analysis says about it
+    plan: PlanReport  # how low its blocks could lie
+    stalloc: StallocPlan | None = None  # a plan for STAlloc's allocator; None if none was asked for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StallocPlan:
-    """A plan that STAlloc's allocator can serve a run by.
+    """A plan that STAlloc's allocator can serve a run by."""
 
-    Attributes:
-        blocks: What it has lines for.
-        plan: The places of those that get one.
-    """
-
-    blocks: memlog_plan.StaticBlocks
-    plan: PlanReport
+    blocks: memlog_plan.StaticBlocks  # what it has lines for
+    plan: PlanReport  # the places of those that get one
 
 
 def planned(path: Path, request: PlanRequest, on_progress: Callable[[Progress], None]) -> PlanReport:

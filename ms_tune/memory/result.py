@@ -62,21 +62,13 @@ class MemoryCheck:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFinding:
-    """One thing that is found in a trace.
+    """One thing that is found in a trace."""
 
-    Attributes:
-        check: What kind of thing.
-        params: What the message says about it.
-        bytes: How much memory it is about.
-        rank: The rank, if one.
-        stack: The Python stack that allocates what it is about, if there is one.
-    """
-
-    check: MemoryCheck
-    params: Mapping[str, object]
-    bytes: int
-    rank: int | None
-    stack: tuple[Frame, ...] = ()
+    check: MemoryCheck  # what kind of thing
+    params: Mapping[str, object]  # what the message says about it
+    bytes: int  # how much memory it is about
+    rank: int | None  # the rank, if one
+    stack: tuple[Frame, ...] = ()  # the Python stack that allocates what it is about, if there is one
 
     def message(self, language: Language) -> str:
         """The finding in one sentence."""
@@ -98,67 +90,37 @@ class MemoryFinding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankReport:
-    """What is known about one rank.
+    """What is known about one rank."""
 
-    Attributes:
-        files: Where it comes from.
-        rank: Its number; None if nothing tells.
-        table: The blocks on the device.
-        contents: What they hold.
-        curve: Memory over time.
-        tasks: The launches, if there is a ``task.csv``.
-        graph: The tensors, if there is a ``tracker_graph.ir``.
-        collectives: The collective operations, if there is a ``comm_execute_order.csv``.
-        log: What the log says, if there is one.
-        join: Blocks and launches.
-        steps: The training steps.
-        spans: The phases over time, few enough for a picture.
-        lifetimes: How long blocks live.
-        map: The address space at the peak.
-        peak: The memory at the peak, taken apart.
-        activations: What the layers keep for the backward pass at the peak.
-        recompute: What full recompute of all layers would save of them.
-        theory: What weights, gradients and optimizer state should need.
-        verdict: Whether it fits, where something tells the device.
-        uncountable: A tensor whose block is too small for it.
-        host_rows: Blocks in the pool of host memory, which no other figure counts.
-        host_bytes: The most bytes that they take at once.
-        host_moved_bytes: All of them together: what went to the host during the whole trace.
-        unread: Why files that help the analysis, but that it can do without, could not be read.
-        held: The memory at the peak by phase and content.
-        moments: The highest moment of each phase.
-        remedies: What would lower the peak, what frees most first.
-        findings: What is worth saying.
-    """
-
-    files: RankFiles
-    rank: int | None
-    table: Table
-    contents: Contents
-    curve: Curve
-    tasks: Tasks | None
-    graph: TrackerGraph | None
-    collectives: CommunicationOrder | None
-    log: RuntimeLog | None
-    join: Join | None
-    steps: Steps
-    spans: tuple[Span, ...]
-    lifetimes: Lifetimes
-    map: AddressMap
-    peak: Breakdown
-    activations: tuple[LayerActivations, ...]
-    recompute: Recompute
-    theory: Theory
-    verdict: Verdict
-    uncountable: Uncountable | None = None
-    host_rows: int = 0
-    host_bytes: int = 0
-    host_moved_bytes: int = 0
+    files: RankFiles  # where it comes from
+    rank: int | None  # its number; None if nothing tells
+    table: Table  # the blocks on the device
+    contents: Contents  # what they hold
+    curve: Curve  # memory over time
+    tasks: Tasks | None  # the launches, if there is a `task.csv`
+    graph: TrackerGraph | None  # the tensors, if there is a `tracker_graph.ir`
+    collectives: CommunicationOrder | None  # the collective operations, if there is a `comm_execute_order.csv`
+    log: RuntimeLog | None  # what the log says, if there is one
+    join: Join | None  # blocks and launches
+    steps: Steps  # the training steps
+    spans: tuple[Span, ...]  # the phases over time, few enough for a picture
+    lifetimes: Lifetimes  # how long blocks live
+    map: AddressMap  # the address space at the peak
+    peak: Breakdown  # the memory at the peak, taken apart
+    activations: tuple[LayerActivations, ...]  # what the layers keep for the backward pass at the peak
+    recompute: Recompute  # what full recompute of all layers would save of them
+    theory: Theory  # what weights, gradients and optimizer state should need
+    verdict: Verdict  # whether it fits, where something tells the device
+    uncountable: Uncountable | None = None  # a tensor whose block is too small for it
+    host_rows: int = 0  # blocks in the pool of host memory, which no other figure counts
+    host_bytes: int = 0  # the most bytes that they take at once
+    host_moved_bytes: int = 0  # all of them together: what went to the host during the whole trace
+    # Why files that help the analysis, but that it can do without, could not be read.
     unread: tuple[TraceError, ...] = ()
-    held: tuple[Held, ...] = ()
-    moments: tuple[Moment, ...] = ()
-    remedies: tuple[Remedy, ...] = ()
-    findings: tuple[MemoryFinding, ...] = ()
+    held: tuple[Held, ...] = ()  # the memory at the peak by phase and content
+    moments: tuple[Moment, ...] = ()  # the highest moment of each phase
+    remedies: tuple[Remedy, ...] = ()  # what would lower the peak, what frees most first
+    findings: tuple[MemoryFinding, ...] = ()  # what is worth saying
 
     @property
     def limit_bytes(self) -> int | None:

@@ -32,14 +32,11 @@ _PART = 3  # what has less than this part of a layer's blocks is an operator tha
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """One run of one layer's forward pass.
+    """One run of one layer's forward pass."""
 
-    Attributes:
-        rows: What it allocates and recompute would allocate once more, by time; what it hands on is left out.
-        begin, end: Ticks of its first allocation, and of what it hands on, which is its last.
-    """
-
+    # What it allocates and recompute would allocate once more, by time; what it hands on is left out.
     rows: NDArray[np.int64]
+    # Ticks of its first allocation, and of what it hands on, which is its last.
     begin: int
     end: int
 

@@ -32,15 +32,10 @@ class Evidence(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The training steps.
+    """The training steps."""
 
-    Attributes:
-        ends: The last tick of every step, ascending; blocks alive then outlive the step.
-        evidence: What tells.
-    """
-
-    ends: tuple[int, ...]
-    evidence: Evidence
+    ends: tuple[int, ...]  # the last tick of every step, ascending; blocks alive then outlive the step
+    evidence: Evidence  # what tells
 
 
 @dataclass(frozen=True, slots=True)

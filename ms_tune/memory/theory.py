@@ -27,40 +27,25 @@ _CLOSE = 0.03  # padding, and the scalars that are no share of anything
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Bytes of one content at the peak, and by theory.
+    """Bytes of one content at the peak, and by theory."""
 
-    Attributes:
-        content: Gradients or optimizer state.
-        measured: Bytes at the peak.
-        expected: One set of gradients, or Adam's two moments, of all weights on the rank.
-        shards: Over how many ranks it seems to be shared; None if it does not.
-        typed: Whether the number formats are known; else all are taken for one.
-    """
-
-    content: Content
-    measured: int
-    expected: int
-    shards: int | None
-    typed: bool = True
+    content: Content  # gradients or optimizer state
+    measured: int  # bytes at the peak
+    expected: int  # one set of gradients, or Adam's two moments, of all weights on the rank
+    shards: int | None  # over how many ranks it seems to be shared; None if it does not
+    typed: bool = True  # whether the number formats are known; else all are taken for one
 
 
 @dataclass(frozen=True, slots=True)
 class Theory:
-    """What the weights make one expect.
+    """What the weights make one expect."""
 
-    Attributes:
-        weights: Bytes of weights at the peak.
-        parameters: How many blocks hold them.
-        states: Gradients and optimizer state; empty where there are no weights.
-        gradients_ratio: Gradients divided by weights: 1 where one set in the weights' own format is held.
-        optimizer_ratio: Optimizer state divided by weights: 2 for Adam in the weights' own format, 4 with weights of two
-            bytes and state of four, 6 with float32 copies of them; less where the state is shared.
-    """
-
-    weights: int
-    parameters: int
-    states: tuple[Expected, ...]
-    gradients_ratio: float | None
+    weights: int  # bytes of weights at the peak
+    parameters: int  # how many blocks hold them
+    states: tuple[Expected, ...]  # gradients and optimizer state; empty where there are no weights
+    gradients_ratio: float | None  # gradients divided by weights: 1 where one set in the weights' own format is held
+    # Optimizer state divided by weights: 2 for Adam in the weights' own format, 4 with weights of two bytes and state
+    # of four, 6 with float32 copies of them; less where the state is shared.
     optimizer_ratio: float | None
 
 

@@ -24,23 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchBlocks:
-    """Blocks, ordered by the events that allocate them; those of before by address.
+    """Blocks, ordered by the events that allocate them; those of before by address."""
 
-    Attributes:
-        start: The event that allocates each; -1 if it was there before.
-        end: The event after which it is free, or :data:`~ms_tune.trace.memory_block.NEVER_FREED`.
-        size: Bytes: the allocator's where the replay is exact, else what was asked for.
-        address: Its address.
-        stack: The place of its Python stack in the snapshot's stacks.
-        category: What PyTorch says it holds, as a place in the events' categories.
-    """
-
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    size: NDArray[np.int64]
+    start: NDArray[np.int64]  # the event that allocates each; -1 if it was there before
+    end: NDArray[np.int64]  # the event after which it is free, or `ms_tune.trace.memory_block.NEVER_FREED`
+    size: NDArray[np.int64]  # bytes: the allocator's where the replay is exact, else what was asked for
     address: NDArray[np.int64]
-    stack: NDArray[np.int64]
-    category: NDArray[np.int64]
+    stack: NDArray[np.int64]  # the place of its Python stack in the snapshot's stacks
+    category: NDArray[np.int64]  # what PyTorch says it holds, as a place in the events' categories
 
     def live(self, event: int) -> NDArray[np.bool_]:
         """Which are in use after an event."""

@@ -29,36 +29,23 @@ OTHER_LINES, NO_FRAMES, BEFORE = "other-lines", "no-frames", "before"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchLives:
-    """The blocks of one device, ordered by the events that allocate them.
+    """The blocks of one device, ordered by the events that allocate them."""
 
-    Attributes:
-        report: What they are from.
-        lines: ``file:line`` of the script by stack of the snapshot; empty where there is no frame of Python.
-        start: The event that allocates each; -1 if it was there before.
-        end: The event after which it is free, or :data:`~ms_tune.trace.memory_block.NEVER_FREED`.
-        size: Bytes.
-        address: Its address.
-        stack: The place of its Python stack in the snapshot's stacks.
-        category: What PyTorch says it holds, as a place in ``categories``.
-        categories: Those that there are.
-        content: What allocated it, as a place in ``contents``.
-        contents: ``file:line`` of the lines that hold most at the moment that the report is about, then those of
-            :data:`OTHER_LINES`, :data:`NO_FRAMES` and :data:`BEFORE` that there are.
-        curve: Bytes in use and bytes held of the device (as its footprint).
-    """
-
-    report: TorchReport
+    report: TorchReport  # what they are from
+    # `file:line` of the script by stack of the snapshot; empty where there is no frame of Python.
     lines: tuple[str, ...]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    size: NDArray[np.int64]
+    start: NDArray[np.int64]  # the event that allocates each; -1 if it was there before
+    end: NDArray[np.int64]  # the event after which it is free, or `ms_tune.trace.memory_block.NEVER_FREED`
+    size: NDArray[np.int64]  # bytes
     address: NDArray[np.uint64]
-    stack: NDArray[np.int64]
-    category: NDArray[np.int64]
-    categories: tuple[str, ...]
-    content: NDArray[np.int64]
+    stack: NDArray[np.int64]  # the place of its Python stack in the snapshot's stacks
+    category: NDArray[np.int64]  # what PyTorch says it holds, as a place in `categories`
+    categories: tuple[str, ...]  # those that there are
+    content: NDArray[np.int64]  # what allocated it, as a place in `contents`
+    # `file:line` of the lines that hold most at the moment that the report is about, then those of `OTHER_LINES`,
+    # `NO_FRAMES` and `BEFORE` that there are.
     contents: tuple[str, ...]
-    curve: Curve
+    curve: Curve  # bytes in use and bytes held of the device (as its footprint)
 
     def live(self, event: int) -> NDArray[np.bool_]:
         """Which are in use after an event."""

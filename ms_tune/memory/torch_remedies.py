@@ -19,24 +19,16 @@ _LEAST = 1000  # a remedy that frees less than this part of the peak is none
 
 @dataclass(frozen=True, slots=True)
 class TorchRemedy:
-    """A way to need less.
+    """A way to need less."""
 
-    Attributes:
-        name: How scripts know it.
-        held: Whether it is about what is held of the device; else about live blocks.
-        bytes_freed: By how much the peak is lower.
-        peak_after: The peak that is left, wherever it is then.
-        title, price: What it is, what it costs.
-        how: How it is written.
-    """
-
-    name: str
-    held: bool
-    bytes_freed: int
-    peak_after: int
+    name: str  # how scripts know it
+    held: bool  # whether it is about what is held of the device; else about live blocks
+    bytes_freed: int  # by how much the peak is lower
+    peak_after: int  # the peak that is left, wherever it is then
+    # What it is, what it costs.
     title: Message
     price: Message
-    how: str
+    how: str  # how it is written
 
 
 def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:

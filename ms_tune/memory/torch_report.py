@@ -47,40 +47,24 @@ _LEAST_LEAK = MIB
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Blocks that one line of the script allocated.
+    """Blocks that one line of the script allocated."""
 
-    Attributes:
-        where: ``file:line`` of its first frame of the user's; empty where no frame of Python was recorded.
-        before: Whether they were there before the recording began, so that nobody recorded who allocated them.
-        bytes: Their sizes.
-        count: How many they are.
-        category: What PyTorch says they hold; empty if it does not say.
-    """
-
-    where: str
-    before: bool
-    bytes: int
-    count: int
-    category: str
+    where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
+    before: bool  # whether they were there before the recording began, so that nobody recorded who allocated them
+    bytes: int  # their sizes
+    count: int  # how many they are
+    category: str  # what PyTorch says they hold; empty if it does not say
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why memory was taken from the device.
+    """Why memory was taken from the device."""
 
-    Attributes:
-        event: The event that asked.
-        taken: Bytes taken.
-        wanted: Bytes asked for, rounded.
-        free: Free bytes of the same pool.
-        largest: The largest free block there.
-    """
-
-    event: int
-    taken: int
-    wanted: int
-    free: int
-    largest: int
+    event: int  # the event that asked
+    taken: int  # bytes taken
+    wanted: int  # bytes asked for, rounded
+    free: int  # free bytes of the same pool
+    largest: int  # the largest free block there
 
     @property
     def fragments(self) -> bool:
@@ -90,81 +74,52 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded.
+    """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded."""
 
-    Attributes:
-        where: ``file:line``.
-        bytes: Their sizes.
-        count: How many they are.
-        events: The events that allocated them.
-        leak: Whether they come again and again, so that they look like a leak.
-    """
-
-    where: str
-    bytes: int
-    count: int
-    events: tuple[int, ...]
-    leak: bool
+    where: str  # `file:line`
+    bytes: int  # their sizes
+    count: int  # how many they are
+    events: tuple[int, ...]  # the events that allocated them
+    leak: bool  # whether they come again and again, so that they look like a leak
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """The allocator's report of an OOM.
+    """The allocator's report of an OOM."""
 
-    Attributes:
-        event: Its place.
-        wanted: Bytes asked of the device.
-        device_free: What the device still had; 0 if the file does not tell.
-        reserved: What the allocator held; None if the replay is not exact.
-        used: What of it was in use; None likewise.
-    """
-
-    event: int
-    wanted: int
-    device_free: int
-    reserved: int | None
-    used: int | None
+    event: int  # its place
+    wanted: int  # bytes asked of the device
+    device_free: int  # what the device still had; 0 if the file does not tell
+    reserved: int | None  # what the allocator held; None if the replay is not exact
+    used: int | None  # what of it was in use; None likewise
 
 
 @dataclass(frozen=True, slots=True)
 class TorchReport:
-    """What is known about one device of a snapshot.
+    """What is known about one device of a snapshot."""
 
-    Attributes:
-        snapshot: The file's content.
-        device: The device.
-        replay: Its replay.
-        peak_bytes, peak_event: The most bytes of live blocks as the allocator counts them, and the event after which they
-            are in use (-1: before the first); None if the replay is not exact.
-        requested_peak_bytes, requested_peak_event: The same of the bytes that were asked for.
-        reserved_peak_bytes, reserved_peak_event: The most bytes taken from the device; None if nothing tells.
-        event: The event that ``contents`` is about.
-        contents: What was alive after it, the largest first; by the allocator's sizes if the replay is exact.
-        cached_bytes: What the allocator held then and nobody used; None if the replay is not exact.
-        survivors: What was allocated and is still alive at the end.
-        causes: Why memory was taken from the device; empty if the replay is not exact.
-        shortages: Where the device had no more.
-        step_ends: The last event of each training step; empty where nothing tells.
-        step_growth: Lines of the script that hold more after each step.
-    """
-
-    snapshot: TorchSnapshot
+    snapshot: TorchSnapshot  # the file's content
     device: DeviceTrace
     replay: TorchReplay
+    # The most bytes of live blocks as the allocator counts them, and the event after which they are in use (-1: before
+    # the first); None if the replay is not exact.
     peak_bytes: int | None
     peak_event: int | None
+    # The same of the bytes that were asked for.
     requested_peak_bytes: int
     requested_peak_event: int
+    # The most bytes taken from the device; None if nothing tells.
     reserved_peak_bytes: int | None
     reserved_peak_event: int | None
-    event: int
+    event: int  # the event that `contents` is about
+    # What was alive after it, the largest first; by the allocator's sizes if the replay is exact.
     contents: tuple[Place, ...]
-    cached_bytes: int | None
-    survivors: tuple[Survivors, ...]
-    causes: tuple[Cause, ...]
-    shortages: tuple[Shortage, ...]
-    step_ends: tuple[int, ...]
-    step_growth: tuple[StepGrowth, ...]
+    cached_bytes: int | None  # what the allocator held then and nobody used; None if the replay is not exact
+    survivors: tuple[Survivors, ...]  # what was allocated and is still alive at the end
+    causes: tuple[Cause, ...]  # why memory was taken from the device; empty if the replay is not exact
+    shortages: tuple[Shortage, ...]  # where the device had no more
+    step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
+    step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
 
     @property
     def refused_because(self) -> Message | None:

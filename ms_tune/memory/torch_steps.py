@@ -28,17 +28,11 @@ _LEAST_ENDS = 3  # in the first step the optimizer makes its state
 
 @dataclass(frozen=True, slots=True)
 class StepGrowth:
-    """A line of the script that holds more after each step.
+    """A line of the script that holds more after each step."""
 
-    Attributes:
-        where: ``file:line``; empty for blocks without a frame of Python.
-        bytes_per_step: What it holds more after a step, on average, from the second step to the last.
-        held: What it holds of the blocks made while it was recorded, after each step.
-    """
-
-    where: str
-    bytes_per_step: int
-    held: tuple[int, ...]
+    where: str  # `file:line`; empty for blocks without a frame of Python
+    bytes_per_step: int  # what it holds more after a step, on average, from the second step to the last
+    held: tuple[int, ...]  # what it holds of the blocks made while it was recorded, after each step
 
 
 def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple[int, ...]:

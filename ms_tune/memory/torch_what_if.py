@@ -33,27 +33,16 @@ _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE_COMPLETED)
 
 @dataclass(frozen=True, slots=True)
 class TorchWhatIfRequest:
-    """What to replay.
+    """What to replay."""
 
-    Attributes:
-        device: The device's number; None for the one with the most events.
-        expandable: ``expandable_segments``; None as recorded.
-        max_split: ``max_split_size_mb`` in bytes; None as recorded.
-        roundup: ``roundup_power2_divisions``; None as recorded.
-        keep_cache: Whether the script's calls of ``empty_cache`` are left out.
-        empty_each_step: Whether it is called after each training step.
-        collect_above: ``garbage_collection_threshold``, a share of ``limit``; None: not set.
-        limit: Bytes of the device that the allocator may take; None: no limit.
-    """
-
-    device: int | None = None
-    expandable: bool | None = None
-    max_split: int | None = None
-    roundup: int | None = None
-    keep_cache: bool = False
-    empty_each_step: bool = False
-    collect_above: float | None = None
-    limit: int | None = None
+    device: int | None = None  # the device's number; None for the one with the most events
+    expandable: bool | None = None  # `expandable_segments`; None as recorded
+    max_split: int | None = None  # `max_split_size_mb` in bytes; None as recorded
+    roundup: int | None = None  # `roundup_power2_divisions`; None as recorded
+    keep_cache: bool = False  # whether the script's calls of `empty_cache` are left out
+    empty_each_step: bool = False  # whether it is called after each training step
+    collect_above: float | None = None  # `garbage_collection_threshold`, a share of `limit`; None: not set
+    limit: int | None = None  # bytes of the device that the allocator may take; None: no limit
 
     @property
     def names_settings(self) -> bool:
@@ -72,45 +61,28 @@ class Cache(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TorchOutcome:
-    """What a setting makes of a recording.
-
-    Attributes:
-        settings: The setting.
-        cache: What is done with the cache.
-        recorded: Whether it is the recorded one.
-        start_bytes: What is held once the blocks that were there before the recording have been allocated again.
-        peak_bytes: The most that is held.
-        end_bytes: What is held at the end.
-        over: Whether it needs more than the limit.
-        curve: What is held after an event (-1: before the first), wherever that changes.
-    """
+    """What a setting makes of a recording."""
 
     settings: TorchSettings
-    cache: Cache
-    recorded: bool
-    start_bytes: int
-    peak_bytes: int
-    end_bytes: int
-    over: bool
-    curve: tuple[tuple[int, int], ...]
+    cache: Cache  # what is done with the cache
+    recorded: bool  # whether it is the recorded one
+    start_bytes: int  # what is held once the blocks that were there before the recording have been allocated again
+    peak_bytes: int  # the most that is held
+    end_bytes: int  # what is held at the end
+    over: bool  # whether it needs more than the limit
+    curve: tuple[tuple[int, int], ...]  # what is held after an event (-1: before the first), wherever that changes
 
 
 @dataclass(frozen=True, slots=True)
 class TorchWhatIf:
-    """A recording under several settings.
+    """A recording under several settings."""
 
-    Attributes:
-        report: The recording.
-        outcomes: The recorded setting first, replayed like the others, so that its distance from the recording shows the
-            error of a start that is allocated again.
-        limit: Bytes that the allocator may take; None: no limit.
-        error_bytes: How far the replay of the recorded setting, without a limit, is from the recording at the peak.
-    """
-
-    report: TorchReport
+    report: TorchReport  # the recording
+    # The recorded setting first, replayed like the others, so that its distance from the recording shows the error of a
+    # start that is allocated again.
     outcomes: tuple[TorchOutcome, ...]
-    limit: int | None
-    error_bytes: int
+    limit: int | None  # bytes that the allocator may take; None: no limit
+    error_bytes: int  # how far the replay of the recorded setting, without a limit, is from the recording at the peak
 
     @property
     def fails(self) -> bool:

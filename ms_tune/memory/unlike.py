@@ -42,23 +42,14 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """Blocks at one run's peak for which the other's has none of their kind and size.
+    """Blocks at one run's peak for which the other's has none of their kind and size."""
 
-    Attributes:
-        kind: What they hold.
-        in_new: Whether the second run holds them.
-        operator: The operator that allocated them; of parameters the parameter's name without its layer's number.
-        where: The line or the scope that did; empty if nothing tells.
-        bytes: The sum of their sizes.
-        count: How many they are.
-    """
-
-    kind: Kind
-    in_new: bool
-    operator: str
-    where: str
-    bytes: int
-    count: int
+    kind: Kind  # what they hold
+    in_new: bool  # whether the second run holds them
+    operator: str  # the operator that allocated them; of parameters the parameter's name without its layer's number
+    where: str  # the line or the scope that did; empty if nothing tells
+    bytes: int  # the sum of their sizes
+    count: int  # how many they are
 
     @property
     def signed(self) -> int:

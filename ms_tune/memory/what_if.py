@@ -54,19 +54,12 @@ _SHARDS = (2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank of a run.
+    """One rank of a run."""
 
-    Attributes:
-        files: Where it was read from.
-        table: Its blocks.
-        others: The numbers of the ranks that were not read.
-        log: What the log says; None if there is none.
-    """
-
-    files: RankFiles
-    table: Table
-    others: tuple[int, ...]
-    log: RuntimeLog | None
+    files: RankFiles  # where it was read from
+    table: Table  # its blocks
+    others: tuple[int, ...]  # the numbers of the ranks that were not read
+    log: RuntimeLog | None  # what the log says; None if there is none
 
     @property
     def limit(self) -> int | None:
@@ -77,31 +70,19 @@ class RankTrace:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfReport:
-    """The settings side by side, and what would have become of other allocations.
+    """The settings side by side, and what would have become of other allocations."""
 
-    Attributes:
-        rank: The rank; None if no folder tells.
-        others: Ranks of the run that were not read.
-        limit_by: What told the limit: ``user``, ``device``, ``run``, ``log``, or ``assumed`` if nothing did.
-        verdict: About the run, the same that ``memory`` and ``dryrun`` give.
-        result: The settings.
-        verdicts: About each of the settings; None for all where the run is a part of what its verdict is about.
-        scenarios: The what-ifs on the trace itself.
-        scenario_verdicts: About each of them, likewise.
-        names: What the trace calls the operator or parameter of each request.
-        seconds: Time of all replays.
-    """
-
-    rank: int | None
-    others: tuple[int, ...]
-    limit_by: str
-    verdict: Verdict
-    result: WhatIf
+    rank: int | None  # the rank; None if no folder tells
+    others: tuple[int, ...]  # ranks of the run that were not read
+    limit_by: str  # what told the limit: `user`, `device`, `run`, `log`, or `assumed` if nothing did
+    verdict: Verdict  # about the run, the same that `memory` and `dryrun` give
+    result: WhatIf  # the settings
+    # About each of the settings; None for all where the run is a part of what its verdict is about.
     verdicts: tuple[Verdict | None, ...]
-    scenarios: tuple[Scenario, ...]
-    scenario_verdicts: tuple[Verdict | None, ...]
-    names: tuple[str, ...]
-    seconds: float
+    scenarios: tuple[Scenario, ...]  # the what-ifs on the trace itself
+    scenario_verdicts: tuple[Verdict | None, ...]  # about each of them, likewise
+    names: tuple[str, ...]  # what the trace calls the operator or parameter of each request
+    seconds: float  # time of all replays
 
     @property
     def rows(self) -> int:

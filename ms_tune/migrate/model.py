@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.source import source_of
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.migration import row_for, unread
 from ms_tune.frameworks.models import UNKNOWN, dynamic_kinds, facts_of, known, model_of
 from ms_tune.migrate.draft import is_finite, is_off, why
@@ -50,7 +51,7 @@ def apply_model(draft: Draft) -> None:
 
 def folder_not_here(draft: Draft) -> KeyPath | None:
     """The key of a folder in whose ``config.json`` the model stands, which is not here: nothing else says which model it is."""
-    if draft.model.kind or draft.model.architecture or draft.get("use_legacy", default=True) is not False:
+    if draft.model.kind or draft.model.architecture or is_legacy(draft.source.data):
         return None
     return next((path for path in _FOLDERS if draft.has(path)), None)
 
@@ -75,7 +76,7 @@ def refuse_model(draft: Draft) -> None:
     """What stands in the way where the dynamic graph has no network for the model; the settings of its layers wait."""
     kind = draft.model.kind or draft.model.architecture
     ways: list[KeyPath] = [("model", "arch", "type"), *((*_SECTION, name) for name in (*_NAMES, "type"))]
-    if kind and draft.get("use_legacy", default=True) is not False:
+    if kind and is_legacy(draft.source.data):
         ways.append(("use_legacy",))
     there = [path for path in ways if draft.has(path)]
     for path in _FOLDERS if not kind else ():

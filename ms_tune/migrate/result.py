@@ -24,27 +24,16 @@ class Fate(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key of the source.
+    """One key of the source."""
 
-    Attributes:
-        path: The key.
-        value: Its value.
-        line: Its line in the source; None for a key of another file (``base_config``).
-        fate: What became of it.
-        to: The key of the new file that it went to, if it did.
-        new: The value there.
-        why: The reason, or what it costs, or the question.
-        blocks: Whether there can be no file that does the same because of it.
-    """
-
-    path: tuple[str | int, ...]
+    path: tuple[str | int, ...]  # the key
     value: Any
-    line: int | None
-    fate: Fate
-    to: tuple[str, ...] = ()
-    new: Any = None
-    why: Message | None = None
-    blocks: bool = False
+    line: int | None  # its line in the source; None for a key of another file (`base_config`)
+    fate: Fate  # what became of it
+    to: tuple[str, ...] = ()  # the key of the new file that it went to, if it did
+    new: Any = None  # the value there
+    why: Message | None = None  # the reason, or what it costs, or the question
+    blocks: bool = False  # whether there can be no file that does the same because of it
 
     @property
     def name(self) -> str:
@@ -63,47 +52,28 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One part of the proof.
+    """One part of the proof."""
 
-    Attributes:
-        name: ``loads``, ``lints``, ``layers``, ``batch``, ``weights``, ``defaults``.
-        holds: Whether it does; None where it could not be asked.
-        detail: What was compared, with its figures.
-    """
-
-    name: str
-    holds: bool | None
-    detail: Message
+    name: str  # `loads`, `lints`, `layers`, `batch`, `weights`, `defaults`
+    holds: bool | None  # whether it does; None where it could not be asked
+    detail: Message  # what was compared, with its figures
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A config of another dialect.
+    """A config of another dialect."""
 
-    Attributes:
-        path: The source.
-        dialect: Its dialect.
-        release: The release of the static graph that it is read for.
-        target: The release of the dynamic graph.
-        entries: Every key of the source, in its order, each with its one fate.
-        added: What else stands in the new file.
-        text: The new file; empty if it was refused.
-        proof: What was proved of it; empty if that was not asked for, or there is no file.
-        original: The text of the source.
-        missing: What the source does not say, and no file can be written without.
-        merged: The source with the sizes of a ``config.json`` that its user named; empty where none was.
-    """
-
-    path: Path
+    path: Path  # the source
     dialect: Dialect
-    release: str
-    target: str
-    entries: tuple[Entry, ...]
-    added: tuple[Added, ...] = ()
-    text: str = ""
-    proof: tuple[Verdict, ...] = ()
-    original: str = field(default="", repr=False)
-    missing: tuple[Message, ...] = ()
+    release: str  # the release of the static graph that it is read for
+    target: str  # the release of the dynamic graph
+    entries: tuple[Entry, ...]  # every key of the source, in its order, each with its one fate
+    added: tuple[Added, ...] = ()  # what else stands in the new file
+    text: str = ""  # the new file; empty if it was refused
+    proof: tuple[Verdict, ...] = ()  # what was proved of it; empty if that was not asked for, or there is no file
+    original: str = field(default="", repr=False)  # the text of the source
+    missing: tuple[Message, ...] = ()  # what the source does not say, and no file can be written without
+    # The source with the sizes of a `config.json` that its user named; empty where none was.
     merged: str = field(default="", repr=False)
 
     @property

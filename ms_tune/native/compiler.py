@@ -30,15 +30,10 @@ _TOO_LARGE = b"File size limit exceeded"  # strsignal(SIGXFSZ), as a compiler te
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A way to call a C compiler.
+    """A way to call a C compiler."""
 
-    Attributes:
-        name: How it is shown to the user.
-        command: The program and its leading arguments.
-    """
-
-    name: str
-    command: tuple[str, ...]
+    name: str  # how it is shown to the user
+    command: tuple[str, ...]  # the program and its leading arguments
 
 
 def find_compilers() -> tuple[Compiler, ...]:

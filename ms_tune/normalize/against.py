@@ -45,46 +45,29 @@ _AGREES = (Verdict.SAME, Verdict.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """One layer: what was planned for it and what logs say about it.
-
-    Attributes:
-        plan: Its plan.
-        planned: The lines that its plan makes.
-        logged: The lines that are there.
-        agrees: Whether they are the same; None if no log speaks of its stage, or if that is not known.
-        known: False where a line is not there that an operator would make which the model may not have.
-    """
+    """One layer: what was planned for it and what logs say about it."""
 
     plan: LayerPlan
-    planned: tuple[str, ...]
-    logged: tuple[str, ...]
-    agrees: bool | None
-    known: bool = True
+    planned: tuple[str, ...]  # the lines that its plan makes
+    logged: tuple[str, ...]  # the lines that are there
+    agrees: bool | None  # whether they are the same; None if no log speaks of its stage, or if that is not known
+    known: bool = True  # false where a line is not there that an operator would make which the model may not have
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A plan beside the logs of a job.
-
-    Args:
-        plan: The plan.
-        logs: The logs that were read.
-        verdict: Whether they agree.
-        differences: All of them, in the order in which the framework logs.
-        unreadable: Lines that are damaged, or where a log ends early: the file, and the line from 1.
-        why: What explains the first difference, as far as that can be told.
-        layers: Every layer of the plan.
-        unknown: Lines that are not there, by name and layer, and need not be: the model's modules are not known, and an operator
-            that it does not have is logged nowhere.
-    """
+    """A plan beside the logs of a job."""
 
     plan: NormalizedPlan
-    logs: tuple[RecomputeLog, ...]
-    verdict: Verdict
-    differences: tuple[Difference, ...]
+    logs: tuple[RecomputeLog, ...]  # the logs that were read
+    verdict: Verdict  # whether they agree
+    differences: tuple[Difference, ...]  # all of them, in the order in which the framework logs
+    # Lines that are damaged, or where a log ends early: the file, and the line from 1.
     unreadable: tuple[tuple[Path, int], ...]
-    why: tuple[Message, ...]
-    layers: tuple[LayerState, ...]
+    why: tuple[Message, ...]  # what explains the first difference, as far as that can be told
+    layers: tuple[LayerState, ...]  # every layer of the plan
+    # Lines that are not there, by name and layer, and need not be: the model's modules are not known, and an operator
+    # that it does not have is logged nowhere.
     unknown: tuple[tuple[str, int], ...] = ()
 
 

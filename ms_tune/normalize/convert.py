@@ -14,6 +14,7 @@ from ms_tune.config.follow import followed
 from ms_tune.config.source import parse_source
 from ms_tune.errors import UnsupportedError, UsageError, closest
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.names import counterpart, family_of, models
 from ms_tune.frameworks.releases import release_for, served
@@ -95,7 +96,7 @@ def convert_source(
         choices = as_written(plan.switched_on or plan.layers)
         if plan.layers and plan.framework_version != target.release:
             choices.lost.update(_gone(side_in(source, plan, layers, []), plan, target))
-        naming = Naming(choices, legacy=source.get(("use_legacy",)) is not False)
+        naming = Naming(choices, legacy=is_legacy(source.data))
         converted = convert(plan, target.dialect.value, version=target.release, naming=naming)
         return _with(plan.problems, proved(plan, converted, target, choices, None), target)
     problems = list(plan.problems)

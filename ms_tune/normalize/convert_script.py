@@ -26,15 +26,10 @@ _DENSE, _SPARSE = "megatron", "megatron-experts"
 
 @dataclass(frozen=True, slots=True)
 class ConvertedProgram:
-    """One program in another dialect.
+    """One program in another dialect."""
 
-    Args:
-        program: The program, with what its layers do.
-        settings: The settings that do the same; None if what its layers do is not known.
-    """
-
-    program: ProgramPlan
-    settings: Converted | None
+    program: ProgramPlan  # the program, with what its layers do
+    settings: Converted | None  # the settings that do the same; None if what its layers do is not known
 
 
 def convert_script(

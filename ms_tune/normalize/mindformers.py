@@ -14,6 +14,7 @@ from ms_tune.config.follow import model_folder
 from ms_tune.config.source import MISSING
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import key_at
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.models import UNKNOWN, Origin, model_of, names_of
 from ms_tune.frameworks.registries import mindspore_values
 from ms_tune.frameworks.releases import release_for
@@ -93,7 +94,7 @@ def read_recompute(
     """
     release = default_version() if version is None else release_for(Dialect.MINDFORMERS, version).version
     reader = _Reader(source)
-    legacy = reader.flag(("use_legacy",))
+    legacy = is_legacy(source.data)
     facts = model_of(source, Dialect.MINDFORMERS, release, source.beside)
     # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
     mtp = 0 if legacy and facts.known else reader.field(facts, "mtp_num_layers", minimum=0)

@@ -22,23 +22,15 @@ Wanted: TypeAlias = "dict[tuple[str, int], list[object]]"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that the plan and a log do not agree on.
-
-    Args:
-        log: The log.
-        line: The line, from 1; None if a line is missing.
-        what: The line's name: ``Formative select_recompute``, ``full recompute``.
-        layer: The layer, for what is set layer by layer.
-        planned: What the plan has the framework say; None for nothing, an empty text where only that it says it is known.
-        logged: What it said; None for nothing.
-    """
+    """One thing that the plan and a log do not agree on."""
 
     log: Path
-    line: int | None
-    what: str
-    layer: int | None
+    line: int | None  # the line, from 1; None if a line is missing
+    what: str  # the line's name: `Formative select_recompute`, `full recompute`
+    layer: int | None  # the layer, for what is set layer by layer
+    # What the plan has the framework say; None for nothing, an empty text where only that it says it is known.
     planned: str | None
-    logged: str | None
+    logged: str | None  # what it said; None for nothing
 
 
 class OneLog:

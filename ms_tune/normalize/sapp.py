@@ -45,17 +45,11 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A config with SAPP's lists in it.
+    """A config with SAPP's lists in it."""
 
-    Args:
-        text: The whole text.
-        count: How many values were changed or added.
-        plan: What its layers do then, with the problems of the plan and of the merge.
-    """
-
-    text: str
-    count: int
-    plan: NormalizedPlan
+    text: str  # the whole text
+    count: int  # how many values were changed or added
+    plan: NormalizedPlan  # what its layers do then, with the problems of the plan and of the merge
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,26 +23,17 @@ if TYPE_CHECKING:
     from ms_tune.launch.read import Launches
     from ms_tune.layers.plans import NormalizedPlan
 
-SUFFIXES = (".sh", ".bash")
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """One program that a script starts.
+    """One program that a script starts."""
 
-    Args:
-        program: Its name, as the script has it.
-        line: Where the script starts it.
-        plan: What its layers do; None if that depends on what is not known without running the script.
-        argument: The argument whose value is not known.
-        unknown: What it comes from: a variable, a command.
-    """
-
-    program: str
-    line: int
+    program: str  # its name, as the script has it
+    line: int  # where the script starts it
+    # What its layers do; None if that depends on what is not known without running the script.
     plan: NormalizedPlan | None
-    argument: str = ""
-    unknown: str = ""
+    argument: str = ""  # the argument whose value is not known
+    unknown: str = ""  # what it comes from: a variable, a command
 
 
 def normalize_script(

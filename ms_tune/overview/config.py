@@ -46,53 +46,34 @@ _SEVERITIES = {Weight.ERROR: Severity.ERROR, Weight.WARNING: Severity.WARNING, W
 
 @dataclass(frozen=True, slots=True)
 class OverviewRequest:
-    """What to look at.
+    """What to look at."""
 
-    Attributes:
-        job: The config, its devices and the device that it is judged by.
-        framework_version: The release that it is read for; None for the installed one, or the default.
-        allow_tight: Whether a job is good enough that fits only without fragments, or only inside the reserve.
-    """
-
+    # The config, its devices and the device that it is judged by.
     job: DryrunRequest = field(default_factory=DryrunRequest)
-    framework_version: str | None = None
+    framework_version: str | None = None  # the release that it is read for; None for the installed one, or the default
+    # Whether a job is good enough that fits only without fragments, or only inside the reserve.
     allow_tight: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A job with what its stages hold, or why that is not known.
+    """A job with what its stages hold, or why that is not known."""
 
-    Attributes:
-        job: The job; None where the config tells none.
-        estimate: What its stages hold.
-        reason: Why there is no estimate.
-        refused: The job itself is at fault: its framework, or the device, would refuse it.
-    """
-
-    job: PlannedJob | None
-    estimate: Estimate | None
-    reason: Message | None
-    refused: bool = False
+    job: PlannedJob | None  # the job; None where the config tells none
+    estimate: Estimate | None  # what its stages hold
+    reason: Message | None  # why there is no estimate
+    refused: bool = False  # the job itself is at fault: its framework, or the device, would refuse it
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A config as it was looked at.
+    """A config as it was looked at."""
 
-    Attributes:
-        request: What was asked for.
-        loaded: The config.
-        plan: What its layers do.
-        seen: What its stages hold by closed forms.
-        verdicts: What a dryrun says of them; empty where none was asked for.
-    """
-
-    request: OverviewRequest
+    request: OverviewRequest  # what was asked for
     loaded: LoadedConfig
-    plan: NormalizedPlan
-    seen: Estimated
-    verdicts: tuple[StageVerdict, ...]
+    plan: NormalizedPlan  # what its layers do
+    seen: Estimated  # what its stages hold by closed forms
+    verdicts: tuple[StageVerdict, ...]  # what a dryrun says of them; empty where none was asked for
 
     def again(self, loaded: LoadedConfig) -> Estimated:
         """The estimate of another config on the same devices."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ms_tune.config import SCRIPTS
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError
 from ms_tune.launch.read import content
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ms_tune.lint.report import LintReport
     from ms_tune.overview.config import OverviewRequest
 
-_SCRIPTS = (".sh", ".bash")
 _ONLY_CHECKED = "MindSpeed-MM"
 
 
@@ -49,7 +49,7 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
         raise error
     if any(one.release.framework == _ONLY_CHECKED for one in report.files):
         return _checked(path, report)
-    if path.suffix in _SCRIPTS:
+    if path.suffix in SCRIPTS:
         return _script(path, request, report, base, observer)
     look = look_at(request, path, None, observer)
     screen = overview_of(look, path, report)

@@ -29,14 +29,10 @@ _APART = {Recompute.SELECT: Recompute.COMM, Recompute.COMM: Recompute.SELECT}  #
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """What a table says of a job.
+    """What a table says of a job."""
 
-    Attributes:
-        fits: Whether every stage keeps within its room as the config is.
-        change: The recompute that costs the least time of those with which every stage does; else the one that frees most.
-    """
-
-    fits: bool
+    fits: bool  # whether every stage keeps within its room as the config is
+    # The recompute that costs the least time of those with which every stage does; else the one that frees most.
     change: Change | None = None
 
 

@@ -24,132 +24,80 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a file is.
+    """What a file is."""
 
-    Attributes:
-        dialect: Its dialect, as its name.
-        framework: The framework and release that it is read for.
-        model: What its model is called; empty if nothing tells.
-        layers: Layers of the model; None if that is not known.
-    """
-
-    dialect: str
-    framework: str
-    model: str = ""
-    layers: int | None = None
+    dialect: str  # its dialect, as its name
+    framework: str  # the framework and release that it is read for
+    model: str = ""  # what its model is called; empty if nothing tells
+    layers: int | None = None  # layers of the model; None if that is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What of a job the answer rests on.
+    """What of a job the answer rests on."""
 
-    Attributes:
-        devices: NPUs.
-        source: What says how many.
-        split: How they share the work.
-        chunks: Chunks of each pipeline stage.
-        micro_batches: Micro-batches of a step.
-    """
-
-    devices: int
-    source: Message
-    split: Split
-    chunks: int
-    micro_batches: int
+    devices: int  # NPUs
+    source: Message  # what says how many
+    split: Split  # how they share the work
+    chunks: int  # chunks of each pipeline stage
+    micro_batches: int  # Micro-batches of a step
 
 
 @dataclass(frozen=True, slots=True)
 class Matter:
-    """Something that its author should look at.
+    """Something that its author should look at."""
 
-    Attributes:
-        severity: How bad it is.
-        text: What it is.
-        path: The file.
-        line: Where in it; None where no line is to blame.
-        id: The check's id; empty for what layers do.
-        name: The check's name.
-    """
-
-    severity: Severity
-    text: Message | Wording
-    path: Path
-    line: int | None = None
-    id: str = ""
-    name: str = ""
+    severity: Severity  # how bad it is
+    text: Message | Wording  # what it is
+    path: Path  # the file
+    line: int | None = None  # where in it; None where no line is to blame
+    id: str = ""  # the check's id; empty for what layers do
+    name: str = ""  # the check's name
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the file.
+    """A change of the file."""
 
-    Attributes:
-        name: What kind of change: ``optimizer``, ``sequence``, ``recompute``, ``micro-batch`` or ``fixes``; ``table`` for
-            recompute by the table that ``ms-tune fit`` measured, ``none`` where every stage keeps within its limit by it.
-        text: What to write, and what it costs.
-        freed_bytes: What the fullest stage holds less, by the estimate; None for a change that is not about memory.
-        enough: Whether the estimate is below the limit with it.
-    """
-
+    # What kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recompute by the
+    # table that `ms-tune fit` measured, `none` where every stage keeps within its limit by it.
     name: str
-    text: Message
+    text: Message  # what to write, and what it costs
+    # What the fullest stage holds less, by the estimate; None for a change that is not about memory.
     freed_bytes: int | None = None
-    enough: bool = False
+    enough: bool = False  # whether the estimate is below the limit with it
 
 
 @dataclass(frozen=True, slots=True)
 class StageVerdict:
-    """What a dryrun says of a stage.
-
-    Attributes:
-        stage: The stage.
-        verdict: The judge's.
-    """
+    """What a dryrun says of a stage."""
 
     stage: int
-    verdict: Verdict
+    verdict: Verdict  # the judge's
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The changed key that the fullest stage's memory depends on most.
-
-    Attributes:
-        path: The key.
-        line: Where it stands now, or what is around it.
-        old: What it was; None if it was not there.
-        new: What it is; None if it is gone.
-        share: The part of what was added that goes with it; None where no estimate tells.
-    """
+    """The changed key that the fullest stage's memory depends on most."""
 
     path: KeyPath
-    line: int
-    old: object
-    new: object
-    share: float | None
+    line: int  # where it stands now, or what is around it
+    old: object  # what it was; None if it was not there
+    new: object  # what it is; None if it is gone
+    share: float | None  # the part of what was added that goes with it; None where no estimate tells
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The memory of a stage before and after a change.
+    """The memory of a stage before and after a change."""
 
-    Attributes:
-        stage: The stage that decides now.
-        before_bytes: What it held; of a job with fewer stages, the last of them.
-        after_bytes: What it holds.
-        limit_bytes: What it may take.
-        outcome: What became of it: ``over``, ``tight``, ``more`` or ``less``.
-        estimated: By closed forms; otherwise by dryruns.
-        blame: Which key did it; None where nothing in the file was changed that tells.
-    """
-
-    stage: int
-    before_bytes: int
-    after_bytes: int
-    limit_bytes: int
-    outcome: str
-    estimated: bool
-    blame: Blame | None
+    stage: int  # the stage that decides now
+    before_bytes: int  # what it held; of a job with fewer stages, the last of them
+    after_bytes: int  # what it holds
+    limit_bytes: int  # what it may take
+    outcome: str  # what became of it: `over`, `tight`, `more` or `less`
+    estimated: bool  # by closed forms; otherwise by dryruns
+    blame: Blame | None  # which key did it; None where nothing in the file was changed that tells
 
     @property
     def is_worse(self) -> bool:
@@ -159,34 +107,21 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One screen about a job.
+    """One screen about a job."""
 
-    Attributes:
-        path: The file, as the user named it.
-        subject: What it is.
-        assumptions: What of the job the answer rests on; None where it is not known.
-        matters: What its author should look at, the worst first.
-        counts: How many findings of the linter there are of each severity.
-        fixable: How many of them ``ms-tune lint --fix`` fixes.
-        estimate: What stages hold by closed forms; None where they cannot tell.
-        no_estimate_because: Why there is none.
-        stages: What a dryrun says of each stage that was simulated; empty where none was asked for.
-        change: The cheapest change that helps; None where none is known, or none is needed.
-        next: The commands to go on with.
-        against: What became of its memory since the base; None where there is none, or it is not known on both sides.
-    """
-
-    path: Path
-    subject: Subject
-    assumptions: Assumptions | None
-    matters: tuple[Matter, ...]
-    counts: Mapping[Severity, int]
-    fixable: int = 0
-    estimate: Estimate | None = None
-    no_estimate_because: Message | None = None
+    path: Path  # the file, as the user named it
+    subject: Subject  # what it is
+    assumptions: Assumptions | None  # what of the job the answer rests on; None where it is not known
+    matters: tuple[Matter, ...]  # what its author should look at, the worst first
+    counts: Mapping[Severity, int]  # how many findings of the linter there are of each severity
+    fixable: int = 0  # how many of them `ms-tune lint --fix` fixes
+    estimate: Estimate | None = None  # what stages hold by closed forms; None where they cannot tell
+    no_estimate_because: Message | None = None  # why there is none
+    # What a dryrun says of each stage that was simulated; empty where none was asked for.
     stages: tuple[StageVerdict, ...] = ()
-    change: Change | None = None
-    next: tuple[str, ...] = ()
+    change: Change | None = None  # the cheapest change that helps; None where none is known, or none is needed
+    next: tuple[str, ...] = ()  # the commands to go on with
+    # What became of its memory since the base; None where there is none, or it is not known on both sides.
     against: Difference | None = None
 
     @property

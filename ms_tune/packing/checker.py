@@ -14,17 +14,11 @@ if TYPE_CHECKING:
 
 
 class Fault(NamedTuple):
-    """What is wrong with a plan.
+    """What is wrong with a plan."""
 
-    Attributes:
-        kind: ``overlap``, ``alignment`` or ``negative``.
-        block: The block.
-        other: The block that it overlaps; None for other kinds.
-    """
-
-    kind: str
+    kind: str  # `overlap`, `alignment` or `negative`
     block: int
-    other: int | None
+    other: int | None  # the block that it overlaps; None for other kinds
 
 
 class Placed(NamedTuple):

@@ -41,37 +41,26 @@ class Fit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The end of a search.
+    """The end of a search."""
 
-    Attributes:
-        address: By block; None if nothing was found.
-        exhausted: Whether everything was tried, so that what was not found does not exist.
-        work: Placements of a block that were tried, each with the number of blocks that were left.
-    """
-
-    address: NDArray[np.int64] | None
-    exhausted: bool
-    work: int
+    address: NDArray[np.int64] | None  # by block; None if nothing was found
+    exhausted: bool  # whether everything was tried, so that what was not found does not exist
+    work: int  # placements of a block that were tried, each with the number of blocks that were left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What to look for.
+    """What to look for."""
 
-    Attributes:
-        items: The blocks, in order of their lower tick.
-        rank: By block; a different number for each. Of the blocks that may come next at one address, that of the lowest
-            rank is tried first.
-        twin: By block: the alike block (same life, size and alignment) of the next lower rank, or -1.
-        capacity: Bytes in which the blocks are to be placed.
-        tie: None, or by block; a different number for each: whenever what is left falls into parts that do not meet, the blocks
-            of each are ranked anew, those first that live where most of the part is left, among them those of the lowest number.
-    """
-
-    items: Items
+    items: Items  # the blocks, in order of their lower tick
+    # By block; a different number for each. Of the blocks that may come next at one address, that of the lowest rank is
+    # tried first.
     rank: NDArray[np.int32]
-    twin: NDArray[np.int32]
-    capacity: int
+    twin: NDArray[np.int32]  # by block: the alike block (same life, size and alignment) of the next lower rank, or -1
+    capacity: int  # bytes in which the blocks are to be placed
+    # None, or by block; a different number for each: whenever what is left falls into parts that do not meet, the
+    # blocks of each are ranked anew, those first that live where most of the part is left, among them those of the
+    # lowest number.
     tie: NDArray[np.int32] | None = None
 
 

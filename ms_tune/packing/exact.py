@@ -38,17 +38,11 @@ _TARGETS = (0.0, 0.5, 0.0, 0.9, 0.25, 0.0, 0.75, 0.0, 0.9)  # an odd number: eve
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Improved:
-    """What the exact stage found.
+    """What the exact stage found."""
 
-    Attributes:
-        address: By block; None if nothing lower was found.
-        height: The best height now.
-        floor: No placement is lower than this, by proof.
-    """
-
-    address: NDArray[np.int64] | None
-    height: int
-    floor: int
+    address: NDArray[np.int64] | None  # by block; None if nothing lower was found
+    height: int  # the best height now
+    floor: int  # no placement is lower than this, by proof
 
 
 def _cost(lives: Lives) -> float:

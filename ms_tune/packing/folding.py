@@ -30,17 +30,11 @@ _MOST_TOGETHER = 8  # periods that may make one step
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
-    """A problem with its repeating steps laid on each other.
+    """A problem with its repeating steps laid on each other."""
 
-    Attributes:
-        problem: The smaller problem.
-        block: By block of the whole problem: its block of the smaller one.
-        periods: How many steps became one.
-    """
-
-    problem: Problem
-    block: Numbers
-    periods: int
+    problem: Problem  # the smaller problem
+    block: Numbers  # by block of the whole problem: its block of the smaller one
+    periods: int  # how many steps became one
 
 
 class _Part(NamedTuple):

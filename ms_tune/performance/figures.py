@@ -24,19 +24,12 @@ _LARGE = 100_000  # from which nothing behind the point is worth its place
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A number and where it came from.
+    """A number and where it came from."""
 
-    Attributes:
-        name: What it is: the last part of its text's id.
-        value: The number; None where nobody tells.
-        source: Where it came from.
-        option: What would tell it.
-    """
-
-    name: str
-    value: float | None
-    source: Message | None = None
-    option: str = ""
+    name: str  # what it is: the last part of its text's id
+    value: float | None  # the number; None where nobody tells
+    source: Message | None = None  # where it came from
+    option: str = ""  # what would tell it
 
     def told(self) -> Message:
         """As a line for the user."""

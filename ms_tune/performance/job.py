@@ -6,21 +6,22 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.config import SCRIPTS
 from ms_tune.config.follow import followed
 from ms_tune.config.source import load_source, source_of
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.estimate.flops import Attention, Widths
-from ms_tune.estimate.widths import whole_number, widths_of
+from ms_tune.estimate.widths import whole_number, widths_of, widths_of_shape
 from ms_tune.frameworks.models import model_of
 from ms_tune.launch.job import jobs_in
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import content, read_launches
 from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.normalize.megatron import inputs_of
+from ms_tune.normalize.megatron import ArgumentReader, inputs_of
+from ms_tune.normalize.megatron_shape import shape_of
 from ms_tune.normalize.script import release_of_scripts
 from ms_tune.normalize.source import dialect_of, normalize_source
 from ms_tune.performance.bubble import bubble
-from ms_tune.performance.split import MOST, Split, split_of
+from ms_tune.performance.split import Split, split_of
 from ms_tune.performance.work import Layer, Work, layers_of, work_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.texts import msg
@@ -30,33 +31,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.config.source import SourceFile
-    from ms_tune.launch.options import Command
+    from ms_tune.estimate.flops import Widths
     from ms_tune.launch.values import Argument
     from ms_tune.layers.plans import NormalizedPlan
 
 
-_SCRIPTS = (".sh", ".bash")
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a config tells.
+    """What a config tells."""
 
-    Attributes:
-        work: Operations of one token.
-        tokens: Tokens of a sample.
-        batch: Samples of a step; None where the config does not tell.
-        cards: Devices; None likewise.
-        bubble: Share of a step in which stages wait at least; None without stages, or where the schedule is not known.
-        stages: Pipeline stages, chunks of each, and micro-batches of a step.
-    """
-
-    work: Work
-    tokens: int
-    batch: int | None
-    cards: int | None
+    work: Work  # operations of one token
+    tokens: int  # tokens of a sample
+    batch: int | None  # samples of a step; None where the config does not tell
+    cards: int | None  # devices; None likewise
+    # Share of a step in which stages wait at least; None without stages, or where the schedule is not known.
     bubble: float | None
-    stages: tuple[int, int, int] | None
+    stages: tuple[int, int, int] | None  # pipeline stages, chunks of each, and micro-batches of a step
 
 
 def read_job(path: Path, version: str | None = None, cards: int | None = None) -> Job:
@@ -71,7 +61,7 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
         ConfigError: It cannot be read, its framework refuses it, or a size is missing that operations follow from.
         UnsupportedError: It is of no dialect whose models are known.
     """
-    if path.suffix in _SCRIPTS:
+    if path.suffix in SCRIPTS:
         return _of_script(path, version, cards)
     return _of_config(load_source(path), version, cards)
 
@@ -121,7 +111,7 @@ def _of_script(path: Path, version: str | None, cards: int | None) -> Job:
     inputs = inputs_of(command)
     plan = normalize_megatron(inputs)
     _refuse(path, plan)
-    widths = _megatron(path, command)
+    widths = widths_of_shape(shape_of(ArgumentReader(command), len(plan.layers)))
     layers = layers_of(plan.layers, 0, experts=bool(widths.experts))
     batch = command.integer("global_batch_size")
     processes = cards or command.launch.processes
@@ -151,49 +141,3 @@ def _with(data: dict[Any, Any], overrides: Mapping[tuple[str, ...], tuple[object
             section[name] = section = inner if isinstance(inner, dict) else {}
         section[path[-1]] = value
     return whole
-
-
-def _megatron(path: Path, command: Command) -> Widths:
-    """The sizes in a program's arguments, with the defaults of ``validate_args`` (megatron/training/arguments.py)."""
-
-    def size(dest: str) -> int | None:
-        found = command.integer(dest)
-        return found if found is not None and 0 < found < MOST else None
-
-    hidden, heads, tokens = size("hidden_size"), size("num_attention_heads"), size("seq_length")
-    words = size("padded_vocab_size") or size("vocab_size")
-    if hidden is None or heads is None or tokens is None or words is None:
-        told = {"--hidden-size": hidden, "--num-attention-heads": heads, "--seq-length": tokens}
-        missing = [name for name, value in {**told, "--padded-vocab-size": words}.items() if value is None]
-        raise ConfigError(msg("metrics.config.sizes", missing=", ".join(missing)), path=path)
-    gated = command.value("swiglu") is True
-    inner = size("ffn_hidden_size") or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
-    experts = size("num_experts") or 0
-    expert = size("moe_ffn_hidden_size") or inner
-    shared = size("moe_shared_expert_intermediate_size") or (size("n_shared_experts") or 0) * expert
-    return Widths(
-        hidden,
-        tokens,
-        words,
-        _heads(command, hidden, heads),
-        inner,
-        gated,
-        experts=experts,
-        chosen=(size("moe_router_topk") or 2) if experts else 0,
-        expert=expert,
-        shared=shared if experts else 0,
-    )
-
-
-def _heads(command: Command, hidden: int, heads: int) -> Attention:
-    def size(*dests: str) -> int:
-        return next((found for dest in dests if (found := command.integer(dest)) and 0 < found < MOST), 0)
-
-    head = size("kv_channels") or hidden // heads
-    if command.value("multi_latent_attention") is True and size("kv_lora_rank"):
-        rotary = size("qk_pos_emb_head_dim", "qk_rope_head_dim")
-        wide = (size("qk_head_dim", "qk_nope_head_dim") or head) + rotary
-        value = size("v_head_dim") or head
-        return Attention(heads, heads, wide, value, size("q_lora_rank"), size("kv_lora_rank"), rotary)
-    groups = size("num_query_groups") if command.value("group_query_attention") is True else 0
-    return Attention(heads, groups or heads, head, head)

@@ -41,25 +41,15 @@ class Cause(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time in which the compute queue is empty.
+    """A time in which the compute queue is empty."""
 
-    Attributes:
-        rank: Whose.
-        start: The time stamp, as the trace writes it, in microseconds.
-        microseconds: How long.
-        cause: What most of it is.
-        before: What ran before; empty where nothing tells.
-        after: What runs next.
-        host: What the host did meanwhile.
-    """
-
-    rank: int | None
-    start: str
-    microseconds: float
-    cause: Cause
-    before: str
-    after: str
-    host: str
+    rank: int | None  # whose
+    start: str  # the time stamp, as the trace writes it, in microseconds
+    microseconds: float  # how long
+    cause: Cause  # what most of it is
+    before: str  # what ran before; empty where nothing tells
+    after: str  # what runs next
+    host: str  # what the host did meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +65,19 @@ class CollectiveTime:
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """One rank.
+    """One rank."""
 
-    Attributes:
-        folder: Its export.
-        rank: Its number, if it is told.
-        level: How closely the profiler looked.
-        whole: Microseconds of all its steps.
-        steps: How many steps.
-        times: Microseconds by cause; they add up to ``whole``.
-        error: How far the table's own parts are from its step, in microseconds; None without a table.
-        queues: Of each stream with kernels, its kernels and the share of the time in which it computes.
-        kernels: Its kernels.
-        linked: Of the idle times, the share whose next kernel has a launch.
-    """
-
-    folder: Path
-    rank: int | None
-    level: str
-    whole: float
-    steps: int
-    times: dict[Cause, float]
-    error: float | None
+    folder: Path  # its export
+    rank: int | None  # its number, if it is told
+    level: str  # how closely the profiler looked
+    whole: float  # microseconds of all its steps
+    steps: int  # how many steps
+    times: dict[Cause, float]  # microseconds by cause; they add up to `whole`
+    error: float | None  # how far the table's own parts are from its step, in microseconds; None without a table
+    # Of each stream with kernels, its kernels and the share of the time in which it computes.
     queues: dict[str, tuple[int, float]]
     kernels: Kernels | None
-    linked: float
+    linked: float  # of the idle times, the share whose next kernel has a launch
 
     def share(self, cause: Cause) -> float:
         """A cause's part of all steps."""
@@ -108,42 +86,25 @@ class RankTimes:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a step waits for.
+    """What a step waits for."""
 
-    Attributes:
-        bound: In one word.
-        evidence: What that rests on, the strongest first.
-        next_steps: What to do about it.
-    """
-
-    bound: Bound
-    evidence: tuple[Message, ...]
-    next_steps: tuple[Message, ...]
+    bound: Bound  # in one word
+    evidence: tuple[Message, ...]  # what that rests on, the strongest first
+    next_steps: tuple[Message, ...]  # what to do about it
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileReport:
-    """A profile.
+    """A profile."""
 
-    Attributes:
-        sources: What was asked for.
-        ranks: Each rank, in order.
-        shares: By cause, the mean of the ranks; they add up to 1.
-        verdict: What a step waits for.
-        gaps: The longest times in which a compute queue is empty.
-        collectives: By kind, the longest first; of all ranks.
-        imbalance: The longest computing rank, of the mean; None with one rank.
-        problems: What makes it doubtful.
-    """
-
-    sources: tuple[Path, ...]
-    ranks: tuple[RankTimes, ...]
-    shares: dict[Cause, float]
-    verdict: Verdict
-    gaps: tuple[Gap, ...]
-    collectives: tuple[CollectiveTime, ...]
-    imbalance: float | None
-    problems: tuple[Problem, ...]
+    sources: tuple[Path, ...]  # what was asked for
+    ranks: tuple[RankTimes, ...]  # each rank, in order
+    shares: dict[Cause, float]  # by cause, the mean of the ranks; they add up to 1
+    verdict: Verdict  # what a step waits for
+    gaps: tuple[Gap, ...]  # the longest times in which a compute queue is empty
+    collectives: tuple[CollectiveTime, ...]  # by kind, the longest first; of all ranks
+    imbalance: float | None  # the longest computing rank, of the mean; None with one rank
+    problems: tuple[Problem, ...]  # what makes it doubtful
 
     @property
     def identity_error_us(self) -> float | None:

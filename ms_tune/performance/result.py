@@ -17,40 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a run.
+    """A figure of a run."""
 
-    Attributes:
-        name: Its name in JSON.
-        value: In the unit that its text names; None if an input is missing or it would be no truth.
-        formula: How it was worked out.
-        inputs: What went in, and where each came from.
-        missing: What would have to be told, as options.
-    """
-
-    name: str
-    value: float | None
-    formula: Message
-    inputs: tuple[Message, ...] = ()
-    missing: tuple[str, ...] = ()
+    name: str  # its name in JSON
+    value: float | None  # in the unit that its text names; None if an input is missing or it would be no truth
+    formula: Message  # how it was worked out
+    inputs: tuple[Message, ...] = ()  # what went in, and where each came from
+    missing: tuple[str, ...] = ()  # what would have to be told, as options
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A doubt about a run's figures.
+    """A doubt about a run's figures."""
 
-    Attributes:
-        id: Its name in JSON.
-        message: What is wrong.
-        hint: What to do, or what it means.
-        serious: Whether a figure must not be believed; otherwise it is good to know.
-        line: A line of the log.
-    """
-
-    id: str
-    message: Message
-    hint: Message | None = None
-    serious: bool = False
-    line: int | None = None
+    id: str  # its name in JSON
+    message: Message  # what is wrong
+    hint: Message | None = None  # what to do, or what it means
+    serious: bool = False  # whether a figure must not be believed; otherwise it is good to know
+    line: int | None = None  # a line of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +48,12 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The ranks of a run beside each other.
+    """The ranks of a run beside each other."""
 
-    Attributes:
-        count: Ranks that write steps.
-        fastest: The shortest median of a rank, in seconds; None with one rank.
-        slowest: The longest.
-        slowest_rank: Whose that is, if it is known.
-    """
-
-    count: int
-    fastest: float | None = None
-    slowest: float | None = None
-    slowest_rank: int | None = None
+    count: int  # ranks that write steps
+    fastest: float | None = None  # the shortest median of a rank, in seconds; None with one rank
+    slowest: float | None = None  # the longest
+    slowest_rank: int | None = None  # whose that is, if it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,39 +67,22 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """A run.
+    """A run."""
 
-    Attributes:
-        source: Its log, or the folder of its ranks' logs.
-        number: Which run of the log it is, from 1.
-        form: Who printed the lines.
-        steps: Lines with a step.
-        first_step: Counter of the first one.
-        last_step: Counter of the last one.
-        times: How long they took.
-        ranks: Ranks beside each other.
-        figures: All other figures, in order.
-        counted_otherwise: MFU and HFU by the other conventions of counting operations.
-        losses: The first and the last loss.
-        memory: What ranks said about their memory.
-        problems: Doubts.
-        curve: For a picture.
-    """
-
-    source: Path
-    number: int
-    form: Form
-    steps: int
-    first_step: int
-    last_step: int
-    times: StepTimes
-    ranks: Ranks
-    figures: tuple[Figure, ...]
-    counted_otherwise: tuple[Counted, ...]
-    losses: tuple[float, float] | None
-    memory: tuple[LoggedMemory, ...]
-    problems: tuple[Problem, ...]
-    curve: Curve
+    source: Path  # its log, or the folder of its ranks' logs
+    number: int  # which run of the log it is, from 1
+    form: Form  # who printed the lines
+    steps: int  # lines with a step
+    first_step: int  # counter of the first one
+    last_step: int  # counter of the last one
+    times: StepTimes  # how long they took
+    ranks: Ranks  # ranks beside each other
+    figures: tuple[Figure, ...]  # all other figures, in order
+    counted_otherwise: tuple[Counted, ...]  # MFU and HFU by the other conventions of counting operations
+    losses: tuple[float, float] | None  # the first and the last loss
+    memory: tuple[LoggedMemory, ...]  # what ranks said about their memory
+    problems: tuple[Problem, ...]  # doubts
+    curve: Curve  # for a picture
     ordered: tuple[float, ...] = field(default=(), repr=False)
 
     def figure(self, name: str) -> Figure | None:
@@ -137,24 +97,15 @@ class RunMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """A run beside another one.
-
-    Attributes:
-        run: The run.
-        baseline: What it is compared with.
-        ratio: Its median step time, of the baseline's.
-        low: The true ratio lies above this with 95 %; None with too few steps.
-        high: And below this.
-        linearity: Its samples a second and card, of the baseline's; None where the cards are not known.
-        guide: The same by the tuning guide's formula, which divides by the baseline's machine and multiplies by cards.
-    """
+    """A run beside another one."""
 
     run: RunMetrics
-    baseline: RunMetrics
-    ratio: float
-    low: float | None
-    high: float | None
-    linearity: Figure | None
+    baseline: RunMetrics  # what it is compared with
+    ratio: float  # its median step time, of the baseline's
+    low: float | None  # the true ratio lies above this with 95 %; None with too few steps
+    high: float | None  # and below this
+    linearity: Figure | None  # its samples a second and card, of the baseline's; None where the cards are not known
+    # The same by the tuning guide's formula, which divides by the baseline's machine and multiplies by cards.
     guide: Figure | None
 
     @property
@@ -165,19 +116,12 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True)
 class MetricsReport:
-    """All runs, and the first log's longest run beside the baseline's.
+    """All runs, and the first log's longest run beside the baseline's."""
 
-    Attributes:
-        runs: The runs of all logs, in order.
-        baseline: The runs of the baseline.
-        comparison: Present where there is a baseline and both have steps to compare.
-        problems: Doubts about a file as a whole.
-    """
-
-    runs: tuple[RunMetrics, ...]
+    runs: tuple[RunMetrics, ...]  # the runs of all logs, in order
     baseline: tuple[RunMetrics, ...] = ()
-    comparison: RunComparison | None = None
-    problems: tuple[Problem, ...] = ()
+    comparison: RunComparison | None = None  # present where there is a baseline and both have steps to compare
+    problems: tuple[Problem, ...] = ()  # doubts about a file as a whole
 
     @property
     def all_problems(self) -> tuple[Problem, ...]:

@@ -23,54 +23,31 @@ _MANY = 5000  # values, from which the binomial distribution is as good as norma
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A step that took much longer than the others.
+    """A step that took much longer than the others."""
 
-    Attributes:
-        number: Its counter.
-        line: Its line in the log.
-        seconds: How long it took.
-        kinds: What happened beside it: ``checkpoint``, ``evaluation``.
-    """
-
-    number: int
-    line: int
-    seconds: float
-    kinds: tuple[str, ...]
+    number: int  # its counter
+    line: int  # its line in the log
+    seconds: float  # how long it took
+    kinds: tuple[str, ...]  # what happened beside it: `checkpoint`, `evaluation`
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """How long the steps of a run took, in seconds; all but ``first`` without the first step.
+    """How long the steps of a run took, in seconds; all but ``first`` without the first step."""
 
-    Attributes:
-        count: Steps that count.
-        median: Of these; None if there is none.
-        mad: Their median absolute deviation.
-        low: Of an interval that holds the true median with 95 %; None with fewer steps than it takes.
-        high: See above.
-        first: The first step.
-        shortest: The shortest.
-        longest: The longest.
-        mean: Their mean, outliers and all: what a long run takes.
-        outliers: The slowest of those that stand out.
-        outlier_count: How many do.
-        resolution: Seconds of the log's smallest unit.
-        averaged: Steps that one line stands for.
-    """
-
-    count: int
-    median: float | None
-    mad: float | None
-    low: float | None
-    high: float | None
-    first: float
+    count: int  # steps that count
+    median: float | None  # of these; None if there is none
+    mad: float | None  # their median absolute deviation
+    low: float | None  # of an interval that holds the true median with 95 %; None with fewer steps than it takes
+    high: float | None  # see above
+    first: float  # the first step
     shortest: float | None
     longest: float | None
-    mean: float | None
-    outliers: tuple[Outlier, ...]
-    outlier_count: int
-    resolution: float
-    averaged: int
+    mean: float | None  # their mean, outliers and all: what a long run takes
+    outliers: tuple[Outlier, ...]  # the slowest of those that stand out
+    outlier_count: int  # how many do
+    resolution: float  # seconds of the log's smallest unit
+    averaged: int  # steps that one line stands for
 
 
 def step_times(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:

@@ -38,32 +38,21 @@ class Convention(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a layer does.
+    """What a layer does."""
 
-    Attributes:
-        experts: Whether it has experts.
-        prediction: Whether it predicts further tokens.
-        recompute: What of it is recomputed.
-        core: Whether attention's core is among the operators that are.
-    """
-
-    experts: bool
-    prediction: bool = False
-    recompute: Effect = Effect.NONE
-    core: bool = False
+    experts: bool  # whether it has experts
+    prediction: bool = False  # whether it predicts further tokens
+    recompute: Effect = Effect.NONE  # what of it is recomputed
+    core: bool = False  # whether attention's core is among the operators that are
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations of one token in a step.
+    """Operations of one token in a step."""
 
-    Attributes:
-        model: Of the forward and the backward pass, by convention.
-        hardware: The same with what is recomputed; what operators beside attention's core cost again is left out, which is
-            next to nothing of the operations.
-    """
-
-    model: dict[Convention, int]
+    model: dict[Convention, int]  # of the forward and the backward pass, by convention
+    # The same with what is recomputed; what operators beside attention's core cost again is left out, which is next to
+    # nothing of the operations.
     hardware: dict[Convention, int]
 
 

@@ -48,15 +48,10 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """What moves are made in.
+    """What moves are made in."""
 
-    Args:
-        costs: The table.
-        fixed_layers: Layers stay where they are; only what they recompute changes.
-    """
-
-    costs: Costs
-    fixed_layers: bool = False
+    costs: Costs  # the table
+    fixed_layers: bool = False  # layers stay where they are; only what they recompute changes
 
     def scores(self, states: Whole) -> Whole:
         """Ticks of plans, shape (plans,); of those over the limit, more than any time."""

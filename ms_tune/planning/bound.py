@@ -42,26 +42,17 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
-    """Plans in fractions of layers. Variables: layers by cell, run of layers and kind of recompute, then the time.
+    """Plans in fractions of layers. Variables: layers by cell, run of layers and kind of recompute, then the time."""
 
-    Args:
-        costs: The table.
-        forward: Ticks of a layer by run and kind. Shape (runs, kinds).
-        backward: Ticks of a layer by run and kind. Shape (runs, kinds).
-        counts: Layers of each run.
-        memory: Rows of the sizes of stages by moment, and what is left for layers, both as parts of the limit.
-        followers: The passes that wait for each pass. Shape (passes, 2).
-        cuts: Paths so far.
-    """
-
-    costs: Costs
-    forward: Floats
-    backward: Floats
-    counts: NDArray[np.int64]
+    costs: Costs  # the table
+    forward: Floats  # Ticks of a layer by run and kind. Shape (runs, kinds).
+    backward: Floats  # Ticks of a layer by run and kind. Shape (runs, kinds).
+    counts: NDArray[np.int64]  # layers of each run
+    # Rows of the sizes of stages by moment, and what is left for layers, both as parts of the limit.
     memory: sparse.csr_matrix
     room: Floats
-    followers: NDArray[np.intp]
-    cuts: list[Cut] = field(default_factory=list)
+    followers: NDArray[np.intp]  # The passes that wait for each pass. Shape (passes, 2).
+    cuts: list[Cut] = field(default_factory=list)  # paths so far
 
     @property
     def shape(self) -> tuple[int, int, int]:

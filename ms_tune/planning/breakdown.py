@@ -17,21 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Parts of the time of all stages in a step; they add up to 1.
+    """Parts of the time of all stages in a step; they add up to 1."""
 
-    Args:
-        work: Forward passes and backward passes.
-        recompute: What is computed once more, and what copies to the host and back take longer than passes.
-        fill: Waiting that stages of equal work would do as well: the pipeline fills and empties.
-        imbalance: The rest of the waiting: for stages that take longer than others.
-        busy: The part of the step in which each stage works.
-    """
-
-    work: float
-    recompute: float
-    fill: float
-    imbalance: float
-    busy: tuple[float, ...]
+    work: float  # forward passes and backward passes
+    recompute: float  # what is computed once more, and what copies to the host and back take longer than passes
+    fill: float  # waiting that stages of equal work would do as well: the pipeline fills and empties
+    imbalance: float  # the rest of the waiting: for stages that take longer than others
+    busy: tuple[float, ...]  # the part of the step in which each stage works
 
 
 def breakdown(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> Breakdown:

@@ -36,43 +36,25 @@ _DIGITS = 10**9  # significant, of times that no common unit holds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """A table in arrays. ``layers + 1`` entries are sums over the layers before.
-
-    Args:
-        table: The table.
-        graph: The passes.
-        unit: Time of a tick, in the table's unit.
-        forward: Ticks by kind of recompute. Shape (kinds, layers + 1).
-        backward: Ticks by kind of recompute. Shape (kinds, layers + 1).
-        kept: Bytes of activations by kind of recompute. Shape (kinds, layers + 1).
-        weights: Bytes held for the whole run. Shape (layers + 1,).
-        ends: Ticks of head and tail in a forward pass, by cell; a backward pass takes twice as long. Shape (cells,).
-        fixed: Bytes that every stage holds whatever layers it has. Shape (stages,).
-        held: Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
-        returning: The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
-        transients: Bytes by kind of recompute and run of layers. Shape (kinds, runs).
-        piled: Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
-        on_top: Bytes by cell while a layer is recomputed in full. Shape (cells,).
-        once: Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
-        runs: First and last-but-one layer of each run.
-    """
+    """A table in arrays. ``layers + 1`` entries are sums over the layers before."""
 
     table: Table
-    graph: Graph
-    unit: Fraction
-    forward: Whole
-    backward: Whole
-    kept: Whole
-    weights: Whole
+    graph: Graph  # the passes
+    unit: Fraction  # time of a tick, in the table's unit
+    forward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
+    backward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
+    kept: Whole  # Bytes of activations by kind of recompute. Shape (kinds, layers + 1).
+    weights: Whole  # Bytes held for the whole run. Shape (layers + 1,).
+    # Ticks of head and tail in a forward pass, by cell; a backward pass takes twice as long. Shape (cells,).
     ends: Whole
-    fixed: Whole
-    held: Whole
-    returning: NDArray[np.intp]
-    transients: Whole
-    piled: Whole
-    on_top: Whole
-    once: Whole
-    runs: tuple[tuple[int, int], ...]
+    fixed: Whole  # Bytes that every stage holds whatever layers it has. Shape (stages,).
+    held: Whole  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
+    returning: NDArray[np.intp]  # The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
+    transients: Whole  # Bytes by kind of recompute and run of layers. Shape (kinds, runs).
+    piled: Whole  # Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
+    on_top: Whole  # Bytes by cell while a layer is recomputed in full. Shape (cells,).
+    once: Whole  # Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
+    runs: tuple[tuple[int, int], ...]  # first and last-but-one layer of each run
 
     def durations(self, states: Whole) -> Whole:
         """Ticks of a pass by kind and plan, shape (2 x cells, plans), of states of shape (plans, cells, kinds)."""

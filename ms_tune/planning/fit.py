@@ -26,23 +26,14 @@ _MOST_DRAWN = 20_000  # passes of a picture
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan with what the table says of it.
+    """A plan with what the table says of it."""
 
-    Args:
-        plan: The lists.
-        cells: How many layers of each kind of recompute every cell has.
-        time: Of a step, in the table's unit.
-        peak_bytes: By stage.
-        bubble: The part of the step in which stages wait, over all stages.
-        passes: The passes of a step, for a picture; empty where they are too many for one.
-    """
-
-    plan: Plan
-    cells: tuple[Mapping[Recompute, int], ...]
-    time: float
-    peak_bytes: tuple[int, ...]
-    bubble: float
-    passes: tuple[DrawnPass, ...] = ()
+    plan: Plan  # the lists
+    cells: tuple[Mapping[Recompute, int], ...]  # how many layers of each kind of recompute every cell has
+    time: float  # of a step, in the table's unit
+    peak_bytes: tuple[int, ...]  # by stage
+    bubble: float  # the part of the step in which stages wait, over all stages
+    passes: tuple[DrawnPass, ...] = ()  # the passes of a step, for a picture; empty where they are too many for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +49,11 @@ class DrawnPass:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """By how much nothing fits.
+    """By how much nothing fits."""
 
-    Args:
-        stage: The stage of the nearest plan that is over the limit most.
-        over_bytes: By how much it is.
-        at_least_bytes: By how much every plan is over the limit on some stage, proved; 0 if that is not proved.
-    """
-
-    stage: int
-    over_bytes: int
-    at_least_bytes: int
+    stage: int  # the stage of the nearest plan that is over the limit most
+    over_bytes: int  # by how much it is
+    at_least_bytes: int  # by how much every plan is over the limit on some stage, proved; 0 if that is not proved
 
 
 @dataclass(frozen=True, slots=True)

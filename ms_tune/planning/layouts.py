@@ -28,27 +28,16 @@ _MOST_CHUNKS, _MOST_CONTEXT, _MOST_SIZE, _MOST_TRIED = 8, 1024, 1024, 200_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Layout:
-    """How a job is split.
+    """How a job is split."""
 
-    Attributes:
-        tensor: Ranks that share each layer.
-        pipeline: Stages.
-        chunks: Chunks of a stage.
-        context: Ranks that share a sequence.
-        expert: Ranks that share a layer's experts.
-        size: Samples of a micro-batch.
-        data: Ranks, or groups of them, that hold the same.
-        micro_batches: Of a step, for each of these.
-    """
-
-    tensor: int = 1
-    pipeline: int = 1
-    chunks: int = 1
-    context: int = 1
-    expert: int = 1
-    size: int = 1
-    data: int = 1
-    micro_batches: int = 1
+    tensor: int = 1  # ranks that share each layer
+    pipeline: int = 1  # stages
+    chunks: int = 1  # chunks of a stage
+    context: int = 1  # ranks that share a sequence
+    expert: int = 1  # ranks that share a layer's experts
+    size: int = 1  # samples of a micro-batch
+    data: int = 1  # ranks, or groups of them, that hold the same
+    micro_batches: int = 1  # of a step, for each of these
 
     @property
     def devices(self) -> int:
@@ -68,29 +57,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What may be otherwise.
+    """What may be otherwise."""
 
-    Attributes:
-        now: The layout that there is.
-        devices: Ranks of the job.
-        layers: Of the model.
-        heads: Query heads.
-        groups: Key and value heads; None where they need not be split.
-        experts: Of a layer; 1 without.
-        node: Devices of a machine: tensor parallelism stays within one.
-        free: Dimensions that may be otherwise, by their short names.
-        keep: What dimensions are to be, by their short names.
-    """
-
-    now: Layout
-    devices: int
-    layers: int
-    heads: int
-    groups: int | None
-    experts: int
-    node: int
-    free: tuple[str, ...]
-    keep: Mapping[str, int]
+    now: Layout  # the layout that there is
+    devices: int  # ranks of the job
+    layers: int  # of the model
+    heads: int  # query heads
+    groups: int | None  # key and value heads; None where they need not be split
+    experts: int  # of a layer; 1 without
+    node: int  # devices of a machine: tensor parallelism stays within one
+    free: tuple[str, ...]  # dimensions that may be otherwise, by their short names
+    keep: Mapping[str, int]  # what dimensions are to be, by their short names
 
     def choices(self, name: str) -> tuple[int, ...]:
         """What a dimension may be; data parallelism takes what the others leave."""
@@ -115,15 +92,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """What there is.
+    """What there is."""
 
-    Attributes:
-        found: Layouts that may be tried, the present one among them where it is one of them.
-        refused: How many were not, by the reason: a text id of ``layouts.refused``.
-    """
-
-    found: tuple[Layout, ...]
-    refused: Mapping[str, int]
+    found: tuple[Layout, ...]  # layouts that may be tried, the present one among them where it is one of them
+    refused: Mapping[str, int]  # how many were not, by the reason: a text id of `layouts.refused`
 
 
 def layouts(space: Space) -> Layouts:

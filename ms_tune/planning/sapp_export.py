@@ -15,17 +15,11 @@ if TYPE_CHECKING:
 
 
 class Exported(NamedTuple):
-    """SAPP's form of a table.
+    """SAPP's form of a table."""
 
-    Args:
-        content: The file's JSON.
-        pipeline: What SAPP takes from its command line.
-        left: What that form has no place for.
-    """
-
-    content: dict[str, object]
-    pipeline: Pipeline
-    left: tuple[Message, ...]
+    content: dict[str, object]  # the file's JSON
+    pipeline: Pipeline  # what SAPP takes from its command line
+    left: tuple[Message, ...]  # what that form has no place for
 
 
 def export_sapp(table: Table, name: str) -> Exported:

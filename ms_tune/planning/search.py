@@ -61,23 +61,14 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class Search:
-    """What a search knows so far; it can be stopped at any time.
-
-    Args:
-        table: The table.
-        costs: It in arrays.
-        best: The best state and its score.
-        bound: No plan takes fewer ticks.
-        least_bytes: No plan keeps a smaller limit; 0 if nothing is known.
-        stopped: The user stopped the search.
-    """
+    """What a search knows so far; it can be stopped at any time."""
 
     table: Table
-    costs: Costs
-    best: Best
-    bound: int = 0
-    least_bytes: int = 0
-    stopped: bool = False
+    costs: Costs  # it in arrays
+    best: Best  # the best state and its score
+    bound: int = 0  # no plan takes fewer ticks
+    least_bytes: int = 0  # no plan keeps a smaller limit; 0 if nothing is known
+    stopped: bool = False  # the user stopped the search
 
     @property
     def found(self) -> bool:

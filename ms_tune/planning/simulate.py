@@ -23,35 +23,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """Micro-batches that a stage holds right before a backward pass.
+    """Micro-batches that a stage holds right before a backward pass."""
 
-    Args:
-        held: By chunk.
-        chunk: The chunk whose backward pass comes next.
-    """
-
-    held: tuple[int, ...]
-    chunk: int
+    held: tuple[int, ...]  # by chunk
+    chunk: int  # the chunk whose backward pass comes next
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """The passes of one training step of all stages, level by level: a pass waits for passes of lower levels only.
+    """The passes of one training step of all stages, level by level: a pass waits for passes of lower levels only."""
 
-    Args:
-        cells: How many (chunk, stage) there are.
-        kind: Of each pass, its cell, or ``cells`` and its cell for a backward pass. Shape (passes,).
-        before: The pass before it on its stage; ``passes`` for none. Shape (passes,).
-        source: The neighbour's pass that it takes its input from; ``passes`` for none. Shape (passes,).
-        levels: First and last-but-one pass of each level.
-        moments: Of each stage, when it may hold most; a moment that another one outdoes is left out.
-    """
-
-    cells: int
-    kind: NDArray[np.intp]
-    before: NDArray[np.intp]
-    source: NDArray[np.intp]
-    levels: tuple[tuple[int, int], ...]
+    cells: int  # how many (chunk, stage) there are
+    kind: NDArray[np.intp]  # Of each pass, its cell, or `cells` and its cell for a backward pass. Shape (passes,).
+    before: NDArray[np.intp]  # The pass before it on its stage; `passes` for none. Shape (passes,).
+    source: NDArray[np.intp]  # The neighbour's pass that it takes its input from; `passes` for none. Shape (passes,).
+    levels: tuple[tuple[int, int], ...]  # first and last-but-one pass of each level
+    # Of each stage, when it may hold most; a moment that another one outdoes is left out.
     moments: tuple[tuple[Moment, ...], ...]
 
     def times(self, durations: NDArray[Any]) -> NDArray[Any]:

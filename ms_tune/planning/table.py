@@ -38,96 +38,67 @@ IN_CELL = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Rec
 
 
 class Kept(NamedTuple):
-    """A layer with one kind of recompute.
+    """A layer with one kind of recompute."""
 
-    Args:
-        activation_bytes: What the layer keeps of one micro-batch between its forward and its backward pass.
-        backward_extra: How much longer its backward pass takes: backward = 2 x forward x (1 + this).
-        transient_bytes: What the stage holds on top while this layer is computed once more.
-        once_bytes: What the layer keeps beside, however many micro-batches are in flight; below zero where the one that is at
-            its backward pass holds less than the others.
-        again_bytes: What stays of a layer that was computed once more until the backward pass of its cell ends: weights that
-            were gathered for it.
-        swapped_bytes: What of a micro-batch's activations goes to the host after the forward pass and comes back for the
-            backward pass.
-        forward_extra: How much longer its forward pass takes: forward x (1 + this). Above zero where what goes to the host is
-            not hidden behind the pass (:mod:`ms_tune.planning.link`).
-    """
-
-    activation_bytes: int
-    backward_extra: float = 0.0
-    transient_bytes: int = 0
+    activation_bytes: int  # what the layer keeps of one micro-batch between its forward and its backward pass
+    backward_extra: float = 0.0  # how much longer its backward pass takes: backward = 2 x forward x (1 + this)
+    transient_bytes: int = 0  # what the stage holds on top while this layer is computed once more
+    # What the layer keeps beside, however many micro-batches are in flight; below zero where the one that is at its
+    # backward pass holds less than the others.
     once_bytes: int = 0
+    # What stays of a layer that was computed once more until the backward pass of its cell ends: weights that were
+    # gathered for it.
     again_bytes: int = 0
+    # What of a micro-batch's activations goes to the host after the forward pass and comes back for the backward pass.
     swapped_bytes: int = 0
+    # How much longer its forward pass takes: forward x (1 + this). Above zero where what goes to the host is not hidden
+    # behind the pass (`ms_tune.planning.link`).
     forward_extra: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """A run of equal layers; the runs of a table follow each other in the model.
+    """A run of equal layers; the runs of a table follow each other in the model."""
 
-    Args:
-        name: Its name, for messages.
-        count: How many there are.
-        forward: Time of a forward pass of one micro-batch through one of them.
-        bytes: What one holds for the whole run: weights, gradients, optimizer state.
-        recompute: What one keeps, by kind of recompute.
-    """
-
-    name: str
-    count: int
-    forward: float
-    bytes: int
-    recompute: Mapping[Recompute, Kept]
+    name: str  # its name, for messages
+    count: int  # how many there are
+    forward: float  # time of a forward pass of one micro-batch through one of them
+    bytes: int  # what one holds for the whole run: weights, gradients, optimizer state
+    recompute: Mapping[Recompute, Kept]  # what one keeps, by kind of recompute
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What stands before the first layer or behind the last one.
+    """What stands before the first layer or behind the last one."""
 
-    Args:
-        forward: Time of a forward pass of one micro-batch; its backward pass takes twice as long.
-        bytes: What it holds for the whole run.
-        transient_bytes: What its stage holds on top when the last forward pass ends and no layer is computed once more yet:
-            the logits and their loss.
-        empty_bytes: What its stage holds less where no layer stands beside it in its cell: what layers of a chunk share, such as a mask.
-        filled: Whether a layer has to stand beside it in its cell, because the framework refuses a cell without layers.
-    """
-
-    forward: float = 0.0
-    bytes: int = 0
+    forward: float = 0.0  # time of a forward pass of one micro-batch; its backward pass takes twice as long
+    bytes: int = 0  # what it holds for the whole run
+    # What its stage holds on top when the last forward pass ends and no layer is computed once more yet: the logits and
+    # their loss.
     transient_bytes: int = 0
+    # What its stage holds less where no layer stands beside it in its cell: what layers of a chunk share, such as a
+    # mask.
     empty_bytes: int = 0
+    # Whether a layer has to stand beside it in its cell, because the framework refuses a cell without layers.
     filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What is held while weights are updated, when no micro-batch is in flight.
+    """What is held while weights are updated, when no micro-batch is in flight."""
 
-    Args:
-        layer_bytes: By a layer of each stage: what it holds for the whole run, and copies of its gradients or weights.
-        stage_bytes: By each stage beside its layers.
-    """
-
+    # By a layer of each stage: what it holds for the whole run, and copies of its gradients or weights.
     layer_bytes: tuple[int, ...]
-    stage_bytes: tuple[int, ...]
+    stage_bytes: tuple[int, ...]  # by each stage beside its layers
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What layers that are recomputed in full make each stage hold on top, beside what their own rows say.
+    """What layers that are recomputed in full make each stage hold on top, beside what their own rows say."""
 
-    Args:
-        first_bytes: By each stage, as soon as one of its layers is: copies of what enters it.
-        layer_bytes: By each such layer of each cell, whatever is in flight; may be below zero.
-        transient_bytes: By each cell, while one of its layers is computed once more.
-    """
-
-    first_bytes: tuple[int, ...]
-    layer_bytes: tuple[int, ...]
-    transient_bytes: tuple[int, ...]
+    first_bytes: tuple[int, ...]  # by each stage, as soon as one of its layers is: copies of what enters it
+    layer_bytes: tuple[int, ...]  # by each such layer of each cell, whatever is in flight; may be below zero
+    transient_bytes: tuple[int, ...]  # by each cell, while one of its layers is computed once more
 
 
 Rows = tuple[tuple[int, ...], ...]
@@ -137,21 +108,13 @@ SWAP_LIST = "swap"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Lists of chunks x stages, in MindFormers' meaning.
+    """Lists of chunks x stages, in MindFormers' meaning."""
 
-    Args:
-        offset: Layers beyond an even split.
-        recompute: Layers recomputed in full.
-        select_recompute: Those and layers with selected operators.
-        select_comm_recompute: Those and layers with communication.
-        swap: Layers of each cell that swap, behind all that recompute anything; empty where none does.
-    """
-
-    offset: Rows
-    recompute: Rows
-    select_recompute: Rows
-    select_comm_recompute: Rows
-    swap: Rows = ()
+    offset: Rows  # layers beyond an even split
+    recompute: Rows  # layers recomputed in full
+    select_recompute: Rows  # those and layers with selected operators
+    select_comm_recompute: Rows  # those and layers with communication
+    swap: Rows = ()  # layers of each cell that swap, behind all that recompute anything; empty where none does
 
     def to_json(self) -> dict[str, list[list[int]]]:
         """The lists as JSON has them; that of swap only where a layer swaps."""
@@ -161,37 +124,22 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a plan is made from.
+    """What a plan is made from."""
 
-    Args:
-        stages: Pipeline stages.
-        chunks: Chunks of each stage.
-        micro_batches: Micro-batches of a training step.
-        limit_bytes: What a stage may hold.
-        order: The schedule.
-        layers: The model's layers, in its order.
-        head: What stands before them, on the first stage.
-        tail: What stands behind them, on the last stage.
-        constant_bytes: What every stage holds beside its layers.
-        stage_bytes: What each stage holds on top; empty for nothing.
-        present: The plan that the config has now, if there is one.
-        update: What is held while weights are updated, where that may be more than in a backward pass.
-        again: What layers that are recomputed in full make each stage hold on top.
-    """
-
-    stages: int
-    chunks: int
-    micro_batches: int
-    limit_bytes: int
+    stages: int  # pipeline stages
+    chunks: int  # chunks of each stage
+    micro_batches: int  # Micro-batches of a training step
+    limit_bytes: int  # what a stage may hold
     order: Schedule
-    layers: tuple[LayerKind, ...]
-    head: End = End()
-    tail: End = End()
-    constant_bytes: int = 0
-    stage_bytes: tuple[int, ...] = ()
-    present: Plan | None = None
+    layers: tuple[LayerKind, ...]  # the model's layers, in its order
+    head: End = End()  # what stands before them, on the first stage
+    tail: End = End()  # what stands behind them, on the last stage
+    constant_bytes: int = 0  # what every stage holds beside its layers
+    stage_bytes: tuple[int, ...] = ()  # what each stage holds on top; empty for nothing
+    present: Plan | None = None  # the plan that the config has now, if there is one
+    # What is held while weights are updated, where that may be more than in a backward pass.
     update: Update | None = None
-    again: Again | None = None
+    again: Again | None = None  # what layers that are recomputed in full make each stage hold on top
 
     @property
     def cells(self) -> int:

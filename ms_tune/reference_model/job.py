@@ -30,20 +30,13 @@ _MOMENTS = 2
 
 @dataclass(frozen=True, slots=True)
 class ReferenceJob:
-    """Train one stage of ms-tune's reference transformer.
-
-    Attributes:
-        config: The config.
-        stage: The layers of the stage, already shrunk to the wanted number.
-        data_parallel: Data-parallel ranks of the simulated job, context-parallel ones not counted.
-        steps: Training steps.
-    """
+    """Train one stage of ms-tune's reference transformer."""
 
     module: ClassVar[str] = "ms_tune.reference_model.child"
     config: TrainingConfig
-    stage: Stage
-    data_parallel: int
-    steps: int
+    stage: Stage  # the layers of the stage, already shrunk to the wanted number
+    data_parallel: int  # Data-parallel ranks of the simulated job, context-parallel ones not counted
+    steps: int  # training steps
 
     def to_json(self) -> dict[str, object]:
         """Plain data for the job file."""

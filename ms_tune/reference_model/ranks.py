@@ -16,36 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RankGroups:
-    """The groups that one rank is in, itself included, in order.
-
-    Attributes:
-        rank: The rank.
-        tensor: Ranks that hold other parts of the same matrices.
-        context: Ranks that see other parts of the same sequences.
-        ulysses: Those of them among which heads are exchanged.
-        ring: Those of them round which keys and values go.
-        data: Ranks that hold the same part of the model and see other tokens, context included: gradients are
-            summed over them.
-        shards: Those of them that share out what is sharded.
-        expert: Ranks that hold other experts of the same layers.
-        expert_data: Ranks that hold the same experts and see other tokens.
-        expert_shards: Those of them that share out what is sharded.
-        previous: The same place in the stage before, or in the last one.
-        following: The same place in the stage behind, or in the first one.
-    """
+    """The groups that one rank is in, itself included, in order."""
 
     rank: int
-    tensor: tuple[int, ...]
-    context: tuple[int, ...]
-    ulysses: tuple[int, ...]
-    ring: tuple[int, ...]
+    tensor: tuple[int, ...]  # ranks that hold other parts of the same matrices
+    context: tuple[int, ...]  # ranks that see other parts of the same sequences
+    ulysses: tuple[int, ...]  # those of them among which heads are exchanged
+    ring: tuple[int, ...]  # those of them round which keys and values go
+    # Ranks that hold the same part of the model and see other tokens, context included: gradients are summed over them.
     data: tuple[int, ...]
-    shards: tuple[int, ...]
-    expert: tuple[int, ...]
-    expert_data: tuple[int, ...]
-    expert_shards: tuple[int, ...]
-    previous: int
-    following: int
+    shards: tuple[int, ...]  # those of them that share out what is sharded
+    expert: tuple[int, ...]  # ranks that hold other experts of the same layers
+    expert_data: tuple[int, ...]  # ranks that hold the same experts and see other tokens
+    expert_shards: tuple[int, ...]  # those of them that share out what is sharded
+    previous: int  # the same place in the stage before, or in the last one
+    following: int  # the same place in the stage behind, or in the first one
 
 
 def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGroups:

@@ -44,29 +44,18 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class DynamicJob:
-    """A training job in the dynamic graph.
+    """A training job in the dynamic graph."""
 
-    Attributes:
-        config: The neutral model.
-        layers: All layers of the model and where they are.
-        devices: Devices of the job.
-        names: What the dialect calls the sizes.
-        batch_key: The key that says how many micro-batches a step has, and its value for each of them.
-        layer_changes: What it takes to say in the config that the model has other layers.
-        not_included: What the reference transformer leaves out of it.
-        warnings: What the config's author should know.
-        standing: What the reference transformer was held to for such a job, and what it was not.
-    """
-
-    config: TrainingConfig
-    layers: tuple[Placed, ...]
-    devices: int
-    names: Names
-    batch_key: tuple[str, int]
+    config: TrainingConfig  # the neutral model
+    layers: tuple[Placed, ...]  # all layers of the model and where they are
+    devices: int  # devices of the job
+    names: Names  # what the dialect calls the sizes
+    batch_key: tuple[str, int]  # the key that says how many micro-batches a step has, and its value for each of them
+    # What it takes to say in the config that the model has other layers.
     layer_changes: Callable[[Sequence[Placed], Sequence[Placed]], Iterable[Change]]
-    not_included: tuple[Message, ...]
-    warnings: tuple[Message, ...]
-    standing: tuple[Message, ...]
+    not_included: tuple[Message, ...]  # what the reference transformer leaves out of it
+    warnings: tuple[Message, ...]  # what the config's author should know
+    standing: tuple[Message, ...]  # what the reference transformer was held to for such a job, and what it was not
 
 
 def placed_layers(

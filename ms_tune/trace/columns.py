@@ -33,17 +33,11 @@ NATURAL_OR_NONE = r"^[0-9]{0,18}$"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where a number stands in a line.
+    """Where a number stands in a line."""
 
-    Attributes:
-        column: In which column.
-        pattern: In which group of this pattern, if not the whole cell.
-        base: 10, or 16 for a number after ``0x``.
-    """
-
-    column: str
-    pattern: str | None = None
-    base: int = 10
+    column: str  # in which column
+    pattern: str | None = None  # in which group of this pattern, if not the whole cell
+    base: int = 10  # 10, or 16 for a number after `0x`
 
 
 _HEXADECIMAL = 16

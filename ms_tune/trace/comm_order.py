@@ -26,17 +26,11 @@ _DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective operation.
+    """One collective operation."""
 
-    Attributes:
-        group: Name of the communication group.
-        ranks: The ranks in it.
-        primitive: Such as ``AllReduce`` or, in the dynamic graph, ``DistCommAllReduce``.
-    """
-
-    group: str
+    group: str  # name of the communication group
     ranks: tuple[int, ...]
-    primitive: str
+    primitive: str  # such as `AllReduce` or, in the dynamic graph, `DistCommAllReduce`
 
 
 @dataclass(frozen=True, slots=True)

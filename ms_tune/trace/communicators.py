@@ -25,15 +25,11 @@ _MOST_GROUPS = 10_000  # of all processes of a log
 
 @dataclass(slots=True)
 class ProcessGroups:
-    """The groups of one process.
+    """The groups of one process."""
 
-    Attributes:
-        rank: The rank that it runs as.
-        own: Those on the device in which it exchanges something with others, the world's included: how many ranks each has,
-            at least, by its name.
-    """
-
-    rank: int
+    rank: int  # the rank that it runs as
+    # Those on the device in which it exchanges something with others, the world's included: how many ranks each has, at
+    # least, by its name.
     own: dict[str, int] = field(default_factory=dict)
 
 

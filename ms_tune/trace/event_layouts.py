@@ -57,15 +57,11 @@ KEPT = {
 
 
 class Layout(NamedTuple):
-    """What is kept of events of one layout.
+    """What is kept of events of one layout."""
 
-    Attributes:
-        place: Of what is kept in :class:`Kind`; 0 is nothing.
-        take: From an event to its values as they are written: the time stamp before and behind its point, and what the kind needs;
-            for :attr:`Kind.DECODED` the event.
-    """
-
-    place: int
+    place: int  # of what is kept in `Kind`; 0 is nothing
+    # From an event to its values as they are written: the time stamp before and behind its point, and what the kind
+    # needs; for `Kind.DECODED` the event.
     take: Callable[[bytes], tuple[bytes, ...]] = itemgetter(slice(None), slice(0))
 
 

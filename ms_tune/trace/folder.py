@@ -27,25 +27,15 @@ _STALE = 3600.0  # seconds between the oldest and the newest file of a job's ran
 
 @dataclass(frozen=True, slots=True)
 class RankFiles:
-    """The files of one rank; what is absent is None.
+    """The files of one rank; what is absent is None."""
 
-    Attributes:
-        rank: Its number; None if no folder tells.
-        blocks: ``memory_block.csv``.
-        tasks: ``task.csv``.
-        graph: ``tracker_graph.ir``.
-        log: The log of the process.
-        tensors: ``tensors.json`` of ``ms-tune dryrun``.
-        collectives: ``comm_execute_order.csv``.
-    """
-
-    rank: int | None
-    blocks: Path
-    tasks: Path | None
-    graph: Path | None
-    log: Path | None
-    tensors: Path | None
-    collectives: Path | None
+    rank: int | None  # its number; None if no folder tells
+    blocks: Path  # `memory_block.csv`
+    tasks: Path | None  # `task.csv`
+    graph: Path | None  # `tracker_graph.ir`
+    log: Path | None  # the log of the process
+    tensors: Path | None  # `tensors.json` of `ms-tune dryrun`
+    collectives: Path | None  # `comm_execute_order.csv`
 
     @property
     def bytes(self) -> int:

@@ -45,34 +45,20 @@ class Words(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
-    """What a log says about the memory of one rank, in bytes; None where it does not say.
+    """What a log says about the memory of one rank, in bytes; None where it does not say."""
 
-    Attributes:
-        rank: Its number; None if nothing tells.
-        words: Whose words tell.
-        path: The log.
-        line: Its line, from 1; 0 in a file without lines.
-        peak_bytes: The most bytes in use.
-        footprint_bytes: The most that the pool took of the device, fragments included.
-        used_bytes: In use when the line was written, between two steps.
-        limit_bytes: What MindSpore allows itself.
-        device_mib: Memory of the device, in whole MiB.
-        steps: How many steps had run when the line was written; None at the end of the process.
-        unit_bytes: Of the last digit.
-        processes: How many processes said so in the same log without telling their ranks; the one that needs most counts.
-    """
-
-    rank: int | None
-    words: Words
-    path: Path
-    line: int
-    peak_bytes: int
-    footprint_bytes: int | None
-    used_bytes: int | None = None
-    limit_bytes: int | None = None
-    device_mib: int | None = None
-    steps: int | None = None
-    unit_bytes: int = 1
+    rank: int | None  # its number; None if nothing tells
+    words: Words  # whose words tell
+    path: Path  # the log
+    line: int  # its line, from 1; 0 in a file without lines
+    peak_bytes: int  # the most bytes in use
+    footprint_bytes: int | None  # the most that the pool took of the device, fragments included
+    used_bytes: int | None = None  # in use when the line was written, between two steps
+    limit_bytes: int | None = None  # what MindSpore allows itself
+    device_mib: int | None = None  # memory of the device, in whole MiB
+    steps: int | None = None  # how many steps had run when the line was written; None at the end of the process
+    unit_bytes: int = 1  # of the last digit
+    # How many processes said so in the same log without telling their ranks; the one that needs most counts.
     processes: int = 1
 
 

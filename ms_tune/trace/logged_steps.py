@@ -109,43 +109,27 @@ COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form"
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """One run in a log.
+    """One run in a log."""
 
-    Attributes:
-        ranks: The steps of each rank that writes into the log; the one that wrote first comes first.
-        total: Steps of the job or of an epoch, as the lines say; 0 where they do not.
-        repeated: It begins with a step that the run before it had last: two runs were mixed, not one put behind the other.
-        memory: What ranks say about their memory; the last word of each.
-        remarks: What happened between the steps.
-    """
-
+    # The steps of each rank that writes into the log; the one that wrote first comes first.
     ranks: list[RankSteps] = field(default_factory=list)
-    total: int = 0
+    total: int = 0  # steps of the job or of an epoch, as the lines say; 0 where they do not
+    # It begins with a step that the run before it had last: two runs were mixed, not one put behind the other.
     repeated: bool = False
+    # What ranks say about their memory; the last word of each.
     memory: dict[int, LoggedMemory] = field(default_factory=dict)
-    remarks: list[Remark] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)  # what happened between the steps
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingLog:
-    """What a training log holds.
+    """What a training log holds."""
 
-    Attributes:
-        path: The file.
-        rank: The rank that wrote it, if its name says so.
-        runs: Its runs.
-        damaged: Lines with a step of which not enough is left, the first ones.
-        damaged_count: How many there are.
-        dropped: Steps beyond the most that are kept.
-        orphans: Lines with a rate and no step before them.
-        cut_off: The file ends in the middle of a line.
-    """
-
-    path: Path
-    rank: int | None
+    path: Path  # the file
+    rank: int | None  # the rank that wrote it, if its name says so
     runs: tuple[LoggedRun, ...]
-    damaged: tuple[int, ...] = ()
-    damaged_count: int = 0
-    dropped: int = 0
-    orphans: int = 0
-    cut_off: bool = False
+    damaged: tuple[int, ...] = ()  # lines with a step of which not enough is left, the first ones
+    damaged_count: int = 0  # how many there are
+    dropped: int = 0  # steps beyond the most that are kept
+    orphans: int = 0  # lines with a rate and no step before them
+    cut_off: bool = False  # the file ends in the middle of a line

@@ -39,45 +39,31 @@ _SHOWN = 60
 
 
 class LogBlock(NamedTuple):
-    """One allocation.
+    """One allocation."""
 
-    Attributes:
-        size: Bytes that were asked for.
-        start, end: Ordinals of the allocation and of the release; end is None if it was never released.
-        iteration, end_iteration: Of the allocation and the release; :data:`HEAD` before the first, :attr:`MemLog.tail`
-            behind the last one; end_iteration is None if it was never released.
-        phase, end_phase: Such as ``0F``; ``init`` before the first micro-batch of an iteration.
-        layer: The innermost layer that was running, empty outside of all.
-    """
-
-    size: int
+    size: int  # bytes that were asked for
+    # Ordinals of the allocation and of the release; end is None if it was never released.
     start: int
     end: int | None
+    # Of the allocation and the release; `HEAD` before the first, `MemLog.tail` behind the last one; end_iteration is
+    # None if it was never released.
     iteration: int
     end_iteration: int | None
+    # Such as `0F`; `init` before the first micro-batch of an iteration.
     phase: str
     end_phase: str
-    layer: str
+    layer: str  # the innermost layer that was running, empty outside of all
 
 
 class MemLog(NamedTuple):
-    """A trace.
+    """A trace."""
 
-    Attributes:
-        blocks: In order of their start.
-        iterations: How many there are.
-        micro_batches: How many forward ones the longest iteration has.
-        layers: Names of all layers, in order of appearance.
-        events: Allocations and releases.
-        tail: The number that stands for the iteration behind the last one.
-    """
-
-    blocks: tuple[LogBlock, ...]
-    iterations: int
-    micro_batches: int
-    layers: tuple[str, ...]
-    events: int
-    tail: int
+    blocks: tuple[LogBlock, ...]  # in order of their start
+    iterations: int  # how many there are
+    micro_batches: int  # how many forward ones the longest iteration has
+    layers: tuple[str, ...]  # names of all layers, in order of appearance
+    events: int  # allocations and releases
+    tail: int  # the number that stands for the iteration behind the last one
 
 
 def read_memlog(path: Path) -> MemLog:

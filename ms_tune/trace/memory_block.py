@@ -49,49 +49,28 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One allocation. Ticks are the tracker's logical counter; the block lives in ``[start, end)``.
+    """One allocation. Ticks are the tracker's logical counter; the block lives in ``[start, end)``."""
 
-    Attributes:
-        line: Its line in the file, from 1.
-        start: Tick of the allocation, or :data:`STATIC`.
-        end: Tick of the release, None if it was never freed, or :data:`STATIC`.
-        address: Device address; 0 in some rows of the GE back end.
-        stream: Stream index.
-        pool: Name of the memory pool.
-        size: Bytes, after the pool's alignment.
-        used_after: Bytes in use in the pool just after this allocation (MindSpore 2.10).
-        footprint_after: Bytes between the lowest and the highest address used so far, summed over the pool's units.
-        kind: The tracker's ``type``; empty if the block was never bound to a tensor.
-        producer_task: Time stamp of the task that asked for it; in graph mode often that of an unrelated task.
-        task_name: ``PyNative`` in the dynamic graph; in graph mode number and scope path of the operator.
-        node_name: Operator in the dynamic graph; in graph mode its scope path, or the name of the parameter.
-        graph_name: Graph or operator, often empty.
-        last_user_task: Time stamp of the last task that touched it.
-        user_text: Time stamps of all tasks that touched it as written, such as ``{0-0-112}``; see :attr:`users`.
-        stack: The Python stack, outermost frame first; equal stacks are one object.
-        persistent: Whether it is in the pool's part for weights and constants (MindSpore 2.10).
-        small: Whether it is in the pool's part for small blocks (MindSpore 2.10).
-    """
-
-    line: int
-    start: int
-    end: int | None
-    address: int
-    stream: int | None
-    pool: str
-    size: int
-    used_after: int | None
+    line: int  # its line in the file, from 1
+    start: int  # tick of the allocation, or `STATIC`
+    end: int | None  # tick of the release, None if it was never freed, or `STATIC`
+    address: int  # device address; 0 in some rows of the GE back end
+    stream: int | None  # stream index
+    pool: str  # name of the memory pool
+    size: int  # bytes, after the pool's alignment
+    used_after: int | None  # bytes in use in the pool just after this allocation (MindSpore 2.10)
+    # Bytes between the lowest and the highest address used so far, summed over the pool's units.
     footprint_after: int | None
-    kind: str
-    producer_task: int | None
-    task_name: str
-    node_name: str
-    graph_name: str
-    last_user_task: int | None
-    user_text: str
-    stack: tuple[Frame, ...]
-    persistent: bool
-    small: bool
+    kind: str  # the tracker's `type`; empty if the block was never bound to a tensor
+    producer_task: int | None  # time stamp of the task that asked for it; in graph mode often that of an unrelated task
+    task_name: str  # `PyNative` in the dynamic graph; in graph mode number and scope path of the operator
+    node_name: str  # operator in the dynamic graph; in graph mode its scope path, or the name of the parameter
+    graph_name: str  # graph or operator, often empty
+    last_user_task: int | None  # time stamp of the last task that touched it
+    user_text: str  # time stamps of all tasks that touched it as written, such as `{0-0-112}`; see `users`
+    stack: tuple[Frame, ...]  # the Python stack, outermost frame first; equal stacks are one object
+    persistent: bool  # whether it is in the pool's part for weights and constants (MindSpore 2.10)
+    small: bool  # whether it is in the pool's part for small blocks (MindSpore 2.10)
 
     @property
     def users(self) -> tuple[int, ...]:

@@ -40,29 +40,17 @@ _LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")
 
 @dataclass(frozen=True, slots=True)
 class MemoryFailure:
-    """The first request that failed, as far as the log tells; None where it does not.
+    """The first request that failed, as far as the log tells; None where it does not."""
 
-    Attributes:
-        framework: Whose words tell: ``mindspore``, ``torch``, ``torch_npu``, ``driver``.
-        line: The line of the log.
-        wanted: Bytes asked for.
-        limit: Bytes that the framework may take, or that the device has.
-        free: Bytes that the device had left.
-        used: Bytes in use by tensors.
-        held: Bytes that the framework held, in use or not.
-        operator: The operator that asked.
-        where: ``file:line`` of the innermost frame of the script.
-    """
-
-    framework: str
-    line: int
-    wanted: int | None
-    limit: int | None
-    free: int | None
-    used: int | None
-    held: int | None
-    operator: str
-    where: str
+    framework: str  # whose words tell: `mindspore`, `torch`, `torch_npu`, `driver`
+    line: int  # the line of the log
+    wanted: int | None  # bytes asked for
+    limit: int | None  # bytes that the framework may take, or that the device has
+    free: int | None  # bytes that the device had left
+    used: int | None  # bytes in use by tensors
+    held: int | None  # bytes that the framework held, in use or not
+    operator: str  # the operator that asked
+    where: str  # `file:line` of the innermost frame of the script
 
     @property
     def cause(self) -> str:

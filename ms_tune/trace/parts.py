@@ -19,19 +19,12 @@ _LOOK_AHEAD = 64 * 1024  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some lines of a file.
+    """Some lines of a file."""
 
-    Attributes:
-        first: The number of the first line, from 1.
-        data: The lines; None stands for one line that is longer than :data:`LONGEST_LINE`.
-        height: How many lines.
-        complete: Whether the last line had a line feed.
-    """
-
-    first: int
-    data: bytes | None
-    height: int
-    complete: bool
+    first: int  # the number of the first line, from 1
+    data: bytes | None  # the lines; None stands for one line that is longer than `LONGEST_LINE`
+    height: int  # how many lines
+    complete: bool  # whether the last line had a line feed
 
     def lines(self) -> Iterator[tuple[int, str | None, bool]]:
         """Number, text (None if too long) and completeness of every line that is not blank."""

@@ -55,35 +55,25 @@ _RANK = re.compile(r"(?:worker|rank)_(\d{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """What one line says.
+    """What one line says."""
 
-    Args:
-        number: Its line in the file, from 1.
-        value: What stands behind its name: a value where it is one, else the text. With blanks as single ones.
-        damaged: The line is cut off, or another one runs into it.
-    """
-
-    number: int
-    value: object
-    damaged: bool = False
+    number: int  # its line in the file, from 1
+    value: object  # What stands behind its name: a value where it is one, else the text. With blanks as single ones.
+    damaged: bool = False  # the line is cut off, or another one runs into it
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """What the layers of one run were set up to do; each name with its different values, in order.
+    """What the layers of one run were set up to do; each name with its different values, in order."""
 
-    Args:
-        lists: The lists by their names in the log, ``Formative select_recompute`` and so on.
-        layers: What was set at each layer: by what it is (``full recompute``) and the layer's number.
-        given: The sections of the config as the job had them, by name.
-        damaged: The numbers of lines of which nothing is left but their beginning.
-        last: The number of the last line of all, which is not kept otherwise if it repeats another one or is a remark.
-    """
-
+    # The lists by their names in the log, `Formative select_recompute` and so on.
     lists: dict[str, tuple[LogLine, ...]] = field(default_factory=dict)
+    # What was set at each layer: by what it is (`full recompute`) and the layer's number.
     layers: dict[tuple[str, int], tuple[LogLine, ...]] = field(default_factory=dict)
-    given: dict[str, LogLine] = field(default_factory=dict)
+    given: dict[str, LogLine] = field(default_factory=dict)  # the sections of the config as the job had them, by name
+    # The numbers of lines of which nothing is left but their beginning.
     damaged: list[int] = field(default_factory=list)
+    # The number of the last line of all, which is not kept otherwise if it repeats another one or is a remark.
     last: list[int] = field(default_factory=list)
 
     @property
@@ -95,23 +85,14 @@ class LoggedRun:
 
 @dataclass(frozen=True, slots=True)
 class RecomputeLog:
-    """What one log file holds.
+    """What one log file holds."""
 
-    Args:
-        path: The file.
-        rank: The rank that wrote it, if its name says so.
-        runs: Its runs, the last ones if they are many.
-        lines: How many lines the file has.
-        framework: Whether any line is of MindFormers.
-        ended: Whether the last line has an end.
-    """
-
-    path: Path
-    rank: int | None
-    runs: tuple[LoggedRun, ...]
-    lines: int
-    framework: bool
-    ended: bool = True
+    path: Path  # the file
+    rank: int | None  # the rank that wrote it, if its name says so
+    runs: tuple[LoggedRun, ...]  # its runs, the last ones if they are many
+    lines: int  # how many lines the file has
+    framework: bool  # whether any line is of MindFormers
+    ended: bool = True  # whether the last line has an end
 
     @property
     def cut_off(self) -> bool:

@@ -62,32 +62,20 @@ _WRITES_BLOCKS, _WRITES_TASKS = "memory block csv path", "task csv path"
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatistics:
-    """What MindSpore prints about device memory at exit, in whole MiB (rounded down).
+    """What MindSpore prints about device memory at exit, in whole MiB (rounded down)."""
 
-    Attributes:
-        device_mib: Memory of the device; in simulation always 64 GiB.
-        used_mib: What MindSpore allows itself: ``max_device_memory``.
-        peak_mib: The largest sum of live blocks.
-        footprint_mib: The largest address range used: the peak with fragments.
-    """
-
-    device_mib: int
-    used_mib: int
-    peak_mib: int
-    footprint_mib: int
+    device_mib: int  # memory of the device; in simulation always 64 GiB
+    used_mib: int  # what MindSpore allows itself: `max_device_memory`
+    peak_mib: int  # the largest sum of live blocks
+    footprint_mib: int  # the largest address range used: the peak with fragments
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """A request for memory that failed.
+    """A request for memory that failed."""
 
-    Attributes:
-        bytes: What was asked for, if the text says.
-        operator: For which operator, if the text says.
-    """
-
-    bytes: int | None
-    operator: str | None
+    bytes: int | None  # what was asked for, if the text says
+    operator: str | None  # for which operator, if the text says
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,31 +90,23 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLog:
-    """What a log tells.
+    """What a log tells."""
 
-    Attributes:
-        statistics: The last complete statistics; None if the process did not get that far.
-        last_error: The exception of the last Python traceback, or else the last error that MindSpore logged; None if
-            there is neither. A run that ends well may have logged errors too.
-        raised_at: The program's own line that this exception went through last, as ``file:line``; None if none did.
-        thread_error: The first exception that ended a thread; the program may have gone on.
-        tracker_errors: How many times the memory tracker lost an allocation: rows without attribution, else harmless.
-        out_of_memory: The first request for memory that failed; later ones are its consequences.
-        pools: The last states of the memory pools that were printed.
-        cut_off: The tracker began to write memory_block.csv and never came to the next file: the process was ended.
-        processes: The communication groups of each simulated process that writes to the log and has initialised
-            communication.
-    """
-
-    statistics: MemoryStatistics | None
+    statistics: MemoryStatistics | None  # the last complete statistics; None if the process did not get that far
+    # The exception of the last Python traceback, or else the last error that MindSpore logged; None if there is
+    # neither. A run that ends well may have logged errors too.
     last_error: str | None
-    tracker_errors: int
+    tracker_errors: int  # how many times the memory tracker lost an allocation: rows without attribution, else harmless
+    # The first request for memory that failed; later ones are its consequences.
     out_of_memory: OutOfMemory | None = None
-    pools: tuple[PoolState, ...] = ()
+    pools: tuple[PoolState, ...] = ()  # the last states of the memory pools that were printed
+    # The tracker began to write memory_block.csv and never came to the next file: the process was ended.
     cut_off: bool = False
+    # The communication groups of each simulated process that writes to the log and has initialised communication.
     processes: tuple[ProcessGroups, ...] = ()
+    # The program's own line that this exception went through last, as `file:line`; None if none did.
     raised_at: str | None = None
-    thread_error: str | None = None
+    thread_error: str | None = None  # the first exception that ended a thread; the program may have gone on
 
 
 def read_runtime_log(path: Path) -> RuntimeLog:
@@ -179,17 +159,11 @@ def lines_of_log(file: BinaryIO) -> Iterator[str]:
 
 @dataclass(slots=True)
 class StatisticsLines:
-    """The statistics blocks met so far. Their four lines come in a fixed order, perhaps with others in between.
+    """The statistics blocks met so far. Their four lines come in a fixed order, perhaps with others in between."""
 
-    Attributes:
-        last: The last complete one.
-        complete: How many were.
-        values: Those of the present one.
-    """
-
-    last: MemoryStatistics | None = None
-    complete: int = 0
-    values: dict[str, int] = field(default_factory=dict)
+    last: MemoryStatistics | None = None  # the last complete one
+    complete: int = 0  # how many were
+    values: dict[str, int] = field(default_factory=dict)  # those of the present one
 
     def take(self, line: str) -> None:
         """Read a line."""

@@ -21,20 +21,13 @@ _COLUMNS = {
 
 
 class Rows(NamedTuple):
-    """The steps of a batch in columns of one length.
+    """The steps of a batch in columns of one length."""
 
-    Attributes:
-        form: Who printed them.
-        ranks: The number before each line; empty where there are none.
-        total: Steps of an epoch or of the job, as each line says.
-        number: Counters, with epochs added up.
-        columns: The other columns of :class:`~ms_tune.trace.logged_steps.RankSteps` that are logged.
-    """
-
-    form: Form
-    ranks: Sequence[int]
-    total: Sequence[int]
-    number: Sequence[int]
+    form: Form  # who printed them
+    ranks: Sequence[int]  # the number before each line; empty where there are none
+    total: Sequence[int]  # steps of an epoch or of the job, as each line says
+    number: Sequence[int]  # counters, with epochs added up
+    # The other columns of `ms_tune.trace.logged_steps.RankSteps` that are logged.
     columns: Mapping[str, Sequence[float]]
 
 

@@ -98,39 +98,22 @@ FLOATS = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
 
 
 class StepLine(NamedTuple):
-    """A step as a line tells it; what it does not tell is NaN, or 0 for counts.
+    """A step as a line tells it; what it does not tell is NaN, or 0 for counts."""
 
-    Attributes:
-        form: Who printed it.
-        number: The step's counter.
-        total: Steps of an epoch (static graph) or of the job; 0 where the line does not say.
-        epoch: From 1 (from 0 in MindSpeed's form); 0 where the line does not say.
-        seconds: How long it took, or the average of the steps since the last line.
-        loss: As printed.
-        norm: Norm of the gradients.
-        tflops: 10^12 floating-point operations a second and card, by the framework's formula.
-        counted: The same by counting what ran, without and (``hardware``) with what was recomputed.
-        hardware: See above.
-        batch: Samples of a step, of all cards.
-        tokens: Tokens consumed so far.
-        allocated: Most bytes allocated so far, in units of 10^9 or 2^30 (frameworks differ).
-        reserved: The same of what the pool has taken.
-    """
-
-    form: Form
-    number: int
-    total: int
-    epoch: int
-    seconds: float
-    loss: float = NOT_LOGGED
-    norm: float = NOT_LOGGED
-    tflops: float = NOT_LOGGED
-    counted: float = NOT_LOGGED
-    hardware: float = NOT_LOGGED
-    batch: int = 0
-    tokens: int = 0
-    allocated: float = NOT_LOGGED
-    reserved: float = NOT_LOGGED
+    form: Form  # who printed it
+    number: int  # the step's counter
+    total: int  # steps of an epoch (static graph) or of the job; 0 where the line does not say
+    epoch: int  # from 1 (from 0 in MindSpeed's form); 0 where the line does not say
+    seconds: float  # how long it took, or the average of the steps since the last line
+    loss: float = NOT_LOGGED  # as printed
+    norm: float = NOT_LOGGED  # norm of the gradients
+    tflops: float = NOT_LOGGED  # 10^12 floating-point operations a second and card, by the framework's formula
+    counted: float = NOT_LOGGED  # the same by counting what ran, without and (`hardware`) with what was recomputed
+    hardware: float = NOT_LOGGED  # see above
+    batch: int = 0  # samples of a step, of all cards
+    tokens: int = 0  # tokens consumed so far
+    allocated: float = NOT_LOGGED  # most bytes allocated so far, in units of 10^9 or 2^30 (frameworks differ)
+    reserved: float = NOT_LOGGED  # the same of what the pool has taken
 
 
 def rank_before(line: str) -> tuple[int | None, str]:
@@ -156,15 +139,10 @@ def samples_per_second(line: str) -> float:
 
 
 class Kind(NamedTuple):
-    """Lines that tell the same.
+    """Lines that tell the same."""
 
-    Attributes:
-        form: Who prints them; None for MindFormers' second line.
-        names: What they tell: names of :func:`step_of`, and ``rank``; or ``rate`` alone.
-    """
-
-    form: Form | None
-    names: tuple[str, ...]
+    form: Form | None  # who prints them; None for MindFormers' second line
+    names: tuple[str, ...]  # what they tell: names of `step_of`, and `rank`; or `rate` alone
 
 
 def layout_of(line: bytes) -> tuple[Kind, Callable[[bytes], tuple[bytes, ...]]] | None:

@@ -48,19 +48,11 @@ class Coded(Generic[Value]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """The rows of a trace, ordered as in the file. :class:`~ms_tune.trace.memory_block.Block` tells what each means.
-
-    Attributes:
-        end: Tick of the release, or :data:`~ms_tune.trace.memory_block.NEVER_FREED`.
-        users: The ``user_tasks`` text of weights and of blocks that were never freed, by row.
-        dropped: Some of the refused rows.
-        dropped_count: How many rows were refused.
-        truncated: Whether the file ends in the middle of a row.
-    """
+    """The rows of a trace, ordered as in the file. :class:`~ms_tune.trace.memory_block.Block` tells what each means."""
 
     line: NDArray[np.int64]
     start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    end: NDArray[np.int64]  # tick of the release, or `ms_tune.trace.memory_block.NEVER_FREED`
     address: NDArray[np.uint64]
     stream: NDArray[np.int64]
     size: NDArray[np.int64]
@@ -77,11 +69,11 @@ class Table:
     node: Coded[str]
     graph: Coded[str]
     stack: Coded[tuple[Frame, ...]]
-    users: Mapping[int, str]
-    dropped: tuple[DroppedRow, ...]
-    dropped_count: int
+    users: Mapping[int, str]  # the `user_tasks` text of weights and of blocks that were never freed, by row
+    dropped: tuple[DroppedRow, ...]  # some of the refused rows
+    dropped_count: int  # how many rows were refused
     columns: tuple[str, ...]
-    truncated: bool
+    truncated: bool  # whether the file ends in the middle of a row
 
     def __len__(self) -> int:
         return len(self.start)

@@ -35,23 +35,14 @@ _DIGITS = 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tasks:
-    """The launches of a trace, ordered by time stamp.
+    """The launches of a trace, ordered by time stamp."""
 
-    Attributes:
-        stamp: Time stamps.
-        name: Task names: ``PyNative``, or number and scope path of an operator, or an actor.
-        node: Operators or their scope paths.
-        line: Lines in the file.
-        dropped: Some of the refused rows.
-        dropped_count: How many rows were refused.
-    """
-
-    stamp: NDArray[np.int64]
-    name: Coded[str]
-    node: Coded[str]
-    line: NDArray[np.int64]
-    dropped: tuple[DroppedRow, ...]
-    dropped_count: int
+    stamp: NDArray[np.int64]  # time stamps
+    name: Coded[str]  # task names: `PyNative`, or number and scope path of an operator, or an actor
+    node: Coded[str]  # operators or their scope paths
+    line: NDArray[np.int64]  # lines in the file
+    dropped: tuple[DroppedRow, ...]  # some of the refused rows
+    dropped_count: int  # how many rows were refused
 
     def __len__(self) -> int:
         return len(self.stamp)

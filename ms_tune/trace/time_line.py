@@ -37,15 +37,10 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Moments(Generic[_T]):
-    """What is known of some moments on the device.
+    """What is known of some moments on the device."""
 
-    Attributes:
-        at: The moments, in nanoseconds since the trace's base, rising.
-        told: What is known of each.
-    """
-
-    at: array[int]
-    told: Sequence[_T]
+    at: array[int]  # the moments, in nanoseconds since the trace's base, rising
+    told: Sequence[_T]  # what is known of each
 
     def __len__(self) -> int:
         return len(self.at)
@@ -53,31 +48,20 @@ class Moments(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class ProfileEvents:
-    """What was kept of a trace.
+    """What was kept of a trace."""
 
-    Attributes:
-        base: Microseconds that all times count from: a whole number, as a float has too few digits for a time stamp.
-        overlap: Intervals by what the device did: ``compute``, ``exposed`` (communication alone), ``free``, ``comm``.
-        collectives: Collectives and sends, by their names.
-        launches: Where something starts on the device, when it was launched on the host, in microseconds since the base.
-        host: Long events of the host; of equal length with ``host_names``.
-        host_names: Their names.
-        names: Names of what starts on the device.
-        events: How many events were read.
-        dropped: Events beyond the most that are kept.
-        truncated: The file ends within an event.
-    """
-
-    base: int
+    base: int  # microseconds that all times count from: a whole number, as a float has too few digits for a time stamp
+    # Intervals by what the device did: `compute`, `exposed` (communication alone), `free`, `comm`.
     overlap: dict[str, Intervals]
-    collectives: list[tuple[float, float, str]]
+    collectives: list[tuple[float, float, str]]  # collectives and sends, by their names
+    # Where something starts on the device, when it was launched on the host, in microseconds since the base.
     launches: Moments[float]
-    host: Intervals
+    host: Intervals  # long events of the host; of equal length with `host_names`
     host_names: list[str]
-    names: Moments[str]
-    events: int
-    dropped: int
-    truncated: bool
+    names: Moments[str]  # names of what starts on the device
+    events: int  # how many events were read
+    dropped: int  # events beyond the most that are kept
+    truncated: bool  # the file ends within an event
 
 
 def intervals_of(rows: Iterable[tuple[float, float]]) -> Intervals:

@@ -35,61 +35,38 @@ class Action(IntEnum):
 
 
 class Event(NamedTuple):
-    """One thing that the allocator did.
+    """One thing that the allocator did."""
 
-    Attributes:
-        action: What.
-        address: Of the block or segment; of an OOM the free bytes of the device.
-        size: Bytes.
-        stream: The stream.
-        stack: The place of its Python stack in the snapshot's stacks; 0 is the empty one.
-        category: What PyTorch says it holds; empty if it does not say.
-    """
-
-    action: Action
-    address: int
-    size: int
+    action: Action  # what
+    address: int  # of the block or segment; of an OOM the free bytes of the device
+    size: int  # bytes
     stream: int
-    stack: int
-    category: str
+    stack: int  # the place of its Python stack in the snapshot's stacks; 0 is the empty one
+    category: str  # what PyTorch says it holds; empty if it does not say
 
 
 class Turns(NamedTuple):
-    """The allocations and releases of blocks by address, and at one address in the order in which they happened.
+    """The allocations and releases of blocks by address, and at one address in the order in which they happened."""
 
-    Attributes:
-        place: Their places among all events.
-        address: Their addresses, ascending.
-        allocates: Whether each is an allocation.
-        first: Whether each is the first one at its address.
-        last: Whether it is the last one there.
-    """
-
-    place: NDArray[np.int64]
-    address: NDArray[np.int64]
-    allocates: NDArray[np.bool_]
-    first: NDArray[np.bool_]
-    last: NDArray[np.bool_]
+    place: NDArray[np.int64]  # their places among all events
+    address: NDArray[np.int64]  # their addresses, ascending
+    allocates: NDArray[np.bool_]  # whether each is an allocation
+    first: NDArray[np.bool_]  # whether each is the first one at its address
+    last: NDArray[np.bool_]  # whether it is the last one there
 
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of one device in their order.
+    """The events of one device in their order."""
 
-    Attributes:
-        action: Values of :class:`Action`.
-        address, size, stream, stack: As in :class:`Event`.
-        category: Places in ``categories``.
-        categories: The texts.
-    """
-
-    action: NDArray[np.int8]
+    action: NDArray[np.int8]  # values of `Action`
+    # As in `Event`.
     address: NDArray[np.int64]
     size: NDArray[np.int64]
     stream: NDArray[np.uint64]
     stack: NDArray[np.int32]
-    category: NDArray[np.int32]
-    categories: Sequence[str]
+    category: NDArray[np.int32]  # places in `categories`
+    categories: Sequence[str]  # the texts
 
     def __len__(self) -> int:
         return len(self.action)

@@ -48,23 +48,14 @@ _KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of 
 
 @dataclass(frozen=True, slots=True)
 class FinalBlock:
-    """A block when the snapshot was taken.
-
-    Attributes:
-        address: Its address.
-        size: Bytes that it takes.
-        requested: Bytes that were asked for; for a free block what was last.
-        active: Whether it is in use, or waits for a stream before it is free.
-        allocated: Whether it is in use.
-        stack: As in :class:`~ms_tune.trace.torch_events.Event`.
-    """
+    """A block when the snapshot was taken."""
 
     address: int
-    size: int
-    requested: int
-    active: bool
-    allocated: bool
-    stack: int
+    size: int  # bytes that it takes
+    requested: int  # bytes that were asked for; for a free block what was last
+    active: bool  # whether it is in use, or waits for a stream before it is free
+    allocated: bool  # whether it is in use
+    stack: int  # as in `ms_tune.trace.torch_events.Event`
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +81,14 @@ class DeviceTrace:
 
 @dataclass(frozen=True, slots=True)
 class TorchSnapshot:
-    """A snapshot.
+    """A snapshot."""
 
-    Attributes:
-        path: The file.
-        devices: Those that have events or segments, by number.
-        stacks: The Python stacks, outermost frame first; the first one is empty.
-        timed: Whether events have times.
-        max_split: ``max_split_size`` as the file tells it; None if it does not, or none is set.
-        roundup: ``roundup_power2_divisions`` as the file tells it; empty if it does not, or none is set.
-    """
-
-    path: Path
-    devices: tuple[DeviceTrace, ...]
-    stacks: tuple[tuple[Frame, ...], ...]
-    timed: bool
-    max_split: int | None
-    roundup: tuple[int, ...]
+    path: Path  # the file
+    devices: tuple[DeviceTrace, ...]  # those that have events or segments, by number
+    stacks: tuple[tuple[Frame, ...], ...]  # the Python stacks, outermost frame first; the first one is empty
+    timed: bool  # whether events have times
+    max_split: int | None  # `max_split_size` as the file tells it; None if it does not, or none is set
+    roundup: tuple[int, ...]  # `roundup_power2_divisions` as the file tells it; empty if it does not, or none is set
 
 
 def read_torch_snapshot(path: Path) -> TorchSnapshot:

@@ -55,17 +55,11 @@ _LINES = 3  # of an operator
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Number format and shape of a tensor.
+    """Number format and shape of a tensor."""
 
-    Attributes:
-        dtype: Such as ``Float32``.
-        shape: The dimensions.
-        bytes: Elements times bytes of an element; None if the format is not known or a dimension is not.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    bytes: int | None
+    dtype: str  # such as `Float32`
+    shape: tuple[int, ...]  # the dimensions
+    bytes: int | None  # elements times bytes of an element; None if the format is not known or a dimension is not
 
     @property
     def elements(self) -> int:
@@ -78,19 +72,13 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrackerGraph:
-    """What the graph file tells.
+    """What the graph file tells."""
 
-    Attributes:
-        tensors: The largest tensor that each block was seen to hold, by the tick at which the block starts.
-        operators: How many operators the file holds.
-        dropped: Some of the operators that were refused.
-        dropped_count: How many were refused.
-    """
-
+    # The largest tensor that each block was seen to hold, by the tick at which the block starts.
     tensors: Mapping[int, TensorType]
-    operators: int
-    dropped: tuple[DroppedRow, ...]
-    dropped_count: int
+    operators: int  # how many operators the file holds
+    dropped: tuple[DroppedRow, ...]  # some of the operators that were refused
+    dropped_count: int  # how many were refused
 
 
 def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerGraph:

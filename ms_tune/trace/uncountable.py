@@ -33,15 +33,10 @@ _READ = b" <- ("
 
 @dataclass(frozen=True, slots=True)
 class Uncountable:
-    """A tensor of 2^63 bytes or more.
+    """A tensor of 2^63 bytes or more."""
 
-    Attributes:
-        operator: What makes it; empty if nothing tells.
-        tensor: Its number format and shape, as they are written.
-    """
-
-    operator: str
-    tensor: str
+    operator: str  # what makes it; empty if nothing tells
+    tensor: str  # its number format and shape, as they are written
 
 
 def find_uncountable(path: Path) -> Uncountable | None:

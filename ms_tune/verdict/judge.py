@@ -35,20 +35,13 @@ _SEVERITY = (Fit.FITS, Fit.TIGHT, None, Fit.DOES_NOT_FIT)  # one rank that does 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a rank needs.
+    """What a rank needs."""
 
-    Attributes:
-        peak_bytes: The most bytes in use.
-        footprint_bytes: The most of the device that the pool takes for it, fragments included; the upper end where only
-            a range is known.
-        least_footprint_bytes: The lower end.
-        source: How the footprint is known.
-    """
-
-    peak_bytes: int
+    peak_bytes: int  # the most bytes in use
+    # The most of the device that the pool takes for it, fragments included; the upper end where only a range is known.
     footprint_bytes: int
-    least_footprint_bytes: int
-    source: Message
+    least_footprint_bytes: int  # the lower end
+    source: Message  # how the footprint is known
 
     @classmethod
     def simulated(cls, peak: int, footprint: int) -> Need:
@@ -76,25 +69,16 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What no trace shows and the device needs all the same.
+    """What no trace shows and the device needs all the same."""
 
-    Attributes:
-        simulated: The trace is of a simulation, which asks for no workspaces and no communication buffers.
-        workspaces_traced: It is of a simulation that asks for workspaces (levels 2 and 3, on a device).
-        communicators: Communicators that the rank creates; None where nothing tells.
-        groups: Their names, with the number of ranks where that is known; empty where they were not counted.
-        counted: They were counted in what the run left; otherwise they follow from the split of the job.
-        buffer_mib: ``HCCL_BUFFSIZE``, if it is set.
-        reserve_bytes: What the user sets aside.
-    """
-
-    simulated: bool = True
-    workspaces_traced: bool = False
-    communicators: int | None = None
+    simulated: bool = True  # the trace is of a simulation, which asks for no workspaces and no communication buffers
+    workspaces_traced: bool = False  # it is of a simulation that asks for workspaces (levels 2 and 3, on a device)
+    communicators: int | None = None  # communicators that the rank creates; None where nothing tells
+    # Their names, with the number of ranks where that is known; empty where they were not counted.
     groups: tuple[str, ...] = ()
-    counted: bool = True
-    buffer_mib: int | None = None
-    reserve_bytes: int = 0
+    counted: bool = True  # they were counted in what the run left; otherwise they follow from the split of the job
+    buffer_mib: int | None = None  # `HCCL_BUFFSIZE`, if it is set
+    reserve_bytes: int = 0  # what the user sets aside
 
     def with_groups(self, groups: Mapping[str, int] | None) -> Outside:
         """The same with these communicators: by name the ranks of each, 0 where they are not known; None if nothing tells."""

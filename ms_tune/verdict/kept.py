@@ -21,54 +21,34 @@ _DEEPEST = 3  # messages in a message
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A stage that was derived from runs with fewer layers.
-
-    Attributes:
-        layers: Its layers.
-        run_layers: Layers of the run whose trace is there.
-        need: What it needs; None if it was not derived.
-    """
+    """A stage that was derived from runs with fewer layers."""
 
     layers: int
-    run_layers: int
-    need: Need | None
+    run_layers: int  # layers of the run whose trace is there
+    need: Need | None  # what it needs; None if it was not derived
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRank:
-    """What is known of one rank beside its trace: see :class:`~ms_tune.verdict.judge.Outside`.
+    """What is known of one rank beside its trace: see :class:`~ms_tune.verdict.judge.Outside`."""
 
-    Attributes:
-        cap_bytes: ``max_device_memory``; None where nothing sets it.
-        cap: What sets it.
-        outside: What no trace shows.
-        whole: The stage that the verdict is about, where the run has fewer layers.
-    """
-
-    cap_bytes: int | None = None
-    cap: Cap = Cap.CONFIG
-    outside: Outside = field(default_factory=Outside)
-    whole: Whole | None = None
+    cap_bytes: int | None = None  # `max_device_memory`; None where nothing sets it
+    cap: Cap = Cap.CONFIG  # what sets it
+    outside: Outside = field(default_factory=Outside)  # what no trace shows
+    whole: Whole | None = None  # the stage that the verdict is about, where the run has fewer layers
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is known of a run.
+    """What is known of a run."""
 
-    Attributes:
-        chip: The chip that the user named.
-        card_bytes: The memory that the user named.
-        outside: What no trace shows, of ranks that are not named.
-        ranks: By the folder of a rank.
-        doubts: Why there is no verdict about the traces in a folder and below it; ``.`` is the run's own.
-        asked: ``max_device_memory`` of the programs that wrote the traces in a folder and below it, in bytes.
-    """
-
-    chip: str | None = None
-    card_bytes: int | None = None
-    outside: Outside = field(default_factory=Outside)
-    ranks: Mapping[str, KeptRank] = field(default_factory=dict)
+    chip: str | None = None  # the chip that the user named
+    card_bytes: int | None = None  # the memory that the user named
+    outside: Outside = field(default_factory=Outside)  # what no trace shows, of ranks that are not named
+    ranks: Mapping[str, KeptRank] = field(default_factory=dict)  # by the folder of a rank
+    # Why there is no verdict about the traces in a folder and below it; `.` is the run's own.
     doubts: Mapping[str, Message] = field(default_factory=dict)
+    # `max_device_memory` of the programs that wrote the traces in a folder and below it, in bytes.
     asked: Mapping[str, int] = field(default_factory=dict)
 
     def doubt_about(self, names: Iterable[str]) -> Message | None:
@@ -202,11 +182,8 @@ def _whole(content: object) -> Whole | None:
     peak, high, low = sizes
     if peak is None or high is None or low is None:
         return Whole(layers, run_layers, None)
-    return Whole(layers, run_layers, Need(peak, high, low, _source(layers, run_layers)))
-
-
-def _source(layers: int, run_layers: int) -> Message:
-    return msg("verdict.footprint.kept", layers=layers, run=run_layers)
+    source = msg("verdict.footprint.kept", layers=layers, run=run_layers)
+    return Whole(layers, run_layers, Need(peak, high, low, source))
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -13,18 +13,12 @@ from ms_tune.units import MIB, gib
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device.
+    """A device."""
 
-    Attributes:
-        card_bytes: Memory as sold; None where a log of a real run tells of the device instead.
-        free_bytes: Memory that is free when MindSpore starts, or assumed to be.
-        name: What it is, for people.
-        heeded_bytes: The largest ``max_device_memory`` that MindSpore takes notice of; None where that is not known.
-    """
-
-    card_bytes: int
-    free_bytes: int
-    name: Message
+    card_bytes: int  # memory as sold; None where a log of a real run tells of the device instead
+    free_bytes: int  # memory that is free when MindSpore starts, or assumed to be
+    name: Message  # what it is, for people
+    # The largest `max_device_memory` that MindSpore takes notice of; None where that is not known.
     heeded_bytes: int | None = None
 
 
@@ -40,17 +34,11 @@ class Cap(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a footprint is compared with.
+    """What a footprint is compared with."""
 
-    Attributes:
-        bytes: What the pool may take.
-        device: Of which device.
-        source: Which rule or setting says so.
-    """
-
-    bytes: int
-    device: Device
-    source: Message
+    bytes: int  # what the pool may take
+    device: Device  # of which device
+    source: Message  # which rule or setting says so
 
     @property
     def beside_bytes(self) -> int:

@@ -231,7 +231,6 @@ def test_prediction_layers_of_legacy_models_count(config: Path, capsys: pytest.C
         (flat(stages=-1), "pipeline_stage must be"),
         (flat(layers=10**9), "num_hidden_layers must be"),
         (flat(layers="8, pp_interleave_num: 1000000"), "pp_interleave_num must be"),
-        (flat(legacy=1), "use_legacy must be True or False"),
         (flat(recompute="1, recompute_layers: 2"), "recompute_config has no key 'recompute_layers'"),
         (flat(recompute="1, recompute_slice_activation: 2"), "recompute_slice_activation must be True or False"),
         (flat() + "swap_config: {swapp: True}\n", "swap_config has no key 'swapp'"),
@@ -545,6 +544,26 @@ def test_sizes_that_contradict_the_config(config: Path, capsys: pytest.CaptureFi
     for option, value in (("--layers", "5"), ("--stages", "3")):
         assert main(["normalize-recompute", "--lang", "en", option, value, str(config)]) == 2
         assert f"{option} {value} contradicts the config" in capsys.readouterr().err
+    assert main(["normalize-recompute", "--layers", "4", "--stages", "2", str(config)]) < 2
+
+
+def test_sizes_that_contradict_what_the_config_takes_from_other_files(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config.parent / "base.yaml").write_text(
+        REDUCED.replace("model_config: {num_layers: 4}", "pretrained_model_dir: net")
+    )
+    (config.parent / "net").mkdir()
+    (config.parent / "net" / "config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 4}')
+    config.write_text("base_config: base.yaml\n")
+    for option, value, told in (
+        ("--layers", "5", "config.json: num_hidden_layers"),
+        ("--stages", "3", "pipeline_stage"),
+    ):
+        assert main(["normalize-recompute", "--lang", "en", option, value, str(config)]) == 2
+        error = capsys.readouterr().err
+        assert f"{option} {value} contradicts the config" in error
+        assert told in error
     assert main(["normalize-recompute", "--layers", "4", "--stages", "2", str(config)]) < 2
 
 

@@ -98,6 +98,7 @@ def test_the_older_classes_have_names_of_their_own() -> None:
     assert found is not None
     assert (found.attention, found.feed_forward) == (Attention(4, 2, 3, 3), 20)
     assert (found.experts, found.chosen, found.expert) == (8, 3, 20)
+    assert found.gated, "LlamaFeedForward has w1, w2 and w3, and no key says so"
 
 
 @pytest.mark.parametrize(("value", "number"), [(1, 1), (0, None), (-3, None), (True, None), (2.0, None), ("2", None)])

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.oracle import wheels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from typing_extensions import Self
@@ -91,3 +94,12 @@ class Framework(Child):
         """What went wrong when the config was used, or None if it starts."""
         answer = self.ask(text)
         return None if answer is None else Refusal(**answer)
+
+
+def started(version: str, places: pytest.TempPathFactory, program: str = "framework_child") -> Iterator[Framework]:
+    """For a fixture: a release that has been started, in a folder of its own; skips the tests where it cannot be asked."""
+    missing = why_missing(version)
+    if missing:
+        pytest.skip(missing)
+    with Framework(version, places.mktemp("framework"), program) as framework:
+        yield framework

@@ -41,6 +41,7 @@ class Framework:
         self.context: Any = load("mindformers.core.context.build_context")
         self.context.psutil.cpu_count = os.cpu_count  # shared out among the devices where no training is meant
         self.sections: Any = load("mindformers.core.parallel_config")
+        self.utils: Any = load("mindformers.tools.utils")
         self.base: Any = load("mindformers.trainer.base_trainer")
         self.trainer: Any = load("mindformers.trainer.trainer")
         self.modeling: Any = load("mindformers.models.modeling_utils")
@@ -126,12 +127,18 @@ class Framework:
             ways *= value if isinstance(value, int) and value > 0 else 1
         current["devices"] = ways
 
+    def is_legacy(self) -> bool:
+        """Which kind of network the config has: since 1.7 a function says so, in 1.6 all that build ask the context."""
+        if hasattr(self.context, "is_legacy_model"):
+            return bool(self.context.is_legacy_model())
+        return bool(self.utils.get_context("use_legacy", default_value=True))
+
     def build(self, config: Any) -> None:
         """The configuration of the model and the settings of its layers."""
         given = {"parallel_config": config.parallel_config, "batch_size": config.runner_config.mini_batch_size}
         values = dict(config.model.model_config)
         kind = values.pop("type", "LlamaConfig")
-        if getattr(self.context, "is_legacy_model", lambda: config.use_legacy is not False)():
+        if self.is_legacy():
             model = self.models[kind](**{**values, **given, "moe_config": config.moe_config})
             checked = types.SimpleNamespace(config=model)
             self.modeling.PreTrainedModel.check_pipeline_stage(checked)

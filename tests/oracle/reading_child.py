@@ -8,6 +8,7 @@ the fields of the model's configuration from which the network is built.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from tests.oracle import static_child
@@ -18,11 +19,20 @@ class Reading(static_child.Static):
 
     config_read: Any = None
     built: Any = None
+    legacy: Any = None
 
     def size(self, config: Any) -> None:
         """The first that is asked once a config is loaded."""
         self.config_read = config
         super().size(config)
+
+    def build(self, config: Any) -> None:
+        """Which kind of network each place that asks takes it for."""
+        template: Any = importlib.import_module("mindformers.tools.register.template")
+        filled = bool(template.ConfigTemplate.use_legacy)
+        made = type(config.moe_config).__name__ == "MoEConfig"
+        self.legacy = {"network": self.is_legacy(), "template": filled, "sections": made}
+        super().build(config)
 
     def set_layers(self, kind: Any, model: Any, parallel: Any, chunks: Any) -> None:
         """The first that is asked once the model's configuration is there."""
@@ -44,9 +54,9 @@ def _plain(value: Any) -> Any:
 
 def answer(framework: Reading, path: str) -> dict[str, Any]:
     """What the static graph's child answers, and the config."""
-    framework.config_read = framework.built = None
+    framework.config_read = framework.built = framework.legacy = None
     found = _of_layers(framework, path)
-    return {**found, "config": framework.read(), "built": framework.built}
+    return {**found, "config": framework.read(), "built": framework.built, "legacy": framework.legacy}
 
 
 _of_layers = static_child.answer

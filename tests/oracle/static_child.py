@@ -111,7 +111,7 @@ class Static(Framework):
     def build(self, config: Any) -> None:
         """The model's own classes, from the section to the settings of its layers."""
         kind = config.model.model_config.get("type")
-        if getattr(self.context, "is_legacy_model", lambda: config.use_legacy is not False)():
+        if self.is_legacy():
             if kind is None and "model_type" in config.model.model_config:  # else a stand-in for what says nothing
                 self.registry.MindFormerRegister.get_instance_from_cfg(
                     config.model.model_config, self.registry.MindFormerModuleType.CONFIG
@@ -154,7 +154,7 @@ class Static(Framework):
 
     def _legacy_tree(self, kind: str, config: Any) -> Any:
         values = config.model.model_config
-        experts = config.moe_config.expert_num
+        experts = config.moe_config.expert_num or 0  # none is what the model's own class stumbles over
         flash, joined = values.get("use_flash_attention") is True, values.get("qkv_concat") is True
         variant = {(True, False): "", (True, True): "qkv_concat", (False, False): "no-flash"}.get((flash, joined), "?")
         arch = config.model.arch

@@ -20,12 +20,13 @@ import yaml
 
 from ms_tune.config.source import parse_source
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Consequence, Finding, Severity
 from tests.lint.few import profile_for
-from tests.oracle.framework import Framework, Refusal, why_missing
+from tests.oracle.framework import Framework, Refusal, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,11 +92,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module", params=ASKED)
 def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    missing = why_missing(request.param)
-    if missing:
-        pytest.skip(missing)
-    with Framework(request.param, tmp_path_factory.mktemp("framework")) as started:
-        yield started
+    yield from started(request.param, tmp_path_factory)
 
 
 def filled(into: Any, more: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
@@ -113,7 +110,7 @@ def placed(example: str, surroundings: dict[str, Any]) -> str | None:
         values = yaml.safe_load(example)
     except yaml.YAMLError:
         return None
-    legacy = not isinstance(values, dict) or values.get("use_legacy", True) is not False
+    legacy = not isinstance(values, dict) or is_legacy(values)
     if legacy is not ("type" in surroundings["model"]["model_config"]):
         return None  # a network of the other kind
     values = filled(values, surroundings)

@@ -20,7 +20,7 @@ import pytest
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import tables
 from tests.oracle import wheels
-from tests.oracle.framework import Framework, why_missing
+from tests.oracle.framework import Framework, started
 from tests.oracle.test_lint_fixes import linted, without
 
 if TYPE_CHECKING:
@@ -39,11 +39,7 @@ pytestmark = pytest.mark.skipif(not MANY, reason="MS_TUNE_ORACLE_SLIPS says how 
 
 @pytest.fixture(scope="module", params=_RELEASES)
 def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    missing = why_missing(request.param)
-    if missing:
-        pytest.skip(missing)
-    with Framework(request.param, tmp_path_factory.mktemp("framework"), "reading_child") as started:
-        yield started
+    yield from started(request.param, tmp_path_factory, "reading_child")
 
 
 def configs(version: str) -> list[tuple[str, str]]:

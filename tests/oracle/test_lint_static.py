@@ -22,7 +22,7 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity
 from ms_tune.texts import Language
-from tests.oracle.framework import Framework, why_missing
+from tests.oracle.framework import Framework, started
 from tests.oracle.lint_cases import random_config, text_of
 from tests.oracle.network_cases import random_network
 from tests.oracle.whole_cases import left_out
@@ -44,11 +44,7 @@ TRAPS = {
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    missing = why_missing(request.param)
-    if missing:
-        pytest.skip(missing)
-    with Framework(request.param, tmp_path_factory.mktemp("framework")) as started:
-        yield started
+    yield from started(request.param, tmp_path_factory)
 
 
 def errors(text: str, version: str) -> list[str]:

@@ -18,13 +18,14 @@ from ms_tune.config.follow import with_model_folder
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.layers.result import Effect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.normalize.mindformers import normalize_source
 from ms_tune.normalize.source import remedy_of
-from tests.oracle.framework import Framework, why_missing
+from tests.oracle.framework import Framework, started
 from tests.oracle.lint_cases import text_of
 from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 
@@ -50,11 +51,7 @@ _ASKED = {
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    missing = why_missing(request.param)
-    if missing:
-        pytest.skip(missing)
-    with Framework(request.param, tmp_path_factory.mktemp("framework"), "static_child") as started:
-        yield started
+    yield from started(request.param, tmp_path_factory, "static_child")
 
 
 def plan_of(text: str, version: str) -> NormalizedPlan | ConfigError:
@@ -182,7 +179,7 @@ def test_what_a_models_folder_says_stands_behind_the_config(
     for number in range(CASES):
         random = Random(f"folder/{SEED}/{number}")  # noqa: S311 - reproducible cases
         config = static_config(random, framework.version)
-        while config.get("use_legacy") is not False:
+        while is_legacy(config):
             config = static_config(random, framework.version)
         config = in_model_folder(random, config, framework.version, tmp_path)
         seen[compare(framework, text_of(config))] += 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import parse_source
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.models import model_of
 from tests.oracle import cases, lint_cases, pynative_cases
 
@@ -175,7 +176,9 @@ def static_config(random: Random, version: str) -> dict[str, Any]:
     config["use_parallel"] = True  # as the launcher says on the command line
     model = config.get("model")
     section = model.get("model_config") if isinstance(model, dict) else None
-    legacy = config.get("use_legacy") is not False
+    legacy = is_legacy(config)
+    if random.random() < 0.05:  # what counts as the same
+        config["use_legacy"] = random.choice((1, None, "False", [0]) if legacy else (0, "", [], {}))
     if isinstance(section, dict) and not legacy:
         layers, mtp = section.get("num_hidden_layers", 4), section.get("num_nextn_predict_layers", 0)
         kept = {
@@ -226,7 +229,7 @@ def _place(random: Random, config: dict[str, Any], version: str) -> None:
     source = parse_source(lint_cases.text_of(config), Path("a.yaml"))
     model = model_of(source, Dialect.MINDFORMERS, version)
     layers, stages = model.number("num_layers"), source.get(("parallel_config", "pipeline_stage"), 1)
-    ahead = (model.number("mtp_num_layers") or 0) if version == "1.6" and not source.get(("use_legacy",), True) else 0
+    ahead = (model.number("mtp_num_layers") or 0) if version == "1.6" and not is_legacy(config) else 0
     chunks = model.number("virtual_pipeline_model_parallel_size" if model.facts.latent else "pp_interleave_num") or 1
     if source.get(("parallel", "pipeline_config", "pipeline_interleave")) is not True:
         chunks = 1

@@ -21,17 +21,12 @@ _C_NAME = re.compile(rb"(\w+)\0")
 
 @dataclass(frozen=True, slots=True)
 class SharedLibrary:
-    """The dynamic symbols of one shared library.
+    """The dynamic symbols of one shared library."""
 
-    Attributes:
-        needed: Names of the libraries that it links to (``DT_NEEDED``).
-        defined: Names of the symbols that it defines.
-        undefined: Names that another library must define. Symbols bound to a versioned library (glibc, libstdc++)
-            are left out: CANN's libraries carry no symbol versions.
-    """
-
-    needed: frozenset[str]
-    defined: frozenset[str]
+    needed: frozenset[str]  # names of the libraries that it links to (`DT_NEEDED`)
+    defined: frozenset[str]  # names of the symbols that it defines
+    # Names that another library must define. Symbols bound to a versioned library (glibc, libstdc++) are left out:
+    # CANN's libraries carry no symbol versions.
     undefined: frozenset[str]
 
 

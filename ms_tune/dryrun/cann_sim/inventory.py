@@ -60,15 +60,10 @@ _SYSTEM_LIBRARIES = (
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What stand-ins must provide for one installed MindSpore.
+    """What stand-ins must provide for one installed MindSpore."""
 
-    Attributes:
-        libraries: File names of the missing libraries, sorted.
-        symbols: Names of the missing functions, sorted.
-    """
-
-    libraries: tuple[str, ...]
-    symbols: tuple[str, ...]
+    libraries: tuple[str, ...]  # file names of the missing libraries, sorted
+    symbols: tuple[str, ...]  # names of the missing functions, sorted
 
 
 def take_inventory(mindspore: Path) -> Inventory:

@@ -29,15 +29,10 @@ _TELL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """Runs tasks on this machine.
+    """Runs tasks on this machine."""
 
-    Attributes:
-        cann: Its CANN, real or stand-in.
-        jobs: Processes at once.
-    """
-
-    cann: Cann
-    jobs: int
+    cann: Cann  # its CANN, real or stand-in
+    jobs: int  # processes at once
 
     def run(
         self,
@@ -75,21 +70,13 @@ class LocalEngine:
 
 @dataclass(slots=True)
 class _Processes:
-    """Starts the processes of tasks, those that share their imports from one server.
+    """Starts the processes of tasks, those that share their imports from one server."""
 
-    Attributes:
-        children: What each task starts, by its folder.
-        folder: The run folder.
-        watch: Ends whatever is left.
-        last: What is to be done when all is over.
-        servers: By what they have imported.
-    """
-
-    children: Mapping[str, Child]
-    folder: Path
-    watch: Watch
-    last: contextlib.ExitStack
-    servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)
+    children: Mapping[str, Child]  # what each task starts, by its folder
+    folder: Path  # the run folder
+    watch: Watch  # ends whatever is left
+    last: contextlib.ExitStack  # what is to be done when all is over
+    servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by what they have imported
 
     def start(self, task: Task) -> Running:
         """Start the process of a task."""

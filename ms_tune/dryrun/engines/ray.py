@@ -43,19 +43,12 @@ _SCRATCH = re.compile(r"ms-tune-ray-(\d{1,10})-.+")
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What comes back from a worker.
+    """What comes back from a worker."""
 
-    Attributes:
-        ended: How the process ended.
-        files: What it left in its folder, compressed, by relative path.
-        host: The machine that it ran on.
-        error: Why it could not be run at all, if so.
-    """
-
-    ended: Ended | None
-    files: dict[str, bytes]
-    host: str
-    error: MsTuneError | None
+    ended: Ended | None  # how the process ended
+    files: dict[str, bytes]  # what it left in its folder, compressed, by relative path
+    host: str  # the machine that it ran on
+    error: MsTuneError | None  # why it could not be run at all, if so
 
 
 def run_here(described: dict[str, Any]) -> Brought:
@@ -101,13 +94,9 @@ def _check_folder(task: Task, host: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """Runs tasks on the cluster that ``RAY_ADDRESS`` names, or on a Ray of this machine.
+    """Runs tasks on the cluster that ``RAY_ADDRESS`` names, or on a Ray of this machine."""
 
-    Attributes:
-        jobs: Tasks at once; None for what the cluster has room for.
-    """
-
-    jobs: int | None
+    jobs: int | None  # tasks at once; None for what the cluster has room for
 
     def run(
         self,

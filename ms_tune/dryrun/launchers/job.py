@@ -25,91 +25,53 @@ _MOST = 10_000  # ranks of a job that are read
 
 @dataclass(frozen=True, slots=True)
 class JobRank:
-    """A rank of a job that was simulated.
-
-    Attributes:
-        stage: Its pipeline stage; None if it was chosen by its number.
-        folder: Where its trace and its log are.
-        code: Its exit code, negative for a signal; None if it never came to its end.
-        seconds: How long it ran.
-        run: 0 for the first run of its stage; others have more layers, so that the whole stage can be derived.
-        layers: Layers of its stage as it ran; 0 where that is not known.
-        kinds: How many of each kind.
-    """
+    """A rank of a job that was simulated."""
 
     rank: int
-    stage: int | None
-    folder: Path
-    code: int | None
-    seconds: float
-    run: int = 0
-    layers: int = 0
-    kinds: Mapping[str, int] = field(default_factory=dict)
+    stage: int | None  # its pipeline stage; None if it was chosen by its number
+    folder: Path  # where its trace and its log are
+    code: int | None  # its exit code, negative for a signal; None if it never came to its end
+    seconds: float  # how long it ran
+    run: int = 0  # 0 for the first run of its stage; others have more layers, so that the whole stage can be derived
+    layers: int = 0  # layers of its stage as it ran; 0 where that is not known
+    kinds: Mapping[str, int] = field(default_factory=dict)  # how many of each kind
 
 
 @dataclass(frozen=True, slots=True)
 class JobStage:
-    """The stage of a rank that was simulated.
-
-    Attributes:
-        rank: The rank.
-        layers: Layers of the whole stage; None where that is not known.
-        factors: The weights of its runs in the whole stage; empty if it is not derived.
-        reason: Why it is not, where it was asked for.
-    """
+    """The stage of a rank that was simulated."""
 
     rank: int
-    layers: int | None
-    factors: tuple[Fraction, ...] = ()
-    reason: Message | None = None
+    layers: int | None  # layers of the whole stage; None where that is not known
+    factors: tuple[Fraction, ...] = ()  # the weights of its runs in the whole stage; empty if it is not derived
+    reason: Message | None = None  # why it is not, where it was asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a job's program would find.
+    """What a job's program would find."""
 
-    Attributes:
-        python: The Python that would run it.
-        version: Its version.
-        folders: Where it finds each module that was looked for.
-    """
-
-    python: str
+    python: str  # the Python that would run it
     version: str
-    folders: Mapping[str, tuple[str, ...]]
+    folders: Mapping[str, tuple[str, ...]]  # where it finds each module that was looked for
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one call of a launcher was told, and how its ranks ended.
+    """What one call of a launcher was told, and how its ranks ended."""
 
-    Attributes:
-        number: 1 for the command's first job.
-        launcher: The launcher's name.
-        program: The program that its ranks run; empty where it did not come to that.
-        world: Ranks of the job; None where that could not be told.
-        split: How the program's arguments split the job; None if they name no pipeline.
-        changes: Arguments that the program was given otherwise than the script says.
-        ranks: Those that were simulated.
-        problem: Why none were.
-        hint: What to do about it.
-        arguments: What the launcher was told, the program's own arguments included.
-        look: What its program would find, if that was looked for.
-        stages: The stages of its ranks.
-    """
-
-    number: int
-    launcher: str
-    program: str
-    world: int | None
-    split: Parallel | None
-    changes: tuple[Change, ...]
-    ranks: tuple[JobRank, ...]
-    problem: Message | None
-    hint: Message | None
-    arguments: tuple[str, ...] = ()
-    look: Look | None = None
-    stages: tuple[JobStage, ...] = ()
+    number: int  # 1 for the command's first job
+    launcher: str  # the launcher's name
+    program: str  # the program that its ranks run; empty where it did not come to that
+    world: int | None  # ranks of the job; None where that could not be told
+    split: Parallel | None  # how the program's arguments split the job; None if they name no pipeline
+    changes: tuple[Change, ...]  # arguments that the program was given otherwise than the script says
+    ranks: tuple[JobRank, ...]  # those that were simulated
+    problem: Message | None  # why none were
+    hint: Message | None  # what to do about it
+    arguments: tuple[str, ...] = ()  # what the launcher was told, the program's own arguments included
+    look: Look | None = None  # what its program would find, if that was looked for
+    stages: tuple[JobStage, ...] = ()  # the stages of its ranks
 
     @property
     def untold(self) -> tuple[str, ...]:

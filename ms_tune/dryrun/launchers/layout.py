@@ -34,17 +34,11 @@ _RELEASE = releases_on("core_v0.12.1")[0]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a job's layers lie.
+    """How a job's layers lie."""
 
-    Attributes:
-        inputs: What the arguments say.
-        settled: What the frameworks make of them.
-        cells: The layers of each chunk of each stage, those included that do nothing.
-    """
-
-    inputs: MegatronInputs
-    settled: Settled
-    cells: tuple[Cell, ...]
+    inputs: MegatronInputs  # what the arguments say
+    settled: Settled  # what the frameworks make of them
+    cells: tuple[Cell, ...]  # the layers of each chunk of each stage, those included that do nothing
 
     @property
     def stages(self) -> int:

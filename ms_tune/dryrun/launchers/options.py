@@ -26,31 +26,19 @@ _MOST = 1_000_000  # ranks of a job
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A job as its launcher was told to start it.
+    """A job as its launcher was told to start it."""
 
-    Attributes:
-        launcher: One of :data:`LAUNCHERS`.
-        world: Ranks of the job, on all its nodes.
-        local: Ranks of a node.
-        waits: The launcher waits for its ranks, shows what they print, and fails where one of them does.
-        master: Address and port at which the ranks would meet.
-        prefix: What is put before the program: an interpreter's name and options; empty where the program runs by itself.
-        program: The program that every rank runs.
-        arguments: The program's own arguments.
-        names_local_rank: Every rank gets ``--local-rank`` as an argument, too.
-        changes: What of its own options was read otherwise than the launcher would.
-    """
-
-    launcher: str
-    world: int
-    local: int
-    waits: bool
-    master: tuple[str, str]
+    launcher: str  # one of `LAUNCHERS`
+    world: int  # ranks of the job, on all its nodes
+    local: int  # ranks of a node
+    waits: bool  # the launcher waits for its ranks, shows what they print, and fails where one of them does
+    master: tuple[str, str]  # address and port at which the ranks would meet
+    # What is put before the program: an interpreter's name and options; empty where the program runs by itself.
     prefix: tuple[str, ...]
-    program: str
-    arguments: tuple[str, ...]
-    names_local_rank: bool = False
-    changes: tuple[Change, ...] = ()
+    program: str  # the program that every rank runs
+    arguments: tuple[str, ...]  # the program's own arguments
+    names_local_rank: bool = False  # every rank gets `--local-rank` as an argument, too
+    changes: tuple[Change, ...] = ()  # what of its own options was read otherwise than the launcher would
 
 
 class _Parser(ArgumentParser):

@@ -50,27 +50,19 @@ exit 127
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be simulated of the jobs that a command launches.
+    """What is to be simulated of the jobs that a command launches."""
 
-    Attributes:
-        stages: Only these pipeline stages; ``worst`` for those that no other outdoes; None for all.
-        ranks: These ranks and no others, if any.
-        devices: Ranks of the job; None for what the launcher is told.
-        jobs: Ranks at once.
-        python: The Python that runs the ranks; None for the command's own.
-        settings: Options of the launched programs with their words; None takes one out.
-        layers: Layers of a stage to begin with; ``auto`` for the fewest from which the whole can be derived; None for all.
-        look: Nothing is to be simulated: a rank of each job only looks what it would find, and imports it.
-    """
-
+    # Only these pipeline stages; `worst` for those that no other outdoes; None for all.
     stages: tuple[int, ...] | str | None = None
-    ranks: tuple[int, ...] = ()
-    devices: int | None = None
-    jobs: int = 1
-    python: str | None = None
+    ranks: tuple[int, ...] = ()  # these ranks and no others, if any
+    devices: int | None = None  # ranks of the job; None for what the launcher is told
+    jobs: int = 1  # ranks at once
+    python: str | None = None  # the Python that runs the ranks; None for the command's own
+    # Options of the launched programs with their words; None takes one out.
     settings: tuple[tuple[str, str | None], ...] = ()
+    # Layers of a stage to begin with; `auto` for the fewest from which the whole can be derived; None for all.
     layers: int | str | None = None
-    look: bool = False
+    look: bool = False  # nothing is to be simulated: a rank of each job only looks what it would find, and imports it
 
 
 def programs() -> dict[str, str]:

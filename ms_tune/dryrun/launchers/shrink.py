@@ -27,34 +27,21 @@ _MOST_TRIED = 4000  # sets of arguments
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A run of a stage.
+    """A run of a stage."""
 
-    Attributes:
-        layers: Layers of the stage that do something.
-        kinds: How many of each kind.
-        arguments: What the program is given.
-    """
-
-    layers: int
-    kinds: Mapping[str, int]
-    arguments: tuple[str, ...]
+    layers: int  # layers of the stage that do something
+    kinds: Mapping[str, int]  # how many of each kind
+    arguments: tuple[str, ...]  # what the program is given
 
 
 @dataclass(frozen=True, slots=True)
 class StageSizes:
-    """What is run of a stage.
+    """What is run of a stage."""
 
-    Attributes:
-        layers: Layers of the whole stage; None if its arguments are not followed.
-        runs: What is run, that with fewest layers first; one run where nothing is derived.
-        factors: Their weights in the whole stage; empty where nothing is derived.
-        reason: Why the whole stage is not derived, where it was asked for.
-    """
-
-    layers: int | None
-    runs: tuple[Small, ...]
-    factors: tuple[Fraction, ...] = ()
-    reason: Message | None = None
+    layers: int | None  # layers of the whole stage; None if its arguments are not followed
+    runs: tuple[Small, ...]  # what is run, that with fewest layers first; one run where nothing is derived
+    factors: tuple[Fraction, ...] = ()  # their weights in the whole stage; empty where nothing is derived
+    reason: Message | None = None  # why the whole stage is not derived, where it was asked for
 
 
 def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> StageSizes:

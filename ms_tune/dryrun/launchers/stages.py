@@ -15,17 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """How a program's own arguments split its job; 1 for what they leave out.
-
-    Attributes:
-        expert: Over how many ranks the experts are; these are ranks of the other dimensions.
-        pipeline_before_data: Ranks are numbered tensor, context, pipeline, data, and not with the pipeline last.
-    """
+    """How a program's own arguments split its job; 1 for what they leave out."""
 
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
-    expert: int = 1
+    expert: int = 1  # over how many ranks the experts are; these are ranks of the other dimensions
+    # Ranks are numbered tensor, context, pipeline, data, and not with the pipeline last.
     pipeline_before_data: bool = False
 
 

@@ -14,17 +14,11 @@ _OPTION = re.compile(r"--?[A-Za-z]")  # and no negative number
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An argument that the program is not given as the script says it.
+    """An argument that the program is not given as the script says it."""
 
-    Attributes:
-        key: The option.
-        before: Its words in the script; None where the script has no such option.
-        after: Its words now; None where it was taken out.
-    """
-
-    key: str
-    before: str | None
-    after: str | None
+    key: str  # the option
+    before: str | None  # its words in the script; None where the script has no such option
+    after: str | None  # its words now; None where it was taken out
 
 
 class Words:

@@ -13,7 +13,6 @@ from ms_tune.dryrun.shrink.mindformers_data import (
     batch_size,
     columns,
     inline_model_folder,
-    is_legacy,
     put_in_place,
     sample_length,
     splits_operators,
@@ -24,6 +23,7 @@ from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, 
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.planning.schedule import Schedule
 from ms_tune.texts import msg
 from ms_tune.units import parse_size
@@ -131,7 +131,7 @@ def _job(config: ConfigCopy) -> MindFormersJob:
 
 def _not_included(stages: int, model: CutModel) -> tuple[Message, ...]:
     found = [msg("dryrun.not-included.other-stages")] if stages > 1 else []
-    if not is_legacy(model.config) and any(kind.startswith("moe") for kind in model.kinds):
+    if not is_legacy(model.config.data) and any(kind.startswith("moe") for kind in model.kinds):
         # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
         found.append(msg("dryrun.not-included.uneven-experts"))
     return tuple(found)

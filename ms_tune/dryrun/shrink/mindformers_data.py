@@ -12,6 +12,7 @@ from ms_tune.config.follow import find_model_config, read_model_config
 from ms_tune.dryrun.job import Column
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.models import facts_of, model_of, names_of
 from ms_tune.frameworks.registries import mindspore_values
 from ms_tune.normalize.mindformers import default_version
@@ -43,11 +44,6 @@ _DEFAULT_EOD_LENGTH = 128  # `eod_pad_length` of `GPTDatasetConfig`, mindformers
 OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
 
 
-def is_legacy(config: ConfigCopy) -> bool:
-    """Whether MindFormers builds the model with its older classes (the default where the config is silent)."""
-    return bool(config.get("use_legacy", default=True))
-
-
 def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     """Put the ``config.json`` of ``pretrained_model_dir`` into the config, as MindFormers merges the two.
 
@@ -63,7 +59,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     if key is None:
         _check_named(config)
         return ()
-    if is_legacy(config):  # older models have their sizes in the config alone
+    if is_legacy(config.data):  # older models have their sizes in the config alone
         config.remove(key)
         return ()
     named = str(config.get(key))
@@ -92,7 +88,7 @@ def _has_layer_count(config: ConfigCopy) -> bool:
 
 def _is_named(config: ConfigCopy) -> bool:
     """Whether MindFormers can find the model's class (``get_instance_type_from_cfg``, tools/register/register.py)."""
-    return is_legacy(config) or config.get(f"{MODEL}.model_type") is not None
+    return is_legacy(config.data) or config.get(f"{MODEL}.model_type") is not None
 
 
 def _check_named(config: ConfigCopy) -> None:
@@ -115,7 +111,7 @@ def columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
         raise UnsupportedError(msg("dryrun.eod-reset"), msg("dryrun.eod-reset.hint"))
     loader = _loader(config)
     default: tuple[str, ...] = (
-        ("input_ids",) if is_legacy(config) and loader.get("type") != _MEGATRON else _BASE_COLUMNS
+        ("input_ids",) if is_legacy(config.data) and loader.get("type") != _MEGATRON else _BASE_COLUMNS
     )
     if loader.get("create_compressed_eod_mask"):
         default = (*_BASE_COLUMNS, "actual_seq_len")
@@ -163,7 +159,7 @@ def sample_length(config: ConfigCopy) -> int:
     length = config.count(f"{MODEL}.seq_length", model.number("seq_length") or general)
     names = config.names("train_dataset.input_columns", ("input_ids",))
     sliced = bool(config.get(f"{MODEL}.input_sliced_sig", default=False)) and "labels" in names
-    cuts = is_legacy(config) and config.get("model.arch.type") == "LlamaForCausalLM"
+    cuts = is_legacy(config.data) and config.get("model.arch.type") == "LlamaForCausalLM"
     return length + 1 if cuts and not sliced else length
 
 

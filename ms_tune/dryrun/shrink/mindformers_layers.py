@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dryrun.shrink.mindformers_data import MODEL, is_legacy
+from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
+from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.models import model_of
 from ms_tune.layers.conversion.convert import convert
 from ms_tune.layers.mindformers.plan import normalize
@@ -37,36 +38,22 @@ _SETTINGS = ("recompute_config.", "swap_config.")
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """What is to be cut.
+    """What is to be cut."""
 
-    Attributes:
-        key: The dotted key of the number of layers.
-        index: The stage to simulate.
-        stages: Pipeline stages.
-        layers: Layers that the stage is to have; None for what the config gives it.
-    """
-
-    key: str
-    index: int
-    stages: int
-    layers: int | None
+    key: str  # the dotted key of the number of layers
+    index: int  # the stage to simulate
+    stages: int  # pipeline stages
+    layers: int | None  # layers that the stage is to have; None for what the config gives it
 
 
 @dataclass(frozen=True, slots=True)
 class CutModel:
-    """A config with the layers of one stage cut.
+    """A config with the layers of one stage cut."""
 
-    Attributes:
-        config: The config to run.
-        layers: Layers of the stage in it.
-        full_layers: Layers of the stage as the user wrote it; None if that cannot be told.
-        kinds: Layers of the stage by kind, as they will be run; empty if they cannot be told apart.
-    """
-
-    config: ConfigCopy
-    layers: int
-    full_layers: int | None
-    kinds: dict[str, int]
+    config: ConfigCopy  # the config to run
+    layers: int  # layers of the stage in it
+    full_layers: int | None  # layers of the stage as the user wrote it; None if that cannot be told
+    kinds: dict[str, int]  # layers of the stage by kind, as they will be run; empty if they cannot be told apart
 
     @property
     def shrunk(self) -> bool:
@@ -164,12 +151,12 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     older models have experts in every layer (mindformers/models/llama/llama_transformer.py).
     """
     model = _model(config)
-    name = "expert_num" if is_legacy(config) else "num_moe_experts"
+    name = "expert_num" if is_legacy(config.data) else "num_moe_experts"
     # `moe_config` may say 1 beside what the model's own section says.
     counts = [field.value for field in model.written(name)] or [model.value(name)]
     if not any(type(count) is int and count > 1 for count in counts):
         return [False] * layers
-    every = 1 if is_legacy(config) else model.value("moe_layer_freq")
+    every = 1 if is_legacy(config.data) else model.value("moe_layer_freq")
     every = every[:layers] if isinstance(every, list) else every  # of the layers that are asked for
     return list(expert_layers(layers, _first_dense(config), every) or (True,) * layers)
 
@@ -268,7 +255,7 @@ def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     if layers % chunks:
         raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
-    if config.get("swap_config.swap") is True and config.get("use_legacy", default=True):
+    if config.get("swap_config.swap") is True and is_legacy(config.data):
         raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
     if config.get(f"{MODEL}.offset"):
         made.set(f"{MODEL}.offset", 0)

@@ -38,34 +38,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Settings of another dialect.
+    """Settings of another dialect."""
 
-    Args:
-        values: Dotted keys of the other dialect and their values.
-        problems: What cannot be said there (errors: it is missing from the values), and what is not quite the same.
-        release: The release that is to read them.
-    """
-
-    values: Mapping[str, object]
+    values: Mapping[str, object]  # dotted keys of the other dialect and their values
+    # What cannot be said there (errors: it is missing from the values), and what is not quite the same.
     problems: tuple[Problem, ...]
-    release: str = ""
+    release: str = ""  # the release that is to read them
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How a conversion names things.
+    """How a conversion names things."""
 
-    Args:
-        choices: What the layers do, in the names that the settings are to hold.
-        target: The layers of the target's model, if the choices were translated into its names.
-        legacy: Whether a model of the static graph is to be a legacy one.
-        ahead: How many of the last layers of a static-graph plan predict further tokens.
-    """
-
-    choices: Choices
-    target: Side | None = None
-    legacy: bool = True
-    ahead: int = 0
+    choices: Choices  # what the layers do, in the names that the settings are to hold
+    target: Side | None = None  # the layers of the target's model, if the choices were translated into its names
+    legacy: bool = True  # whether a model of the static graph is to be a legacy one
+    ahead: int = 0  # how many of the last layers of a static-graph plan predict further tokens
 
 
 def convert(

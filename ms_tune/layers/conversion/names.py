@@ -29,36 +29,26 @@ ByName: TypeAlias = "dict[tuple[str, object], list[int]]"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The layers of the model on one side of a conversion.
+    """The layers of the model on one side of a conversion."""
 
-    Args:
-        family: Whose names its parts bear.
-        model: Its name.
-        paths: The dotted paths of everything inside each layer; empty when that is not known.
-        find: What a pattern finds in a layer: layer, pattern, whether modules count -> paths.
-        ahead: How many of the last layers predict further tokens.
-    """
-
-    family: str
-    model: str
+    family: str  # whose names its parts bear
+    model: str  # its name
+    # The dotted paths of everything inside each layer; empty when that is not known.
     paths: Mapping[int, frozenset[str]]
+    # What a pattern finds in a layer: layer, pattern, whether modules count -> paths.
     find: Callable[[int, str, bool], Iterable[str]]
-    ahead: int = 0
+    ahead: int = 0  # how many of the last layers predict further tokens
 
 
 @dataclass(slots=True)
 class Choices:
-    """What the layers do, in the names of the target.
+    """What the layers do, in the names of the target."""
 
-    Args:
-        named: For each of :data:`ATTRIBUTES` and :data:`SWAP` the names and their layers. A swap of a whole layer has
-            the empty name.
-        lost: Operators without an equivalent, by attribute and name, with the layers that it costs.
-        wider: Parts that the target cannot leave out, likewise.
-    """
-
+    # For each of `ATTRIBUTES` and `SWAP` the names and their layers. A swap of a whole layer has the empty name.
     named: dict[str, ByName] = field(default_factory=lambda: {name: {} for name in (*ATTRIBUTES, SWAP)})
+    # Operators without an equivalent, by attribute and name, with the layers that it costs.
     lost: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    # Parts that the target cannot leave out, likewise.
     wider: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
     def layers(self, attribute: str) -> dict[str, list[int]]:

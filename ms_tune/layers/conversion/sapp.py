@@ -41,26 +41,18 @@ class SappLists:
 
     SAPP prints them once for each kind of body layer, dense ones and those with experts, each with offsets from an even split
     of that kind alone (``print_yaml_results`` of its pipeline balance). They are added up, as it does itself for its own use.
-
-    Attributes:
-        offset: Layers beyond an even split.
-        recompute: Layers recomputed in full.
-        select_recompute: Those and layers with selected operators.
-        select_comm_recompute: Those and layers with communication.
-        kinds: How many kinds of layers were added up.
-        even: Layers of each cell in the even splits that are named, all kinds together.
-        all_named: Whether every kind's even split is named.
-        swap: Layers of each cell that swap, behind those that recompute anything; None where nothing is said of it. SAPP itself
-            has none.
     """
 
-    offset: Table | None
-    recompute: Table | None
-    select_recompute: Table | None
-    select_comm_recompute: Table | None
-    kinds: int = field(default=1, kw_only=True)
+    offset: Table | None  # layers beyond an even split
+    recompute: Table | None  # layers recomputed in full
+    select_recompute: Table | None  # those and layers with selected operators
+    select_comm_recompute: Table | None  # those and layers with communication
+    kinds: int = field(default=1, kw_only=True)  # how many kinds of layers were added up
+    # Layers of each cell in the even splits that are named, all kinds together.
     even: int = field(default=0, kw_only=True)
-    all_named: bool = field(default=False, kw_only=True)
+    all_named: bool = field(default=False, kw_only=True)  # whether every kind's even split is named
+    # Layers of each cell that swap, behind those that recompute anything; None where nothing is said of it. SAPP itself
+    # has none.
     swap: Table | None = field(default=None, kw_only=True)
 
 

@@ -60,14 +60,9 @@ class MegatronInputs:
     """The arguments as they are written; where nothing is written, the parser's default.
 
     Each field is the value of the argument that :data:`DESTINATIONS` names; ``ahead`` are layers that predict further tokens.
-
-    Args:
-        release: The release of MindSpeed-LLM.
-        micro_batches: Micro-batches of a step; None if that is not known.
-        others: What else is asked of settings that do not go together, by destination.
     """
 
-    release: str
+    release: str  # the release of MindSpeed-LLM
     layers: int
     stages: int = 1
     layers_of_chunk: int | None = None
@@ -103,9 +98,9 @@ class MegatronInputs:
     swap_modules: str | None = None
     distributed: bool = False
     tensor: int = 1
-    micro_batches: int | None = None
+    micro_batches: int | None = None  # Micro-batches of a step; None if that is not known
     latent: bool = False
-    others: Mapping[str, object] | None = None
+    others: Mapping[str, object] | None = None  # what else is asked of settings that do not go together, by destination
 
     def other(self, dest: str) -> object:
         """A setting that is only asked whether it goes with others; None if it is not written."""
@@ -114,30 +109,16 @@ class MegatronInputs:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the frameworks have once they have validated the arguments.
+    """What the frameworks have once they have validated the arguments."""
 
-    Args:
-        chunks: Chunks of a stage; None without virtual pipeline.
-        layers_of_chunk: ``args.num_layers_per_virtual_pipeline_stage``.
-        layer_list: Layers of each stage, by ``--num-layer-list``.
-        noop: Layers that do nothing, by the number that the frameworks give them.
-        table: Layers of each stage and chunk, by ``--pipeline-num-transformer-layers``.
-        granularity: ``full``, ``selective`` or None.
-        method: ``uniform``, ``block`` or None.
-        number: ``args.recompute_num_layers``.
-        modules: What selective recomputation repeats.
-        spare_last: Whether the last layer of the last chunk is not recomputed (``reduce_recompute_for_last_chunk``).
-        in_advance: ``args.recompute_in_advance`` after validation.
-    """
-
-    chunks: int | None
-    layers_of_chunk: int | None
-    layer_list: tuple[int, ...] | None
-    noop: frozenset[int]
-    table: tuple[tuple[int, ...], ...] | None
-    granularity: str | None
-    method: str | None
-    number: int | None
-    modules: tuple[str, ...]
-    spare_last: bool
-    in_advance: bool
+    chunks: int | None  # chunks of a stage; None without virtual pipeline
+    layers_of_chunk: int | None  # `args.num_layers_per_virtual_pipeline_stage`
+    layer_list: tuple[int, ...] | None  # layers of each stage, by `--num-layer-list`
+    noop: frozenset[int]  # layers that do nothing, by the number that the frameworks give them
+    table: tuple[tuple[int, ...], ...] | None  # layers of each stage and chunk, by `--pipeline-num-transformer-layers`
+    granularity: str | None  # `full`, `selective` or None
+    method: str | None  # `uniform`, `block` or None
+    number: int | None  # `args.recompute_num_layers`
+    modules: tuple[str, ...]  # what selective recomputation repeats
+    spare_last: bool  # whether the last layer of the last chunk is not recomputed (`reduce_recompute_for_last_chunk`)
+    in_advance: bool  # `args.recompute_in_advance` after validation

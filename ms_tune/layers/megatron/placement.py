@@ -28,23 +28,14 @@ _BLOCK = "megatron/core/transformer/transformer_block.py"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The layers of one chunk of one stage.
-
-    Args:
-        stage: The stage.
-        chunk: The chunk.
-        count: How many layers it builds.
-        place: The place of its first layer.
-        looked_up: The number of its first layer in the lists of layers.
-        number: ``layer_number`` of its first layer, counted from 0.
-    """
+    """The layers of one chunk of one stage."""
 
     stage: int
     chunk: int
-    count: int
-    place: int
-    looked_up: int
-    number: int
+    count: int  # how many layers it builds
+    place: int  # the place of its first layer
+    looked_up: int  # the number of its first layer in the lists of layers
+    number: int  # `layer_number` of its first layer, counted from 0
 
 
 def place(inputs: MegatronInputs, settled: Settled) -> tuple[Cell, ...]:

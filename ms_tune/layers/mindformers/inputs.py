@@ -49,49 +49,34 @@ class SwapValues(NamedTuple):
 
 @dataclass(frozen=True)
 class RecomputeInputs:
-    """Everything that decides about placement, recompute plan and swap plan.
+    """Everything that decides about placement, recompute plan and swap plan."""
 
-    Args:
-        layers: Number of layers that the framework distributes (see ``mtp_layers``).
-        stages: Pipeline stages (``parallel_config.pipeline_stage``).
-        offset: Extra layers of each stage, as written: a number, a list for the stages, or lists for (chunk, stage).
-        interleave: Whether ``pipeline_interleave`` is on; without it there is one chunk, whatever is asked for.
-        interleave_num: Chunks asked for (``pp_interleave_num``). None is what a model without that key has when it
-            is not a legacy model.
-        scheduler: ``pipeline_scheduler``.
-        legacy: Whether the model is a legacy one (``use_legacy``).
-        stage_num: If not 0, the stages of this part of a multi-modal model, in place of ``stages``.
-        start_stage: Its first stage.
-        mtp_layers: Multi-token-prediction layers that are built after, and beside, the ``layers``. The reduced class
-            of 1.6 distributes them with the others.
-        micro_batches: ``parallel_config.micro_batch_num``.
-        sequence_splits: ``parallel_config.seq_split_num``.
-        slice_activation: ``recompute_config.recompute_slice_activation``.
-        values: The recompute values.
-        checked: The values that the framework's own checks see, if the model does not get all of them.
-        swap: The section ``swap_config``. Models that are not legacy ones never see it; the framework's checks do.
-        core_swap: What such a model gets instead, out of ``model.model_config`` (since 1.7).
-        version: The MindFormers release, one of :data:`~ms_tune.layers.mindformers.versions.VERSIONS`.
-    """
-
-    layers: int
-    stages: int = 1
+    layers: int  # number of layers that the framework distributes (see `mtp_layers`)
+    stages: int = 1  # pipeline stages (`parallel_config.pipeline_stage`)
+    # Extra layers of each stage, as written: a number, a list for the stages, or lists for (chunk, stage).
     offset: object = 0
+    # Whether `pipeline_interleave` is on; without it there is one chunk, whatever is asked for.
     interleave: bool = False
+    # Chunks asked for (`pp_interleave_num`). None is what a model without that key has when it is not a legacy model.
     interleave_num: int | None = 1
-    scheduler: str = "1f1b"
-    legacy: bool = True
-    stage_num: int = 0
-    start_stage: int = 0
+    scheduler: str = "1f1b"  # `pipeline_scheduler`
+    legacy: bool = True  # whether the model is a legacy one (`use_legacy`)
+    stage_num: int = 0  # if not 0, the stages of this part of a multi-modal model, in place of `stages`
+    start_stage: int = 0  # its first stage
+    # Multi-token-prediction layers that are built after, and beside, the `layers`. The reduced class of 1.6 distributes
+    # them with the others.
     mtp_layers: int = 0
-    micro_batches: int = 1
-    sequence_splits: int = 1
-    slice_activation: bool = False
+    micro_batches: int = 1  # `parallel_config.micro_batch_num`
+    sequence_splits: int = 1  # `parallel_config.seq_split_num`
+    slice_activation: bool = False  # `recompute_config.recompute_slice_activation`
     values: RecomputeValues = field(default_factory=RecomputeValues)
+    # The values that the framework's own checks see, if the model does not get all of them.
     checked: RecomputeValues | None = None
+    # The section `swap_config`. Models that are not legacy ones never see it; the framework's checks do.
     swap: SwapValues = field(default_factory=SwapValues)
+    # What such a model gets instead, out of `model.model_config` (since 1.7).
     core_swap: SwapValues = field(default_factory=SwapValues)
-    version: str = DEFAULT_VERSION
+    version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.layers.mindformers.versions.VERSIONS`
 
     @cached_property
     def rules(self) -> Rules:

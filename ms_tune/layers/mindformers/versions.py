@@ -13,26 +13,18 @@ from ms_tune.frameworks.releases import VERSIONS
 
 
 class Rules(NamedTuple):
-    """The rules of one release.
+    """The rules of one release."""
 
-    Args:
-        zero_bubble: Knows ``zero_bubble_v``, where the second chunk runs backwards (since 1.7).
-        one_class: Models that are not legacy ones have exclude lists, swap and stricter checks of their own, and
-            their prediction layers are not counted with the others (since 1.7).
-        copies_lists: A list of the config is copied before it is written into (since 1.7; rows never are).
-        timed_patterns: Patterns are matched by the module ``regex`` with a time limit (since 1.7), before by ``re``.
-        checks_cells: A cell without layers is refused, and a single cell takes any offset (since 1.8).
-        places_with_swap: The stage of a layer is set also when swap is on (since 1.8).
-        warning_gap: Blanks that a line continued in the source leaves in the warning about a layer of a list that is
-            both swapped and recomputed.
-    """
-
-    zero_bubble: bool
+    zero_bubble: bool  # knows `zero_bubble_v`, where the second chunk runs backwards (since 1.7)
+    # Models that are not legacy ones have exclude lists, swap and stricter checks of their own, and their prediction
+    # layers are not counted with the others (since 1.7).
     one_class: bool
-    copies_lists: bool
-    timed_patterns: bool
-    checks_cells: bool
-    places_with_swap: bool
+    copies_lists: bool  # a list of the config is copied before it is written into (since 1.7; rows never are)
+    timed_patterns: bool  # patterns are matched by the module `regex` with a time limit (since 1.7), before by `re`
+    checks_cells: bool  # a cell without layers is refused, and a single cell takes any offset (since 1.8)
+    places_with_swap: bool  # the stage of a layer is set also when swap is on (since 1.8)
+    # Blanks that a line continued in the source leaves in the warning about a layer of a list that is both swapped and
+    # recomputed.
     warning_gap: int
 
 

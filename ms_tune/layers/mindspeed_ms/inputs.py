@@ -11,45 +11,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MindSpeedInputs:
-    """What decides about placement and recompute, as it is after the config has been loaded.
+    """What decides about placement and recompute, as it is after the config has been loaded."""
 
-    Args:
-        layers: ``model_config.num_layers``.
-        tensor: Tensor-parallel size.
-        stages: Pipeline stages.
-        chunks: Virtual-pipeline chunks. The training entry hands None and 1 over as "none".
-        standalone: ``standalone_embedding_stage``: the first stage holds the embedding and no layer.
-        other_layers: Whether ``encoder_num_layers`` or ``decoder_num_layers`` is set.
-        num_layer_list: Layers of each cell as given, or nothing.
-        recompute_config: Lists of counts by kind, or None if there is no such setting at all.
-        granularity: ``model_config.recompute_granularity``.
-        method: ``model_config.recompute_method``.
-        num_layers: ``model_config.recompute_num_layers``.
-        select: ``model_config.select_recompute``: every layer.
-        comm: ``model_config.select_comm_recompute``: every layer.
-        flash_attention: ``model_config.use_flash_attention``.
-        activation: ``model_config.hidden_act``.
-        experts: ``moe_config.num_experts``.
-        sequence_parallel: ``parallel_config.sequence_parallel``.
-    """
-
-    layers: int
-    tensor: int = 1
-    stages: int = 1
-    chunks: int | None = None
-    standalone: bool = False
-    other_layers: bool = False
-    num_layer_list: Sequence[object] | None = None
+    layers: int  # `model_config.num_layers`
+    tensor: int = 1  # Tensor-parallel size
+    stages: int = 1  # pipeline stages
+    chunks: int | None = None  # Virtual-pipeline chunks. The training entry hands None and 1 over as "none".
+    standalone: bool = False  # `standalone_embedding_stage`: the first stage holds the embedding and no layer
+    other_layers: bool = False  # whether `encoder_num_layers` or `decoder_num_layers` is set
+    num_layer_list: Sequence[object] | None = None  # layers of each cell as given, or nothing
+    # Lists of counts by kind, or None if there is no such setting at all.
     recompute_config: Mapping[str, object] | None = None
-    granularity: str | None = None
-    method: str | None = None
-    num_layers: int | None = None
-    select: bool = False
-    comm: bool = False
-    flash_attention: bool = False
-    activation: str = "gelu"
-    experts: int = 1
-    sequence_parallel: bool = False
+    granularity: str | None = None  # `model_config.recompute_granularity`
+    method: str | None = None  # `model_config.recompute_method`
+    num_layers: int | None = None  # `model_config.recompute_num_layers`
+    select: bool = False  # `model_config.select_recompute`: every layer
+    comm: bool = False  # `model_config.select_comm_recompute`: every layer
+    flash_attention: bool = False  # `model_config.use_flash_attention`
+    activation: str = "gelu"  # `model_config.hidden_act`
+    experts: int = 1  # `moe_config.num_experts`
+    sequence_parallel: bool = False  # `parallel_config.sequence_parallel`
 
     @property
     def rows(self) -> int:

@@ -17,50 +17,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PynativeInputs:
-    """What decides about the layers, with its types as the framework has checked them while it loaded the config.
+    """What decides about the layers, with its types as the framework has checked them while it loaded the config."""
 
-    Args:
-        layers: Layers without those of multi-token prediction.
-        mtp_layers: Layers of multi-token prediction.
-        version: ``2.0`` or ``2.1``.
-        stages: ``parallelism.pipeline_parallel``.
-        chunks: ``parallelism.pipeline_parallel_interleave_num``.
-        layers_per_stage: ``parallelism.pipeline_parallel_layers_per_stage``.
-        schedule: ``parallelism.pipeline_parallel_schedule``.
-        mode: ``recompute.mode``.
-        full_layers: ``recompute.full_recompute_layer``.
-        select_module: ``recompute.select_module``.
-        exclude_op: ``recompute.exclude_op``.
-        comm: ``recompute_comm.enable``.
-        comm_module: ``recompute_comm.select_module``.
-        swap: ``swap.enable``.
-        prefetch: ``swap.default_prefetch``.
-        layer_swap: ``swap.layer_swap``.
-        op_swap: ``swap.op_swap``.
-        modules: The paths of the modules and operators inside each layer, or None if the model is not known; then
-            the plan names the patterns themselves.
-        comm_known: Whether ``modules`` has communication operators, too. They are there only once the model is split;
-            without them a pattern that may be meant for them stands for itself if it matches nothing else.
-    """
-
-    layers: int
-    mtp_layers: int = 0
-    version: str = default_release(Dialect.MINDFORMERS_PYNATIVE)
-    stages: int = 1
-    chunks: int = 1
-    layers_per_stage: Any = "auto"
-    schedule: str = "1f1b"
-    mode: str = "None"
-    full_layers: Any = None
-    select_module: Any = None
-    exclude_op: Any = None
-    comm: bool = False
-    comm_module: Any = None
-    swap: bool = False
-    prefetch: int = 1
-    layer_swap: Any = None
-    op_swap: Any = None
+    layers: int  # layers without those of multi-token prediction
+    mtp_layers: int = 0  # layers of multi-token prediction
+    version: str = default_release(Dialect.MINDFORMERS_PYNATIVE)  # `2.0` or `2.1`
+    stages: int = 1  # `parallelism.pipeline_parallel`
+    chunks: int = 1  # `parallelism.pipeline_parallel_interleave_num`
+    layers_per_stage: Any = "auto"  # `parallelism.pipeline_parallel_layers_per_stage`
+    schedule: str = "1f1b"  # `parallelism.pipeline_parallel_schedule`
+    mode: str = "None"  # `recompute.mode`
+    full_layers: Any = None  # `recompute.full_recompute_layer`
+    select_module: Any = None  # `recompute.select_module`
+    exclude_op: Any = None  # `recompute.exclude_op`
+    comm: bool = False  # `recompute_comm.enable`
+    comm_module: Any = None  # `recompute_comm.select_module`
+    swap: bool = False  # `swap.enable`
+    prefetch: int = 1  # `swap.default_prefetch`
+    layer_swap: Any = None  # `swap.layer_swap`
+    op_swap: Any = None  # `swap.op_swap`
+    # The paths of the modules and operators inside each layer, or None if the model is not known; then the plan names
+    # the patterns themselves.
     modules: Modules | None = None
+    # Whether `modules` has communication operators, too. They are there only once the model is split; without them a
+    # pattern that may be meant for them stands for itself if it matches nothing else.
     comm_known: bool = True
 
     @property

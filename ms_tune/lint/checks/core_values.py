@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.source import MISSING
 from ms_tune.errors import closest
+from ms_tune.frameworks.legacy import fills_experts
 from ms_tune.frameworks.models import UNKNOWN, facts_of
 from ms_tune.frameworks.registries import mindspore_values
 from ms_tune.frameworks.releases import VERSIONS
@@ -126,3 +127,17 @@ def nameless(context: Context) -> Iterator[Violation]:
         yield Violation(*((named[0], "default") if named else (_MODEL, "legacy")))
     elif "type" not in context.mapping("model.arch"):
         yield Violation(("model",), "network")
+
+
+def no_switch_for_legacy(context: Context) -> Iterator[Violation]:
+    """What stands in the place of True or False, and which kind of network it gives."""
+    for path in (("use_legacy",), ("context", "use_legacy")):
+        value = context.source.get(path)
+        if value is not None and not isinstance(value, bool):
+            yield Violation(path, "default" if value else "core")
+
+
+def half_legacy(context: Context) -> Iterator[Violation]:
+    """A model of Mcore whose ``moe_config`` is made an object as for a legacy one (``build_parallel_config``)."""
+    if fills_experts(context.source.data):
+        yield Violation(("context", "use_legacy"))

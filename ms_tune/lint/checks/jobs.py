@@ -9,6 +9,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
+from ms_tune.config import SCRIPTS
 from ms_tune.config.recognise import recognise
 from ms_tune.config.yaml_nodes import Document
 from ms_tune.frameworks.dialect import Dialect
@@ -91,7 +92,7 @@ def swap_without_lazy_inline(context: Context) -> Iterator[Violation]:
 
 
 def _jobs(context: Context) -> tuple[TrainingJob, ...]:
-    if context.source.path.suffix not in (".sh", ".bash"):
+    if context.source.path.suffix not in SCRIPTS:
         return ()
     return jobs_in(context.source.path, context.source.text)
 

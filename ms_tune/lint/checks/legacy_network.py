@@ -28,13 +28,9 @@ _AUTOMATIC = (2, "AUTO_PARALLEL")
 
 
 class Network(NamedTuple):
-    """What the config says about the network; a number is None where it is not known.
+    """What the config says about the network; a number is None where it is not known."""
 
-    Args:
-        context: The config.
-    """
-
-    context: Context
+    context: Context  # the config
 
     def get(self, name: str) -> object:
         """A value of the model, which its class may have where the config says nothing; None where there is none."""

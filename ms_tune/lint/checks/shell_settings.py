@@ -6,6 +6,7 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from ms_tune.config import SCRIPTS
 from ms_tune.config.yaml_nodes import Document
 from ms_tune.frameworks.megatron import programs
 from ms_tune.launch.once import launches_in
@@ -26,7 +27,6 @@ _KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
 _PAIRS = re.compile(r"(?:^|[=,])[A-Za-z_]\w*:[^/\s][^\s]*$")  # key:value, and no path
 _ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # what is set from here on is exported
-_SCRIPTS = (".sh", ".bash")
 _QUOTES = ("'", '"')
 _UNSURE = ("depth", "brace")  # our reader's bound; what bash takes amiss only when it comes there
 _DOCUMENT = re.compile(r"\$\([^)]*<<|`[^`]*<<")  # quotation marks in it are letters
@@ -36,7 +36,7 @@ _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, to
 def cut(context: Context) -> Iterator[Violation]:
     """Settings behind a blank or a semicolon: the shell takes them for another word, or for a command."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
         return
     lines = Document(source.text, source.path)
     for one in source.environment.assignments:
@@ -58,7 +58,7 @@ def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
 def unexported(context: Context) -> Iterator[Violation]:
     """Variables of MindSpore's that are set for the script alone: none of the programs that it starts sees them."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
         return
     names = {
         one.name: one for one in source.environment.assignments if one.name in KNOWN and one.name not in _OF_LAUNCHERS
@@ -77,7 +77,7 @@ def unexported(context: Context) -> Iterator[Violation]:
 def unreadable(context: Context) -> Iterator[Violation]:
     """A quotation mark that is never closed, a word where bash takes none: it stops there and says so only then."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
         return
     lines = Document(source.text, source.path)
     for problem in launches_in(source.path, source.text).problems:
@@ -92,7 +92,7 @@ def unreadable(context: Context) -> Iterator[Violation]:
 def not_followed(context: Context) -> Iterator[Violation]:
     """What a script starts, or sets, where only a run could tell: nothing is said about it."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
         return
     lines, seen = Document(source.text, source.path), set[int]()
     for one in launches_in(source.path, source.text).unknown:
@@ -106,7 +106,7 @@ def not_followed(context: Context) -> Iterator[Violation]:
 def program_unknown(context: Context) -> Iterator[Violation]:
     """What a launcher takes for the program: all of its options as one word, an option without its dashes, a misspelt name."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in _SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
         return
     known = sorted(programs())
     for launch in launches_in(source.path, source.text).launches:
@@ -150,11 +150,7 @@ def _beside(source: EnvironmentSource, name: str) -> Iterator[Path]:
 def simulated(context: Context) -> Iterator[Violation]:
     """``msrun --sim_level``: nothing is trained."""
     source = context.source
-    if (
-        not isinstance(source, EnvironmentSource)
-        or source.path.suffix not in _SCRIPTS
-        or "sim_level" not in source.text
-    ):
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS or "sim_level" not in source.text:
         return
     for launch in launches_in(source.path, source.text).launches:
         level = launch.options.get("sim_level") if launch.launcher.name == "msrun" else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks import legacy
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import names_of
 from ms_tune.frameworks.registries import mindspore_values
@@ -26,7 +27,7 @@ def release(context: Context) -> str:
 
 def is_legacy(context: Context) -> bool:
     """Whether the model is a legacy one."""
-    return context.get("use_legacy", default=True) is not False
+    return legacy.is_legacy(context.source.data)
 
 
 def is_reduced(context: Context) -> bool:

@@ -59,19 +59,12 @@ FURTHER_VALUES = {"multi_stream": ("group",)}
 
 
 class Item(NamedTuple):
-    """One item of a value such as ``enable_vmm:True,memory_tracker:False``.
+    """One item of a value such as ``enable_vmm:True,memory_tracker:False``."""
 
-    Args:
-        text: The item as it stands, without blanks around it.
-        start: Where it stands in the value.
-        key: What is in front of the first colon; None if there is no colon, and the item is dropped.
-        value: What is behind it.
-    """
-
-    text: str
-    start: int
-    key: str | None
-    value: str
+    text: str  # the item as it stands, without blanks around it
+    start: int  # where it stands in the value
+    key: str | None  # what is in front of the first colon; None if there is no colon, and the item is dropped
+    value: str  # what is behind it
 
 
 def items(value: str) -> list[Item]:

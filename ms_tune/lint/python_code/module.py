@@ -59,19 +59,12 @@ _MODULES_OF_CLASSES = ("mindspore.nn", "mindspore.ops.operations", "mindspore.mi
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """A parsed file; two of them are equal only if they are one.
+    """A parsed file; two of them are equal only if they are one."""
 
-    Args:
-        tree: Its syntax tree.
-        parents: The node around each node.
-        names: The full dotted name that each imported name stands for.
-        lines: The text, with its lines.
-    """
-
-    tree: ast.Module
-    parents: dict[ast.AST, ast.AST] = field(repr=False)
-    names: dict[str, str]
-    lines: _Lines = field(repr=False)
+    tree: ast.Module  # its syntax tree
+    parents: dict[ast.AST, ast.AST] = field(repr=False)  # the node around each node
+    names: dict[str, str]  # the full dotted name that each imported name stands for
+    lines: _Lines = field(repr=False)  # the text, with its lines
     ends: dict[ast.AST, tuple[int, int]] = field(repr=False)
 
     @cached_property

@@ -14,17 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """One node of a syntax tree that becomes another.
+    """One node of a syntax tree that becomes another."""
 
-    Args:
-        node: The class of the node.
-        place: Where it stands: first line and column, last line and column, as the parser counts them.
-        words: What it becomes: an expression, statements (none at all removes it), or a keyword argument's new name.
-    """
-
-    node: str
-    place: tuple[int, ...]
-    words: str
+    node: str  # the class of the node
+    place: tuple[int, ...]  # where it stands: first line and column, last line and column, as the parser counts them
+    words: str  # what it becomes: an expression, statements (none at all removes it), or a keyword argument's new name
 
 
 def swap_of(node: ast.AST, words: str) -> Swap:

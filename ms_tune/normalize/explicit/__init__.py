@@ -40,19 +40,13 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Explicit:
-    """A config with its lists in explicit form.
+    """A config with its lists in explicit form."""
 
-    Args:
-        text: The whole text.
-        count: How many values were changed.
-        left: The values that stay as they are, because there are comments inside them.
-        elsewhere: Explicit values of what stands in a ``base_config`` and stays as it is, since other configs may build on
-            that file: where they would have to be written, the file and its line.
-    """
-
-    text: str
-    count: int
-    left: tuple[KeyPath, ...] = ()
+    text: str  # the whole text
+    count: int  # how many values were changed
+    left: tuple[KeyPath, ...] = ()  # the values that stay as they are, because there are comments inside them
+    # Explicit values of what stands in a `base_config` and stays as it is, since other configs may build on that file:
+    # where they would have to be written, the file and its line.
     elsewhere: tuple[tuple[KeyPath, object, Path, int], ...] = ()
 
 

@@ -43,37 +43,23 @@ _OF_PLACEMENT = ("noop", "layer_list", "unaligned")
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """An argument that stays although it could be written otherwise.
+    """An argument that stays although it could be written otherwise."""
 
-    Args:
-        line: The line of the program.
-        words: What was to be written; the name alone of what was to be left out.
-        out: Whether it was to be left out.
-        reason: Why it stays.
-    """
-
-    line: int
-    words: str
-    out: bool
-    reason: Message
+    line: int  # the line of the program
+    words: str  # what was to be written; the name alone of what was to be left out
+    out: bool  # whether it was to be left out
+    reason: Message  # why it stays
 
 
 @dataclass(frozen=True, slots=True)
 class ExplicitScript:
-    """A script whose programs are given nothing that is ignored.
+    """A script whose programs are given nothing that is ignored."""
 
-    Args:
-        original: The text as it was read.
-        text: The whole text.
-        count: How many arguments were changed.
-        left: The arguments that stay, and why.
-        plans: What the layers of its programs do then; None for a program whose layers are not known.
-    """
-
-    original: str
-    text: str
-    count: int
-    left: tuple[Left, ...]
+    original: str  # the text as it was read
+    text: str  # the whole text
+    count: int  # how many arguments were changed
+    left: tuple[Left, ...]  # the arguments that stay, and why
+    # What the layers of its programs do then; None for a program whose layers are not known.
     plans: tuple[NormalizedPlan | None, ...]
 
     @property

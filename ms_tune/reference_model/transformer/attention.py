@@ -75,19 +75,13 @@ class SelfAttention(nn.Cell):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tables:
-    """What all layers share.
+    """What all layers share."""
 
-    Attributes:
-        angles: Of the rotary positions, for layers that make the rest of them; without use it takes no memory of the device.
-        cos: Cosines of the rotary positions; without use, as the sines, where layers make them.
-        sin: Their sines.
-        mask: The causal mask.
-    """
-
+    # Of the rotary positions, for layers that make the rest of them; without use it takes no memory of the device.
     angles: Tensor
-    cos: Tensor
-    sin: Tensor
-    mask: Tensor
+    cos: Tensor  # cosines of the rotary positions; without use, as the sines, where layers make them
+    sin: Tensor  # their sines
+    mask: Tensor  # the causal mask
 
     def __repr__(self) -> str:
         """MindSpore asks for it at every call of a layer; that of a tensor would wait for the device and read it."""

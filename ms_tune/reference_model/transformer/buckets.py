@@ -29,15 +29,11 @@ _LEAST_BUCKET, _BUCKET_PER_RANK = 40_000_000, 1_000_000  # elements; distributed
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight and the ranks that have copies of it.
-
-    Attributes:
-        parts: Parts into which the optimizer's state is cut.
-    """
+    """A weight and the ranks that have copies of it."""
 
     weight: Parameter
     group: Group
-    parts: int
+    parts: int  # parts into which the optimizer's state is cut
 
     @property
     def padded(self) -> int:
@@ -47,20 +43,14 @@ class Weight:
 
 @dataclass(slots=True)
 class Bucket:
-    """A part of a buffer that is reduced at once.
+    """A part of a buffer that is reduced at once."""
 
-    Attributes:
-        flat: The whole buffer.
-        start: Its first element there, up to ``end``.
-        members: The weights whose gradients it holds, in order.
-    """
-
-    flat: Tensor
-    start: int
+    flat: Tensor  # the whole buffer
+    start: int  # its first element there, up to `end`
     end: int
     group: Group
     parts: int
-    members: list[Weight]
+    members: list[Weight]  # the weights whose gradients it holds, in order
     _ready: int = 0
     _sent: list[Tensor] = field(default_factory=list)
     _result: Tensor | None = None

@@ -33,12 +33,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of this rank (:class:`ms_tune.reference_model.ranks.RankGroups` says what each one is for).
-
-    Attributes:
-        copies: Ranks that hold copies of what this rank keeps of the weights; those with the other parts are ``shards``.
-        expert_copies: The same for routed experts.
-    """
+    """The groups of this rank (:class:`ms_tune.reference_model.ranks.RankGroups` says what each one is for)."""
 
     tensor: Group
     ulysses: Group
@@ -48,8 +43,9 @@ class Groups:
     expert: Group
     expert_data: Group
     expert_shards: Group
+    # Ranks that hold copies of what this rank keeps of the weights; those with the other parts are `shards`.
     copies: Group
-    expert_copies: Group
+    expert_copies: Group  # the same for routed experts
     ranks: RankGroups
 
 

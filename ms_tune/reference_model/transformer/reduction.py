@@ -36,25 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class ShardedWeight:
-    """One weight.
+    """One weight."""
 
-    Attributes:
-        whole: The weight that the network computes with; without memory unless it is gathered.
-        part: What this rank keeps of it, flat.
-        group: The ranks that have the other parts.
-        copies: The ranks that have the same part.
-        pending: The gradient that the backward pass came to, whole.
-        total: The sum of such gradients, whole, float32 (pipelines).
-        gradient: This rank's part of the gradient of the step so far, flat; None until there is one.
-    """
-
-    whole: Parameter
-    part: Parameter
-    group: Group
-    copies: Group
-    pending: Tensor | None = None
-    total: Tensor | None = None
-    gradient: Tensor | None = None
+    whole: Parameter  # the weight that the network computes with; without memory unless it is gathered
+    part: Parameter  # what this rank keeps of it, flat
+    group: Group  # the ranks that have the other parts
+    copies: Group  # the ranks that have the same part
+    pending: Tensor | None = None  # the gradient that the backward pass came to, whole
+    total: Tensor | None = None  # the sum of such gradients, whole, float32 (pipelines)
+    gradient: Tensor | None = None  # this rank's part of the gradient of the step so far, flat; None until there is one
     arriving: Any = None
 
     def begin(self) -> None:

@@ -24,17 +24,11 @@ def number_format(dtype: DType) -> mindspore.Type:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The config, this rank's groups, and what one layer does otherwise than others.
-
-    Attributes:
-        config: The config.
-        groups: This rank's groups.
-        regather: Projections gather their input again for the backward pass instead of keeping it.
-    """
+    """The config, this rank's groups, and what one layer does otherwise than others."""
 
     config: TrainingConfig
-    groups: Groups
-    regather: bool = False
+    groups: Groups  # this rank's groups
+    regather: bool = False  # projections gather their input again for the backward pass instead of keeping it
 
     @property
     def shape(self) -> ModelShape:

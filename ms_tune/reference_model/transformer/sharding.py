@@ -49,18 +49,14 @@ class Unsharded:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The cells of a chunk, by what they are for; None and empty where it has none.
-
-    Attributes:
-        tied: The output projection uses the word embedding's weight.
-    """
+    """The cells of a chunk, by what they are for; None and empty where it has none."""
 
     embedding: nn.Cell | None
     layers: Sequence[nn.Cell]
     norm: nn.Cell | None
     output: nn.Cell | None
     predictions: Sequence[nn.Cell]
-    tied: bool = False
+    tied: bool = False  # the output projection uses the word embedding's weight
 
     @property
     def cells(self) -> list[nn.Cell]:
@@ -103,16 +99,11 @@ class Parts:
 
 @dataclass(slots=True)
 class Unit:
-    """Weights that are gathered and let go together.
-
-    Attributes:
-        late: Its gradients are reduced when the backward pass is over: nothing goes back through it.
-        releases: It lets go behind its forward pass.
-    """
+    """Weights that are gathered and let go together."""
 
     weights: list[ShardedWeight]
-    late: bool
-    releases: bool
+    late: bool  # its gradients are reduced when the backward pass is over: nothing goes back through it
+    releases: bool  # it lets go behind its forward pass
     gathered: bool = False
     missing: int = 0
 
@@ -136,23 +127,14 @@ class Unit:
 
 @dataclass(slots=True)
 class Sharder:
-    """Shards the weights of cells.
+    """Shards the weights of cells."""
 
-    Attributes:
-        groups: This rank's groups.
-        gathers_again: Whole weights are let go after the forward pass.
-        pipeline: The chunks are part of a pipeline.
-        weights: The weights that it has sharded.
-        chunks: The units that it has made, chunk by chunk.
-        reducer: Takes the gradients of all of them.
-    """
-
-    groups: Groups
-    gathers_again: bool
-    pipeline: bool
-    chunks: list[Units] = field(default_factory=list)
-    weights: list[ShardedWeight] = field(default_factory=list)
-    reducer: Reducer = field(default_factory=Reducer)
+    groups: Groups  # this rank's groups
+    gathers_again: bool  # whole weights are let go after the forward pass
+    pipeline: bool  # the chunks are part of a pipeline
+    chunks: list[Units] = field(default_factory=list)  # the units that it has made, chunk by chunk
+    weights: list[ShardedWeight] = field(default_factory=list)  # the weights that it has sharded
+    reducer: Reducer = field(default_factory=Reducer)  # takes the gradients of all of them
 
     def units(self, parts: Parts) -> Units:
         """One unit for each cell, and one for the routed experts in it where ranks hold different ones."""

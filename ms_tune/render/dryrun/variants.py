@@ -28,27 +28,16 @@ _SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A variant.
+    """A variant."""
 
-    Attributes:
-        settings: What it has otherwise.
-        stage: Its worst stage.
-        layers: That stage's layers.
-        contents: What the judged peak is made of.
-        peak: That peak; None without a result.
-        verdict: The verdict.
-        derived: The stage was not run whole.
-        error: Why there is no result.
-    """
-
-    settings: tuple[str, ...]
-    stage: str = "–"
-    layers: str = "–"
-    contents: Mapping[Content, int] = field(default_factory=dict)
-    peak: int | None = None
+    settings: tuple[str, ...]  # what it has otherwise
+    stage: str = "–"  # its worst stage
+    layers: str = "–"  # that stage's layers
+    contents: Mapping[Content, int] = field(default_factory=dict)  # what the judged peak is made of
+    peak: int | None = None  # that peak; None without a result
     verdict: Verdict | None = None
-    derived: bool = False
-    error: Message | None = None
+    derived: bool = False  # the stage was not run whole
+    error: Message | None = None  # why there is no result
 
 
 def show(result: SweepResult, console: Console) -> None:

@@ -17,26 +17,16 @@ NUMBERS = 2  # columns of the table of stages that hold nothing but numbers
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The parts of what is shown, in order.
+    """The parts of what is shown, in order."""
 
-    Args:
-        report: The plan, or why there is none.
-        good: Whether a plan is handed over.
-        assumptions: What is planned for.
-        verdict: What came out; the first sentence is the verdict.
-        heads: The names of the columns of the stages.
-        rows: The stages; none where there is no plan at all.
-        change: What is to be written, as lines.
-        sections: Sentences under their titles, which are ids of texts; those without sentences are left out.
-    """
-
-    report: FitReport
-    good: bool
-    assumptions: Sequence[Message]
-    verdict: Sequence[Message]
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    change: str
+    report: FitReport  # the plan, or why there is none
+    good: bool  # whether a plan is handed over
+    assumptions: Sequence[Message]  # what is planned for
+    verdict: Sequence[Message]  # what came out; the first sentence is the verdict
+    heads: Sequence[str]  # the names of the columns of the stages
+    rows: Sequence[Sequence[str]]  # the stages; none where there is no plan at all
+    change: str  # what is to be written, as lines
+    # Sentences under their titles, which are ids of texts; those without sentences are left out.
     sections: Sequence[tuple[str, Sequence[Message]]]
 
 

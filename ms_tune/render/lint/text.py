@@ -165,12 +165,8 @@ def _window(text: str, place: int) -> tuple[int, str]:
 
 
 def _shown(text: str) -> str:
-    return "".join(_character(character) for character in text)
-
-
-def _character(character: str) -> str:
-    """A character that takes the room that :func:`_columns` counts and moves no cursor."""
-    return character if character.isprintable() else " "
+    """Characters that take the room that :func:`_columns` counts and move no cursor."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _columns(text: str) -> int:

@@ -21,18 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """Bytes in use at some ticks.
-
-    Attributes:
-        tick: The ticks.
-        used: Bytes by content's name; contents that never hold anything are left out. At each tick they add up to the
-            curve.
-        footprint: The footprint at each tick.
-    """
+    """Bytes in use at some ticks."""
 
     tick: list[int]
+    # Bytes by content's name; contents that never hold anything are left out. At each tick they add up to the curve.
     used: dict[str, list[int]]
-    footprint: list[int]
+    footprint: list[int]  # the footprint at each tick
 
 
 def bands_of(rank: RankReport, points: int) -> Bands:

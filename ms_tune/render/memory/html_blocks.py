@@ -31,33 +31,19 @@ _LEVEL = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageBlocks:
-    """Blocks for the page, ordered by when they are allocated.
+    """Blocks for the page, ordered by when they are allocated."""
 
-    Attributes:
-        start: When each is allocated.
-        end: When it is released, or :data:`~ms_tune.trace.memory_block.NEVER_FREED`.
-        last: When it is used last; :data:`~ms_tune.trace.table.NONE` if nobody knows.
-        size: Bytes.
-        address: Its address.
-        content: What it holds, as a place in the page's contents.
-        node: The scope path of what allocated it, with ``/`` between its parts.
-        stack: The Python stack, outermost frame first.
-        kind: What allocated it where the path tells no operator.
-        tensor: What it is called.
-        names: Parameters by place of the block.
-    """
-
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    last: NDArray[np.int64]
-    size: NDArray[np.int64]
+    start: NDArray[np.int64]  # when each is allocated
+    end: NDArray[np.int64]  # when it is released, or `ms_tune.trace.memory_block.NEVER_FREED`
+    last: NDArray[np.int64]  # when it is used last; `ms_tune.trace.table.NONE` if nobody knows
+    size: NDArray[np.int64]  # bytes
     address: NDArray[np.uint64]
-    content: NDArray[np.int64]
-    node: Coded[str]
-    stack: Coded[tuple[Frame, ...]]
-    kind: Coded[str]
-    tensor: Coded[str]
-    names: Mapping[int, str]
+    content: NDArray[np.int64]  # what it holds, as a place in the page's contents
+    node: Coded[str]  # the scope path of what allocated it, with `/` between its parts
+    stack: Coded[tuple[Frame, ...]]  # the Python stack, outermost frame first
+    kind: Coded[str]  # what allocated it where the path tells no operator
+    tensor: Coded[str]  # what it is called
+    names: Mapping[int, str]  # parameters by place of the block
 
 
 def packed_blocks(rank: RankReport) -> tuple[str, int]:

@@ -20,6 +20,7 @@ VERSION = 1
 def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int) -> dict[str, object]:
     """The object that ``ms-tune memory SNAPSHOT --json`` prints."""
     fragments = [cause for cause in report.causes if cause.fragments]
+    largest = sorted(report.causes, key=lambda cause: (-cause.taken, cause.event))
     return {
         "version": VERSION,
         "kind": "torch-snapshot",
@@ -68,7 +69,7 @@ def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         "growths": len(report.causes),
         "growths_by_fragments": len(fragments),
         "growths_by_fragments_bytes": sum(cause.taken for cause in fragments),
-        "largest_growths": [_cause(cause) for cause in _largest(report.causes, top)],
+        "largest_growths": [_cause(cause) for cause in largest[:top]],
         "out_of_memory": [
             {
                 "event": each.event,
@@ -97,10 +98,6 @@ def replay_json(report: TorchReport, console: Console) -> dict[str, object]:
             "roundup_power2_divisions": list(settings.roundup),
         },
     }
-
-
-def _largest(causes: Sequence[Cause], top: int) -> list[Cause]:
-    return sorted(causes, key=lambda cause: (-cause.taken, cause.event))[:top]
 
 
 def _cause(cause: Cause) -> dict[str, object]:

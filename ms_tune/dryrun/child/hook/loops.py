@@ -31,14 +31,9 @@ _PLAIN = (int, float, str, bool, type(None))
 
 @dataclass(frozen=True)
 class _Loop:
-    """A condition that decides whether a loop goes on.
+    """A condition that decides whether a loop goes on."""
 
-    Attributes:
-        line: Its first line.
-        condition: The condition.
-    """
-
-    line: int
+    line: int  # its first line
     condition: ast.expr
 
 
