@@ -18,6 +18,7 @@ user's language, ``str(error)`` renders it in English.
 from __future__ import annotations
 
 import errno
+import re
 from enum import IntEnum
 from errno import errorcode
 from functools import lru_cache
@@ -46,6 +47,8 @@ _USUAL = {
     ),
     *(errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS),
 }
+_ALIKE = 0.7  # names of checks have much in common
+_NUMBERED, _ID = re.compile(r"[A-Za-z]*[\s_-]*(\d+)"), re.compile(r"[A-Z]{2,8}\d*")
 _MOST_NAMES = 10_000  # of a folder that a misspelt name is looked for in
 
 
@@ -152,6 +155,14 @@ def _closest(name: str, known: frozenset[str], least: float) -> str:
     import difflib  # noqa: PLC0415 - only where somebody made a mistake
 
     return next(iter(difflib.get_close_matches(name, known, 1, least)), "")
+
+
+def closest_check(name: str, known: Iterable[str]) -> str:
+    """The id or name of a check that a misspelt one stands for, or an empty text: with another number it is another check."""
+    number, ids = _NUMBERED.fullmatch(name), {one for one in known if _ID.fullmatch(one)}
+    if number is None:
+        return closest(name, set(known) - ids, _ALIKE)
+    return closest(name.upper(), (one for one in ids if _NUMBERED.sub(r"\1", one) == number[1]))
 
 
 def reason_of(error: Exception) -> Message | str:

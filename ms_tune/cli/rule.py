@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.parser import Parser
 from ms_tune.config.write import write_atomically
-from ms_tune.errors import ExitCode, UsageError
-from ms_tune.lint.selection import meant
+from ms_tune.errors import ExitCode, UsageError, closest_check
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
 
@@ -96,7 +95,7 @@ def _find(name: str, rules: Sequence[Rule]) -> list[Rule]:
     found = [rule for rule, ones in called.items() if any(name.lower() in (one.id.lower(), one.name) for one in ones)]
     if found:
         return found
-    similar = meant(name, [known for ones in called.values() for one in ones for known in (one.name, one.id)])
+    similar = closest_check(name, [known for ones in called.values() for one in ones for known in (one.name, one.id)])
     hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
     raise UsageError(msg("rule.unknown", name=name), hint)
 

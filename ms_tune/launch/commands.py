@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.config import SCRIPTS
 from ms_tune.launch.braces import without_braces
 from ms_tune.launch.builtins import (
     ANSWERING,
@@ -164,7 +165,7 @@ class CommandFollower(Plumbing, ABC):
         self._writes(arguments, place)
         if self._input is not None and not reads_nothing(name or ""):
             self._input.lost = True
-        if given is not None or (name or "").endswith((".sh", ".bash")):
+        if given is not None or (name or "").endswith(SCRIPTS):
             shell = given_to_shell([shell_word(place), *arguments], state, None)
         if shell is not None:
             self._follow(shell, name or "", place)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ms_tune.errors import UsageError, closest
+from ms_tune.errors import UsageError, closest_check
 from ms_tune.lint.finding import Category, Family, Severity
 from ms_tune.lint.own import OWN_RULES
 from ms_tune.texts import msg
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 PROFILES = ("performance", "debug-memory", "reproducible")
 ALL = "all"
 
-_ALIKE = 0.7
-_NUMBERED = re.compile(r"[A-Za-z]*[\s_-]*(\d+)")
 _PREFIX = re.compile(r"[A-Z]{2,8}\d*")
 
 
@@ -153,14 +151,6 @@ def known_names(checks: Iterable[Rule]) -> Mapping[str, frozenset[str]]:
     return {name: frozenset(ids) for name, ids in names.items()}
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """The id or name that a misspelt one stands for, or an empty text: an id with another number is another check."""
-    number, ids = _NUMBERED.fullmatch(name), {one for one in known if _PREFIX.fullmatch(one)}
-    if number is None:
-        return closest(name, set(known) - ids, _ALIKE)
-    return closest(name.upper(), (one for one in ids if _NUMBERED.sub(r"\1", one) == number[1]))
-
-
 def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str) -> None:
     """Refuse selectors that mean nothing: a misspelt one would silently do nothing.
 
@@ -173,6 +163,6 @@ def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str
         if selector in categories or any(fits(selector, rule) for rule in everything):
             continue
         known = [*known_names(rules), *sorted(categories)]
-        similar = meant(selector, known)
+        similar = closest_check(selector, known)
         hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
         raise UsageError(msg("lint.unknown-check", name=selector, origin=origin), hint)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ms_tune.trace.scopes import brief
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -50,6 +52,11 @@ class Gap:
     before: str  # what ran before; empty where nothing tells
     after: str  # what runs next
     host: str  # what the host did meanwhile
+
+    @property
+    def between(self) -> tuple[str, str]:
+        """The kernels before and after, with their scopes in short."""
+        return brief(self.before), brief(self.after)
 
 
 @dataclass(frozen=True, slots=True)

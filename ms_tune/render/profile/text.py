@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.render.columns import pad, table, terminal_width, text_width
-from ms_tune.trace.scopes import Pass, brief
+from ms_tune.trace.scopes import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ def tables_of(
             f"{gap.microseconds / 1000:,.3f}",
             gap.start,
             console.text(f"profile.short.{gap.cause.value}"),
-            f"{brief(gap.before) or '-'} … {brief(gap.after) or '-'}",
+            " … ".join(name or "-" for name in gap.between),
             gap.host or "-",
         ]
         for gap in report.gaps
