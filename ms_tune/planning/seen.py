@@ -43,16 +43,16 @@ def with_layers(clock: Clock, table: Table) -> Clock:
     if not found:
         return clock
     reference = max((layer for layer in table.layers if layer.name in found), key=lambda layer: counts[layer.name])
-    scale = found[reference.name].forward / reference.forward
+    scale = clock.times.get(reference.name, found[reference.name]).forward / reference.forward
     ends = ((name, getattr(table, name).forward) for name in (HEAD, TAIL))
     parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
     rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
     told = [
         f"{layer.name} {_told(found[layer.name])} ({counts[layer.name]}/{layer.count})"
         for layer in table.layers
-        if layer.name in found
+        if layer.name in found and layer.name not in clock.times
     ]
-    notes = [msg("planning.seen.layers", times=", ".join(told))]
+    notes = [msg("planning.seen.layers", times=", ".join(told))] if told else []
     left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
     if left:
         notes.append(msg("planning.seen.rest", parts=", ".join(left), layer=reference.name))

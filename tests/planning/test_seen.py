@@ -55,6 +55,17 @@ def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
     assert "beside experts as relative times have it: dense 2 ms forward" in render(clock.notes[1], Language.EN)
 
 
+def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
+    seen = (SeenLayer(0, 8.0, 20.0, 0.0), SeenLayer(1, 8.0, 20.0, 0.0), SeenLayer(2, 16.0, 32.0, 0.0))
+    clock = with_layers(Clock(9.0, {"dense": LayerTimes(7.0)}, seen), TABLE)
+    assert clock.times["dense"] == LayerTimes(7.0)
+    assert clock.times["tail"] == LayerTimes(3.5)  # beside the 7 ms that count
+    layers, rest = (render(note, Language.EN) for note in clock.notes)
+    assert "dense" not in layers
+    assert "beside dense as relative times have it: tail 3.5 ms" in rest
+    assert not with_layers(Clock(9.0, dict.fromkeys(("dense", "tail", "experts"), LayerTimes(7.0)), seen), TABLE).notes
+
+
 def test_of_another_model() -> None:
     with pytest.raises(UsageError, match="has a layer 5, and the model 5 layers"):
         with_layers(Clock(9.0, seen=(SeenLayer(5, 1.0, 1.0, 0.0),)), TABLE)
