@@ -16,7 +16,7 @@ from ms_tune.launch.job import jobs_in
 from ms_tune.launch.options import command_of
 from ms_tune.launch.read import content, read_launches
 from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.normalize.megatron import ArgumentReader, inputs_of
+from ms_tune.normalize.megatron import ArgumentReader, NotEvaluableError, inputs_of
 from ms_tune.normalize.megatron_shape import shape_of
 from ms_tune.normalize.script import release_of_scripts
 from ms_tune.normalize.source import dialect_of, normalize_source
@@ -108,10 +108,16 @@ def _of_script(path: Path, version: str | None, cards: int | None) -> Job:
     command = next((one for one in commands if one is not None), None)
     if command is None:
         return _of_started_config(path, version, cards)
-    inputs = inputs_of(command)
-    plan = normalize_megatron(inputs)
-    _refuse(path, plan)
-    widths = widths_of_shape(shape_of(ArgumentReader(command), len(plan.layers)))
+    try:
+        inputs = inputs_of(command)
+        plan = normalize_megatron(inputs)
+        _refuse(path, plan)
+        widths = widths_of_shape(shape_of(ArgumentReader(command), len(plan.layers)))
+    except NotEvaluableError as error:
+        names = {"argument": error.argument, "variable": error.variable}
+        raise ConfigError(msg("check.script.unknown", **names), path=path) from error
+    except UnsupportedError as error:
+        raise ConfigError(error.message, error.hint, path=path) from error
     layers = layers_of(plan.layers, 0, experts=bool(widths.experts))
     batch = command.integer("global_batch_size")
     processes = cards or command.launch.processes

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from ms_tune import api
-from ms_tune.errors import UnsupportedError
+from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.layers.result import Effect, Kind, LayerPlan
 from ms_tune.performance.bubble import bubble
@@ -240,10 +241,19 @@ class TestJob:
     def test_sizes_that_are_missing_are_named(self, tmp_path: Path) -> None:
         script = tmp_path / "x.sh"
         script.write_text("torchrun pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2\n", "utf-8")
-        with pytest.raises(UnsupportedError, match="--seq-length, --padded-vocab-size"):
+        with pytest.raises(ConfigError, match=r"x\.sh: .*--seq-length, --padded-vocab-size"):
             read_job(script)
         script.write_text("echo nothing\n", "utf-8")
         with pytest.raises(UnsupportedError, match="starts no program"):
+            read_job(script)
+
+    @pytest.mark.parametrize("argument", ["hidden-size", "num-layers", "padded-vocab-size"])
+    def test_a_size_that_only_a_run_could_tell_is_named(self, tmp_path: Path, argument: str) -> None:
+        script = gpt(tmp_path, KORTHIKANTI["22B"][0])
+        text, count = re.subn(rf"--{argument} \d+", f"--{argument} $(python size.py)", script.read_text("utf-8"))
+        assert count == 1
+        script.write_text(text, "utf-8")
+        with pytest.raises(ConfigError, match=rf"{script.name}: .*--{argument}.*python size\.py"):
             read_job(script)
 
     def test_more_than_the_peak_by_the_config(self, tmp_path: Path) -> None:
