@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import shlex
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -100,7 +101,7 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
         except UsageError as error:
             if not rest or error.message.id != "cli.usage.unrecognized":
                 raise
-            typed = " ".join(["ms-tune", rest[0], *options, *rest[1:]])
+            typed = shlex.join(["ms-tune", rest[0], *options, *rest[1:]])
             raise UsageError(error.message, msg("cli.usage.order", command=typed)) from None
         if not rest:
             top.print_help()

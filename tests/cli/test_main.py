@@ -226,6 +226,11 @@ class TestUsageErrors:
         assert has_chinese(first.removeprefix("错误："))
         assert hint.startswith("  提示：")
 
+    def test_an_option_before_the_command_is_put_behind_it_as_a_shell_takes_it(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert "ms-tune lint --json 'my file.yaml'" in run(capsys, "--json", "lint", "my file.yaml")[2]
+
     def test_the_hint_names_the_command(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert "'ms-tune dryrun --help'" in run(capsys, "dryrun", "--nonsense")[2]
         assert "'ms-tune --help'" in run(capsys, "--nonsense")[2]
