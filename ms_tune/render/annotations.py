@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ms_tune.render.lint.common import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +19,7 @@ def write_failure(error: MsTuneError, title: str, console: Console) -> None:
     path, line = getattr(error, "path", None), getattr(error, "line", None)
     if path is not None:
         hint = f"\n{console.say(error.hint)}" if error.hint is not None else ""
-        places = {"file": path, "line": line or 1}
+        places = {"file": shown_path(Path(path)), "line": line or 1}
         console.write_whole(annotation("error", places, title, f"{console.say(error.message)}{hint}"))
 
 

@@ -102,6 +102,9 @@ def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     give(CONFIG.encode())
     assert run(capsys, "--diff", "-")[1].startswith("--- a/<stdin>\n")
     assert run(capsys, "--fix", "-")[0] == 2
+    for content in (CONFIG.encode(), b"a: [1,\n"):  # a finding, and what cannot be read
+        give(content)
+        assert "file=<stdin>," in run(capsys, "--format", "github", "-")[1]
     give(b"x" * (4 * 1024**2 + 1))
     code, _, err = run(capsys, "-")
     assert code == 2
