@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import re
 from enum import IntEnum
-from errno import errorcode
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -33,19 +32,10 @@ if TYPE_CHECKING:
 
     from ms_tune.texts import Message
 
-_USUAL = {
-    *(
-        errno.EACCES,
-        errno.EDQUOT,
-        errno.EFBIG,
-        errno.EIO,
-        errno.EISDIR,
-        errno.ELOOP,
-        errno.ENAMETOOLONG,
-        errno.ENOENT,
-        errno.ENOMEM,
-    ),
-    *(errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS),
+# What the machine or its administrator is to blame for; each has its text.
+USUAL = {
+    *(errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT),
+    *(errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS),
 }
 _ALIKE = 0.7  # names of checks have much in common
 _NUMBERED, _ID = re.compile(r"[A-Za-z]*[\s_-]*(\d+)"), re.compile(r"[A-Z]{2,8}\d*")
@@ -168,8 +158,8 @@ def closest_check(name: str, known: Iterable[str]) -> str:
 def reason_of(error: Exception) -> Message | str:
     """Why the system did not do what it was asked, in the user's language where the reason is a usual one."""
     number = error.errno if isinstance(error, OSError) else None
-    if number in _USUAL:
-        return msg(f"cli.os.{errorcode[number].lower()}")
+    if number in USUAL:
+        return msg(f"cli.os.{errno.errorcode[number].lower()}")
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -8,26 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ms_tune.errors import UsageError, reason_of
+from ms_tune.errors import USUAL, UsageError, reason_of
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-# What the machine or its administrator is to blame for; whatever else the operating system refuses is a defect of ms-tune.
-_TROUBLE = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOENT),
-    *(
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ENAMETOOLONG,
-        errno.ELOOP,
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOMEM,
-        errno.ESTALE,
-    ),
-}
+# Whatever else the operating system refuses is a defect of ms-tune.
+_TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
 
 
 class Output:
