@@ -72,7 +72,8 @@ class Rounds:
                 report, fragments = self._next(table, fragments, less=best is None)
                 one = Round(report, ())
                 if report.planned is None:
-                    self._done += [] if self._done else [one]
+                    if not self._done:
+                        self._done.append(one)
                     break
                 if self._settled(report) or (best is not None and not self._promises(report, best)):
                     break
