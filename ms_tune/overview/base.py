@@ -249,7 +249,8 @@ def _commit(folder: Path, revision: str) -> str:
 def _name_before(folder: Path, commit: str, name: str) -> str | None:
     """What a file was called at a commit, from the top of the repository; None where it is new."""
     prefix = _git(folder, "rev-parse", "--show-prefix").stdout.decode(errors="surrogateescape").rstrip("\n")
-    told = _git(folder, "diff", "--name-status", "-z", "--find-renames", "--diff-filter=R", commit).stdout
+    renames = ("-c", "diff.relative=false", "diff", "--name-status", "-z", "--find-renames", "--diff-filter=R")
+    told = _git(folder, *renames, commit).stdout
     words = told.decode(errors="surrogateescape").split("\0")
     return next((old for old, new in zip(words[1::3], words[2::3], strict=False) if new == f"{prefix}{name}"), None)
 

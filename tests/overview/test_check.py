@@ -316,6 +316,25 @@ class TestBase:
         assert found.blame is not None
         assert (found.blame.old, found.blame.new) == (32, 34)
 
+    @pytest.mark.parametrize("relative", ["true", "false"])
+    def test_a_renamed_file_of_a_folder_however_git_names_files(
+        self, repository: Path, monkeypatch: pytest.MonkeyPatch, relative: str
+    ) -> None:
+        self.git(repository, "config", "diff.relative", relative)
+        folder = repository / "models 模型"
+        folder.mkdir()
+        self.git(repository, "mv", "train.yaml", "models 模型/train.yaml")
+        self.git(repository, "commit", "-q", "-a", "-m", "moved")
+        self.git(repository, "mv", "models 模型/train.yaml", "models 模型/训练.yaml")
+        edited(folder / "训练.yaml", num_layers=34)
+        monkeypatch.chdir(folder)
+        for path in ("训练.yaml", folder / "训练.yaml"):
+            for base in ("HEAD", "HEAD~"):
+                found = api.check(path, base=base).against
+                assert found is not None
+                assert found.blame is not None
+                assert (found.blame.old, found.blame.new) == (32, 34)
+
     def test_what_others_changed_since_is_no_part_of_it(self, repository: Path) -> None:
         shutil.copy("train.yaml", "other.yaml")
         self.git(repository, "add", "other.yaml")
