@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UnsupportedError
-from ms_tune.fit.costs import EXTRA, costs_of
+from ms_tune.fit.costs import DENSE_UNITS, EXTRA, costs_of
 from ms_tune.fit.job import read_job
 from ms_tune.fit.probes import model_in
 from ms_tune.layers.result import Effect
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ms_tune.layers.result import LayerPlan
     from ms_tune.planning.breakdown import Breakdown
     from ms_tune.planning.clock import Clock
-
-_UNIT = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +76,10 @@ def table_without_sizes(job: PlannedJob, costs: Costs) -> Table:
         limit_bytes=MOST_BYTES,
         order=pipeline.schedule,
         layers=tuple(
-            LayerKind(made, count, round(_UNIT * (costs.dense if made == DENSE else costs.experts)), 0, kept)
+            LayerKind(made, count, round(DENSE_UNITS * (costs.dense if made == DENSE else costs.experts)), 0, kept)
             for made, count in model_in(job).counts.items()
         ),
-        tail=End(round(_UNIT * costs.head)),
+        tail=End(round(DENSE_UNITS * costs.head)),
     )
 
 

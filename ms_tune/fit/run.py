@@ -10,7 +10,7 @@ from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.fit.check import Checked, check_probe, foretold
-from ms_tune.fit.costs import costs_of
+from ms_tune.fit.costs import DENSE_UNITS, costs_of
 from ms_tune.fit.ends import emptied_probes, with_ends
 from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import check_writable, present_plan, read_job
@@ -21,7 +21,7 @@ from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_of_
 from ms_tune.fit.remedies import with_remedies
 from ms_tune.fit.result import ConfigFit
 from ms_tune.fit.rounds import Rounds
-from ms_tune.fit.table import DENSE_UNITS, table_of
+from ms_tune.fit.table import table_of
 from ms_tune.fit.verify import lists_of
 from ms_tune.normalize.sapp import merge
 from ms_tune.planning.clock import timed
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.costs import Costs
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Figures
     from ms_tune.fit.request import ConfigFitRequest
@@ -74,15 +75,8 @@ def fit_config(
     notes += [note for note in job.first.not_included if note.id == OWN_MODEL]
     table = raw = with_ends(table_of(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
-    table = timed(table, request.clock.times, source)
-    if swaps(table) and request.swap_bandwidth is not None:
-        shortest = None if costs.shortest is None else costs.shortest / DENSE_UNITS
-        try:
-            table = linked_by(table, request.swap_bandwidth, request.clock, shortest, source)
-        except ConfigError as error:  # a link far too slow: what was measured is worth a plan without it
-            notes.append(msg("fitting.kind-fails", kind=Recompute.SWAP.value, reason=error.message))
-            kept = table.present if table.present is None or not table.present.swap else None
-            table = replace(without(table, [Recompute.SWAP]), present=kept)
+    table, told = _linked(timed(table, request.clock.times, source), request, costs, source)
+    notes += told
     table = check(table, source)
     checked = _checked(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0
@@ -116,6 +110,19 @@ def fit_config(
         notes=tuple(notes),
         seconds=(made - begin, time.monotonic() - made),
     )
+
+
+def _linked(table: Table, request: ConfigFitRequest, costs: Costs, source: str) -> tuple[Table, list[Message]]:
+    """The table with the time of its copies to the host, where a bandwidth is told, and what to tell where that is far too little."""
+    if request.swap_bandwidth is None or not swaps(table):
+        return table, []
+    shortest = None if costs.shortest is None else costs.shortest / DENSE_UNITS
+    try:
+        return linked_by(table, request.swap_bandwidth, request.clock, shortest, source), []
+    except ConfigError as error:  # what was measured is worth a plan without swap
+        kept = table.present if table.present is None or not table.present.swap else None
+        failed = msg("fitting.kind-fails", kind=Recompute.SWAP.value, reason=error.message)
+        return replace(without(table, [Recompute.SWAP]), present=kept), [failed]
 
 
 def _measured(

@@ -10,6 +10,7 @@ from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.estimate.widths import widths_of
+from ms_tune.fit.costs import DENSE_UNITS
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, with_layout
 from ms_tune.fit.rank import rank
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from ms_tune.planning.search import Progress
     from ms_tune.texts import Message
     from ms_tune.verdict.limit import Limit
-
-_UNIT = 1000  # of a table of dryruns: the forward pass of a dense layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,5 +213,5 @@ def _judged(candidate: Candidate, fit: ConfigFit) -> Tried:
         )
         for stage, cells in enumerate(stages)
     )
-    time = plan.time * layout.size / (layout.tensor * layout.context) / _UNIT
+    time = plan.time * layout.size / (layout.tensor * layout.context) / DENSE_UNITS
     return Tried(candidate, fit, None, estimated, time if fit.chosen is not None else None)

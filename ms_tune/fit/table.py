@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ms_tune.fit.costs import EXTRA
+from ms_tune.fit.costs import DENSE_UNITS, EXTRA
 from ms_tune.fit.lines import (
     LayerBytes,
     between,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
-DENSE_UNITS = 1000  # of time: the forward pass of a dense layer
 
 
 def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int) -> Table:
