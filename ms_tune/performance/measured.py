@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Doubts about other figures than the step time.
 _OTHER = ("impossible-mfu",)
+_ALL_OF_IT = ("unnamed-step", "no-steps")  # the whole capture is taken for a step
 _MS = 1000.0  # microseconds
 
 
@@ -58,7 +59,7 @@ def _of_profile(report: ProfileReport) -> Clock:
     times = [rank.whole / rank.steps / 1e6 for rank in report.ranks if rank.whole]
     if not times:
         raise UsageError(msg("metrics.step.none", why=msg("profile.verdict.empty")))
-    notes = [problem.message for problem in report.problems if problem.id == "unnamed-step"]
+    notes = [problem.message for problem in report.problems if problem.id in _ALL_OF_IT]
     seen, more = _layers(report.ranks)
     return Clock(sum(times) / len(times), seen=seen, notes=(*notes, *more))
 
@@ -77,7 +78,7 @@ def _layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Mes
         lists, key=lambda name: sum(one.forward + one.backward for own in lists[name].values() for one in own)
     )
     means = [_mean(number, own) for number, own in sorted(lists[longest].items())]
-    whole = tuple(one for one in means if one.backward and one.forward + one.twice)
+    whole = tuple(one for one in means if one.backward > 0 and one.forward + one.twice > 0)
     notes = []
     if len(whole) < len(means):
         numbers = ", ".join(str(one.number) for one in means if one not in whole)

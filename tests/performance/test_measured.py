@@ -81,3 +81,12 @@ def test_a_profile_that_tells_no_layers(tmp_path: Path) -> None:
     table = output / "step_trace_time.csv"
     table.write_text(table.read_text("utf-8").replace("\n50,", "\n,"), "utf-8")
     assert "taken for one" in render(api.measured_clock(tmp_path).notes[0], Language.EN)
+    table.unlink()
+    assert "counts as one step" in render(api.measured_clock(tmp_path).notes[0], Language.EN)
+
+
+def test_a_layer_whose_kernels_take_less_than_no_time_is_left_out(tmp_path: Path) -> None:
+    scoped(scoped(Step(), 0, 100.0, 200.0), 1, -1.0, 200.0).write(tmp_path)
+    clock = api.measured_clock(tmp_path)
+    assert [one.number for one in clock.seen or ()] == [0]
+    assert "layers 1" in render(clock.notes[0], Language.EN)
