@@ -60,7 +60,7 @@ def with_layers(clock: Clock, table: Table) -> Clock:
 
 
 def _mean(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
-    """Of one layer and one micro-batch. Layers that recompute nothing tell the forward pass best."""
+    """Of one layer and one micro-batch. Layers that recompute nothing tell the forward pass best; the backward pass is that of all."""
     plain = [one for one in layers if not one.twice]
     whole = [one for one in layers if one.twice and not one.forward]
 
@@ -70,7 +70,7 @@ def _mean(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
     forward = mean((one.forward + one.twice / 2 for one in plain or layers), plain or layers)
     backward = {Recompute.NONE: mean((one.backward for one in layers), layers)}
     if whole:
-        backward[Recompute.FULL] = mean((one.backward + one.twice / 2 for one in whole), whole)
+        backward[Recompute.FULL] = backward[Recompute.NONE] + mean((one.twice / 2 for one in whole), whole)
     return LayerTimes(forward, backward)
 
 
