@@ -49,11 +49,17 @@ class Model:
 
     counts: dict[str, int]  # how many there are of each, in the order of the model
     whole: tuple[int, ...]  # layers of each stage
+    compiled: bool = False  # it is a static graph: each small run takes long
 
     @property
     def main(self) -> str:
         """What most layers are made of."""
         return max(self.counts, key=lambda made_of: self.counts[made_of])
+
+    @property
+    def alike(self) -> bool:
+        """Whether few runs must do: a static graph whose layers are all the same, so that two stages' lines tell every stage's."""
+        return self.compiled and len(self.counts) == 1
 
 
 def model_in(job: PlannedJob) -> Model:
@@ -76,7 +82,7 @@ def model_in(job: PlannedJob) -> Model:
     for run in runs:
         for kind, count in (run.kinds or {"layer": run.layers}).items():
             counts[cell_of(kind)[1]] += count
-    return Model(counts, tuple(run.layers for run in runs))
+    return Model(counts, tuple(run.layers for run in runs), job.compiled)
 
 
 def stages_to_probe(stages: int) -> tuple[int, ...]:
@@ -118,7 +124,6 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
     """
     found: list[Asked] = []
     notes = []
-    one_stage = job.compiled and len(model.counts) == 1  # there it is the same for each, and a run takes long
     for kind in dict.fromkeys((Recompute.NONE, *kinds)):
         try:
             loaded = job.small(uniform(job.placement, kind.value))
@@ -128,17 +133,22 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
             notes.append(msg("fitting.kind-fails", kind=kind.value, reason=error.message))
             continue
         for stage in stages_to_probe(job.stages):
-            both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
-            if kind in _TWO_SIZES and stage in _ends(job.stages):
-                wanted: tuple[int, ...] = both
-            elif kind is Recompute.NONE or stage == 0 or (stage == job.stages - 1 and not one_stage):
-                wanted = both[:1]
-            else:
-                continue
+            wanted = _sizes_of(job, model, kind, stage)
             needed = kind is Recompute.NONE
             found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
         found += _dense(job, model, kind, loaded)
     return found, notes
+
+
+def _sizes_of(job: PlannedJob, model: Model, kind: Recompute, stage: int) -> tuple[int, ...]:
+    """With how many layers a stage is run: two numbers where they are to tell its line, one, or none."""
+    both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
+    ends = (0, job.stages - 1)
+    if kind in _TWO_SIZES:
+        if stage in (ends if model.alike else _ends(job.stages)):
+            return both
+        return both[:1] if kind is Recompute.NONE or stage in _ends(job.stages) else ()
+    return both[:1] if stage in (ends[:1] if model.alike else ends) else ()
 
 
 def some_recomputed(job: PlannedJob) -> list[Probe]:

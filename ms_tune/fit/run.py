@@ -33,7 +33,7 @@ from ms_tune.planning.table import Kept, Recompute, check
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
@@ -71,7 +71,7 @@ def fit_config(
     check_writable(job, [kind.value for kind in request.kinds])
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
-    measured, emptied, check_run, notes = _measured(job, request.kinds, observer)
+    measured, emptied, check_run, notes = _measured(job, request, observer)
     notes += [note for note in job.first.not_included if note.id == OWN_MODEL]
     table = raw = with_ends(table_of(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
@@ -126,7 +126,7 @@ def _linked(table: Table, request: ConfigFitRequest, costs: Costs, source: str) 
 
 
 def _measured(
-    job: PlannedJob, kinds: Sequence[Recompute], observer: Observer
+    job: PlannedJob, request: ConfigFitRequest, observer: Observer
 ) -> tuple[Measured, list[Figures], Figures | None, list[Message]]:
     """What small dryruns of the job hold; a kind of recompute that cannot be run is left out, and told.
 
@@ -137,14 +137,15 @@ def _measured(
         MsTuneError: A run of layers that recompute nothing or everything failed, or this machine cannot simulate.
     """
     model = model_in(job)
-    probes, notes = asked(job, model, kinds)
+    probes, notes = asked(job, model, request.kinds)
     full = any(one.kind is Recompute.FULL for one in probes)
     beside = {
         "some": some_recomputed(job) if full else [],
         "first": some_of_first_chunk(job) if full else [],
-        "alone": first_chunk_recomputed(job, model) if full and job.compiled else [],
+        "alone": first_chunk_recomputed(job, model) if full and job.compiled and not model.alike else [],
         "ends": emptied_probes(job, model),
-        "check": [check_probe(job)] if full else [],
+        # In a static graph it takes as long as a dryrun of the plan's, which tells more.
+        "check": [check_probe(job)] if full and not (model.alike and request.verify) else [],
     }
     observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
     for run in beside["check"]:

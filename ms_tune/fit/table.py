@@ -150,17 +150,7 @@ def _again(
     if Recompute.FULL not in layers[main]:
         return None, 0
     if not measured.freed:
-        # No run tells of some layers that are recomputed: those in which all are must do.
-        kinds = (Recompute.FULL, Recompute.NONE)
-        sizes = [
-            measured.base(main, kinds[0], stage) - measured.base(main, kinds[1], stage)
-            for stage in ([] if measured.hidden else measured.stages(main))
-        ]
-        most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
-        transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
-        firsts = [_of_first_chunk(job, measured, layers, stage) for stage in range(job.stages)]
-        alone = [one if one is not None else every for one, every in zip(firsts, transients, strict=True)]
-        return Again(nothing, nothing * job.chunks, (*alone, *(transients * (job.chunks - 1)))), 0
+        return _again_of_whole(job, measured, layers, late), 0
     on_top = {stage: measured.on_top(stage) for stage in measured.freed}
     rows, beside = [], list[int]()
     for stage in range(job.stages):
@@ -175,6 +165,32 @@ def _again(
     first, transients = (tuple(column) for column in zip(*rows, strict=True))
     by_cell = tuple(beside[stage * job.chunks + chunk] for chunk in range(job.chunks) for stage in range(job.stages))
     return Again(first, by_cell, transients * job.chunks), left
+
+
+def _again_of_whole(
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]], late: Fraction
+) -> Again:
+    """The same where no run tells of some layers that are recomputed: those in which all are must do."""
+    last, nothing = job.stages - 1, (0,) * job.stages
+    sizes = {
+        stage: max(0, round(_more(measured, stage)))
+        for stage in ([] if measured.hidden else measured.stages(measured.model.main))
+    }
+    most = max(sizes.values(), default=0)
+    every = [most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages)]
+    firsts = []
+    for stage, all_chunks in enumerate(every):
+        first = _of_first_chunk(job, measured, layers, stage)
+        if first is None and measured.model.alike:
+            first = sizes.get(stage, sizes.get(_middle(last)))  # the same to 2 MiB, and no run of its own
+        firsts.append(all_chunks if first is None else first)
+    return Again(nothing, nothing * job.chunks, (*firsts, *(every * (job.chunks - 1))))
+
+
+def _more(measured: Measured, stage: int) -> Fraction:
+    """What a stage holds more beside its layers if all of them are recomputed."""
+    main = measured.model.main
+    return measured.base(main, Recompute.FULL, stage) - measured.base(main, Recompute.NONE, stage)
 
 
 def _beside(job: PlannedJob, freed: Freed, layers: Mapping[Recompute, LayerBytes], stage: int) -> Iterator[int]:
