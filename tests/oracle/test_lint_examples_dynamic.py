@@ -43,7 +43,7 @@ NOT_RUN = {
     "MST101": "YAML keeps one of the two",
     **dict.fromkeys(("MST787", "MST790"), "the cells of a layer"),
     **dict.fromkeys(("MST789", "MST791", "MST792", "MST793"), "a first step"),
-    "MST795": "the optimizer",
+    **dict.fromkeys(("MST795", "MST797", "MST798", "MST799"), "the optimizer"),
     **dict.fromkeys(("MST739", "MST740", "MST761", "MST772"), "the command, which chooses a mode"),
     **dict.fromkeys(("MST765", "MST777"), "the register, to which code of one's own may add"),
     **dict.fromkeys(("MST725", "MST726", "MST727", "MST728", "MST759", "MST767"), "what several cards do"),

@@ -288,6 +288,12 @@ _RULES: dict[str, tuple[tuple[str, ...], Callable[[_Fields], bool]]] = {
 }
 
 
+def muon(context: Context) -> Iterator[Violation]:
+    """Muon, which takes models with latent attention alone (``_verify_model`` of ``optim/muon.py``, 1.8 to 2.1)."""
+    if context.model.value("multi_latent_attention") is False:
+        yield Violation(("optimizer", "type"))
+
+
 def _place(fields: _Fields, named: tuple[str, ...]) -> tuple[str, ...]:
     """Where the first of the fields is written, or else the section."""
     found = (one.path for field in named for one in fields.model.written(field) if one.path)

@@ -65,9 +65,12 @@ def beyond(context: Context) -> Iterator[Violation]:
 
 
 def negative(context: Context) -> Iterator[Violation]:
-    """A number below zero at any of the ``keys``, or one that is not above zero at those among ``positive``."""
-    positive = context.names("positive")
-    for name in sorted(context.names("keys") | positive):
+    """A number below zero at any of the ``keys``, or one that is not above zero at those among ``positive``.
+
+    The fused AdamW takes an eps of zero (MindFormers, ``optim/fused_adamw.py``).
+    """
+    positive = context.names("positive") if context.get("optimizer.use_fused") is not True else frozenset[str]()
+    for name in sorted(context.names("keys") | context.names("positive")):
         value = context.get(name)
         if (
             isinstance(value, (int, float))
@@ -75,6 +78,37 @@ def negative(context: Context) -> Iterator[Violation]:
             and (value < 0 or (value == 0 and name in positive))
         ):
             yield Violation(tuple(name.split(".")), "positive" if name in positive else "default")
+
+
+def floats(context: Context) -> Iterator[Violation]:
+    """A whole number or a switch at any of the ``keys``, where AdamW takes only what Python reads as a float.
+
+    In the dynamic graph (``dynamic``) switches are refused before, and no check of its own tells numbers below zero.
+    """
+    dynamic = context.options.get("dynamic") is True
+    for name in sorted(context.names("keys")):
+        path, value = tuple(name.split(".")), context.get(name)
+        if isinstance(value, bool):
+            if not dynamic:
+                yield Violation(path, "switch")
+        elif isinstance(value, int):
+            yield Violation(path)
+        elif isinstance(value, float) and value < 0 and dynamic:
+            yield Violation(path, "negative")
+
+
+def betas(context: Context) -> Iterator[Violation]:
+    """Betas that AdamW refuses (MindFormers, ``optim/adamw.py``, ``optim/fused_adamw.py``, ``pynative/optimizer/adamw.py``).
+
+    The fused one and the dynamic graph's (``dynamic``) take 0.0; the latter's config refuses what is no number before.
+    """
+    value, dynamic = context.get("optimizer.betas"), context.options.get("dynamic") is True
+    zero = dynamic or context.get("optimizer.use_fused") is True
+    items = value if isinstance(value, list) else []
+    if value is None or (dynamic and not all(type(item) in (int, float) for item in items)):
+        return
+    if [isinstance(item, float) and 0 <= item < 1 and (zero or item > 0) for item in items] != [True, True]:
+        yield Violation(("optimizer", "betas"))
 
 
 def words(context: Context) -> Iterator[Violation]:
