@@ -172,6 +172,36 @@ for _ in range(2):
     assert peaks(run)[0] >= 320
 
 
+def test_a_condition_in_a_graph_is_told(simulated: Callable[..., RealRun]) -> None:
+    code = """
+@ms.jit
+def on_a_value(x):
+    if x.sum() < 0:
+        return ops.tile(x, (32, 1)).sum()
+    return (ops.tile(x, (512, 1)) + 1).sum()
+@ms.jit
+def on_a_shape(x):
+    return x.sum() if x.shape[0] > 3 else (x + 1).sum()
+class Inside(nn.Cell):
+    def chosen(self, x):
+        if x.max() > 0:
+            return x * 2
+        return ops.tile(x, (3, 1))
+    @ms.jit
+    def construct(self, x):
+        return self.chosen(x).sum()
+for step in (on_a_value, on_a_shape, Inside()):
+    step(mint.zeros((1024, 1024)))
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    told = "\n".join(run.json["support"])
+    assert "graph on_a_value has a condition on a value" in told
+    assert "graph Inside.construct has a condition on a value" in told
+    assert "on_a_shape" not in told
+    assert 128 <= peaks(run)[0] < 2048  # what the other branch takes is not in it
+
+
 def test_the_host_has_room_for_copies_beside_many_streams(simulated: Callable[..., RealRun]) -> None:
     code = """
 x, kept = ms.mint.ones(8), []
