@@ -104,7 +104,7 @@ def _find_conditions(executor: Any, process: Process) -> None:  # noqa: ANN401 -
         if graph not in seen and len(seen) < _MOST:
             phase = compiled if isinstance(compiled, str) else compiled[0]
             with contextlib.suppress(Exception):  # a release that cannot write it down
-                if _CONDITION in self._graph_executor.get_func_graph_proto(phase, "anf_ir", False):  # noqa: FBT003, SLF001
+                if _CONDITION in self._graph_executor.get_func_graph_proto(phase, "anf_ir", False):  # noqa: FBT003
                     seen.add(graph)
                     tell(process, "condition", graph=graph)
         return compiled
