@@ -48,7 +48,7 @@ class _Bounds:
 
     def __init__(self, framework: Any, process: Process | None) -> None:  # noqa: ANN401 - as above
         self.mindspore = framework
-        self.mint = importlib.import_module("mindspore.mint")
+        self.mint: Any = importlib.import_module("mindspore.mint")
         self.process = process
         self.told: list[dict[str, object]] = []
 
