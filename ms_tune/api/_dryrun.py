@@ -93,7 +93,7 @@ def sweep(request: DryrunRequest, sweeps: Sequence[str], *, observer: Observer |
     from ms_tune.dryrun.settings import variants  # noqa: PLC0415 - as above
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
 
-    return run.sweep(variants(request, sweeps), observer or Observer())
+    return run.simulate_each([(one, None) for one in variants(request, sweeps)], observer or Observer())
 
 
 def run_command(request: CommandRequest, *, observer: Observer | None = None) -> CommandResult:

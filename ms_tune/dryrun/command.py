@@ -65,7 +65,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     for task in tasks:
         _read(task, folder / task.folder, ends[task.folder], found)
     kept = found.kept
-    ranks = with_whole(request, found.ranks, found.runs, found.jobs)
+    ranks = [with_whole(request, rank, found.runs, found.jobs) for rank in found.ranks]
     write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
     failed += [part.ended for part in parts_of(found.jobs, None) if part.ended.code]

@@ -32,29 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankResult:
-    """What one process of a command left behind.
+    """What one process of a command left behind."""
 
-    Attributes:
-        rank: Its rank; None if nothing tells.
-        reading: What it left.
-        verdict: Whether it fits, and on what grounds.
-        process: What the process told of itself; None where it could not.
-        stage: Its pipeline stage, where a launcher's stand-in chose it by that.
-        job: The number of the job that a launcher started it for.
-        layers: Layers of its stage as it ran; None where that is not known.
-        full_layers: Layers that the program's arguments give the stage; None where that is not known.
-        extrapolation: The whole stage, if it ran with fewer layers.
-    """
-
-    rank: int | None
-    reading: Reading
-    verdict: Verdict
-    process: Process | None = None
-    stage: int | None = None
-    job: int | None = None
-    layers: int | None = None
-    full_layers: int | None = None
-    extrapolation: Extrapolation | None = None
+    rank: int | None  # its rank; None if nothing tells
+    reading: Reading  # what it left
+    verdict: Verdict  # whether it fits, and on what grounds
+    process: Process | None = None  # what the process told of itself; None where it could not
+    stage: int | None = None  # its pipeline stage, where a launcher's stand-in chose it by that
+    job: int | None = None  # the number of the job that a launcher started it for
+    layers: int | None = None  # layers of its stage as it ran; None where that is not known
+    full_layers: int | None = None  # layers that the program's arguments give the stage; None where that is not known
+    extrapolation: Extrapolation | None = None  # the whole stage, if it ran with fewer layers
 
     @property
     def judged_bytes(self) -> int:
@@ -153,17 +141,11 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommandVariant:
-    """A command with some options of its programs otherwise.
+    """A command with some options of its programs otherwise."""
 
-    Attributes:
-        settings: The options, with their words.
-        result: What it found; None if it could not be started.
-        error: Why.
-    """
-
-    settings: tuple[tuple[str, str | None], ...]
-    result: CommandResult | None
-    error: MsTuneError | None
+    settings: tuple[tuple[str, str | None], ...]  # the options, with their words
+    result: CommandResult | None  # what it found; None if it could not be started
+    error: MsTuneError | None  # why
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -173,15 +155,10 @@ class CommandVariant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommandSweep:
-    """Variants of a command, each simulated.
+    """Variants of a command, each simulated."""
 
-    Attributes:
-        folder: Where all of them are kept.
-        variants: In the order that the user named them.
-    """
-
-    folder: Path
-    variants: tuple[CommandVariant, ...]
+    folder: Path  # where all of them are kept
+    variants: tuple[CommandVariant, ...]  # in the order that the user named them
 
 
 _CATCHING = {

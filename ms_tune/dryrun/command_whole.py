@@ -29,21 +29,15 @@ class SmallRun:
     readings: tuple[Reading, ...]
 
 
-def with_whole(
-    request: CommandRequest, ranks: Sequence[RankResult], runs: Sequence[SmallRun], jobs: Sequence[Job]
-) -> list[RankResult]:
-    """The ranks, those of derived stages with the whole stage and the verdict about it.
+def with_whole(request: CommandRequest, rank: RankResult, runs: Sequence[SmallRun], jobs: Sequence[Job]) -> RankResult:
+    """A rank with its first run; that of a derived stage with the whole stage and the verdict about it.
 
     Args:
         request: What the user asks for.
-        ranks: The ranks, each with its first run.
+        rank: The rank.
         runs: All runs of all stages.
         jobs: The jobs.
     """
-    return [_with_whole(request, rank, runs, jobs) for rank in ranks]
-
-
-def _with_whole(request: CommandRequest, rank: RankResult, runs: Sequence[SmallRun], jobs: Sequence[Job]) -> RankResult:
     from ms_tune.dryrun.judge import derived  # noqa: PLC0415 - it needs numpy
     from ms_tune.memory.judgement import communicators_in  # noqa: PLC0415 - as above
 

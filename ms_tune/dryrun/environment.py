@@ -19,9 +19,10 @@ _DROPPED = re.compile(
     r"MS_(?:ROLE|SCHED_\w+|WORKER_NUM|NODE_ID|CLUSTER_\w+|SUBMODULE_LOG_v)|RANK_TABLE_FILE|RANK_TABLE|OMPI_\w+"
 )
 
+ALLOCATOR = "MS_ALLOC_CONF"
 # Of MindSpore itself; where the user has set one, ours must win.
 _TRACKED = {
-    "MS_ALLOC_CONF": "memory_tracker:True",
+    ALLOCATOR: "memory_tracker:True",
     "MS_MEMORY_STATISTIC": "1",
     "GLOG_v": "2",  # warnings: the statistics at exit are one
 }
@@ -53,7 +54,7 @@ def simulation_environment(  # noqa: PLR0913 - what tells one simulated process 
     own = {
         **_SIMULATION,
         "MS_SIMULATION_LEVEL": str(level),
-        "MS_ALLOC_CONF": tracker_settings(trace),
+        ALLOCATOR: tracker_settings(trace),
         "RANK_ID": str(rank),
         "RANK_SIZE": str(world_size),
         "PYTHONUNBUFFERED": "1",
@@ -68,15 +69,21 @@ def real_environment(base: Mapping[str, str], trace: Path | None) -> dict[str, s
     simulated one.
     """
     kept = {name: value for name, value in base.items() if name != "MS_SIMULATION_LEVEL"}
-    return {**kept, **_TRACKED, "MS_ALLOC_CONF": tracker_settings(trace), "PYTHONUNBUFFERED": "1"}
+    return {**kept, **_TRACKED, ALLOCATOR: tracker_settings(trace), "PYTHONUNBUFFERED": "1"}
 
 
 def tracker_settings(trace: Path | None) -> str:
     """``MS_ALLOC_CONF`` with the memory tracker on and told where to write, where MindSpore can be told."""
-    settings = _TRACKED["MS_ALLOC_CONF"]
+    settings = _TRACKED[ALLOCATOR]
     if trace is None or _SEPARATORS.search(str(trace)):
         return settings
     return f"{settings},memory_tracker_path:{trace}"
+
+
+def allocator_settings(own: str, needed: str) -> str:
+    """``MS_ALLOC_CONF`` of a command: the user's own settings, as a device would have them, and what the tracker needs."""
+    kept = [setting for setting in own.split(",") if setting and not setting.startswith("memory_tracker")]
+    return ",".join([*kept, needed])
 
 
 def overridden(base: Mapping[str, str]) -> tuple[str, ...]:

@@ -44,6 +44,23 @@ def weights(full: Mapping[str, int], runs: Sequence[Mapping[str, int]]) -> tuple
     return _solved(equations, len(runs))
 
 
+def worst(counts: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
+    """The stages that no earlier one outdoes by at least as many layers of every kind.
+
+    With 1F1B, interleaved or not, an earlier stage never has fewer micro-batches in flight. The last stage has the head
+    and its logits and is never outdone.
+
+    Args:
+        counts: Layers by kind of each stage.
+    """
+    return tuple(
+        stage
+        for stage, mine in enumerate(counts)
+        if stage == len(counts) - 1
+        or not any(all(other.get(kind, 0) >= count for kind, count in mine.items()) for other in counts[:stage])
+    )
+
+
 def combined(parts: Sequence[int], factors: Sequence[Fraction]) -> int:
     """The weighted sum of one figure of the runs, to the nearest byte and not below zero."""
     return max(

@@ -136,7 +136,7 @@ def stop(running: Sequence[Running]) -> None:
         if not left:
             break
         end = time.monotonic() + _GRACE_SECONDS
-        while time.monotonic() < end and any(_group_lives(one) for one in left):
+        while time.monotonic() < end and any(_signal_group(one, 0) for one in left):
             time.sleep(_SHORT_POLL)
     for one in running:
         if one.process.wait() == -signal.SIGKILL and one.traces:
@@ -158,20 +158,11 @@ def _end_marked(traces: str) -> None:
                     left = True
 
 
-def _signal_group(running: Running, sign: signal.Signals) -> bool:
-    """Send a signal to the group; false if there is none any more."""
+def _signal_group(running: Running, sign: int) -> bool:
+    """Send a signal to the group, 0 for none; false if there is no group any more."""
     running.process.poll()  # a leader that has ended but was not waited for would keep the group's number alive
     try:
         os.killpg(running.process.pid, sign)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _group_lives(running: Running) -> bool:
-    running.process.poll()
-    try:
-        os.killpg(running.process.pid, 0)
     except ProcessLookupError:
         return False
     return True

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.extrapolate import counts_of, weights
+from ms_tune.dryrun.extrapolate import counts_of, weights, worst
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.errors import MsTuneError, UsageError
@@ -137,7 +137,7 @@ def _stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> tuple[l
     if request.stages is StageChoice.ALL:
         return everything, ()
     counts = [_full_counts(request, prepared, stage) for stage in everything]
-    kept = [stage for stage in everything if not _outdone(stage, counts)]
+    kept = list(worst(counts))
     return kept, tuple(stage for stage in everything if stage not in kept)
 
 
@@ -151,18 +151,6 @@ def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> dic
         with contextlib.suppress(MsTuneError):
             return _counts(prepared.run(stage, None))
     return _counts(prepared.run(stage, request.layers))
-
-
-def _outdone(stage: int, counts: Sequence[dict[str, int]]) -> bool:
-    """Whether an earlier stage holds at least as many layers of every kind.
-
-    With 1F1B, interleaved or not, an earlier stage never has fewer micro-batches in flight. The last stage has the head
-    and its logits and is never outdone.
-    """
-    if stage == len(counts) - 1:
-        return False
-    mine = counts[stage]
-    return any(all(other.get(kind, 0) >= count for kind, count in mine.items()) for other in counts[:stage])
 
 
 def _stage_plan(request: DryrunRequest, prepared: _Prepared, stage: int, rank: int | None) -> StagePlan:

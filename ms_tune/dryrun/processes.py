@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -234,10 +234,7 @@ def _moved(process: Process) -> Process:
     for name in (*_TRACE, *(path.name for path in process.folder.glob("rank_*"))):
         if (process.folder / name).exists():
             (process.folder / name).replace(folder / name)
-    return Process(
-        **{name: getattr(process, name) for name in Process.__slots__ if name != "folder"},
-        folder=folder,
-    )
+    return replace(process, folder=folder)
 
 
 def _write_logs(common: Path, processes: Sequence[Process]) -> None:

@@ -212,19 +212,13 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """How a job's micro-batches go through its stages.
+    """How a job's micro-batches go through its stages."""
 
-    Attributes:
-        schedule: In which order; None where it is one that is not followed.
-        stages: Pipeline stages.
-        chunks: Chunks of each stage.
-        micro_batches: Micro-batches of a step, as the config says.
-    """
-
+    # In which order; None where it is one that is not followed.
     schedule: Schedule | None = Schedule.ONE_FORWARD_ONE_BACKWARD
-    stages: int = 1
-    chunks: int = 1
-    micro_batches: int = 1
+    stages: int = 1  # pipeline stages
+    chunks: int = 1  # chunks of each stage
+    micro_batches: int = 1  # micro-batches of a step, as the config says
 
     @classmethod
     def of_megatron(cls, stages: int, chunks: int, micro_batches: int) -> Pipeline:
@@ -240,57 +234,35 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that is ready to start.
+    """A run that is ready to start."""
 
-    Attributes:
-        job: What the child process does.
-        dialect: The config's dialect.
-        config_name: The config's name as shown to the user.
-        packaged: It is the packaged default.
-        files: Further files that the child process needs, by name.
-        world_size: Ranks of the simulated job.
-        rank: The rank that is simulated.
-        stage: Its pipeline stage, of ``stages``.
-        layers: Layers of that stage as simulated.
-        shrunk: Whether the config gives the stage another number of layers.
-        model: What is run: the user's framework or ms-tune's own transformer.
-        max_device_memory: What limits the pool, in bytes, if the config or its framework names a limit.
-        changes: What is not run as the config says.
-        not_included: What the figures leave out.
-        warnings: What the user should know about the config itself.
-        kinds: Layers of the simulated stage by kind, such as ``{"dense": 1, "moe, recomputed": 3}``: layers of one kind
-            need the same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
-        theory: Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
-        limited_by: What names ``max_device_memory``.
-        split: How the job's devices are split.
-        devices_source: What says how many there are.
-        pipeline: How its micro-batches go through the stages.
-        standing: What was held to the framework's own code for such a job, and what was not; empty where that code itself
-            is run.
-    """
-
-    job: Job
-    dialect: Dialect
-    config_name: str
-    packaged: bool
-    files: dict[str, str]
-    world_size: int
-    rank: int
-    stage: int
+    job: Job  # what the child process does
+    dialect: Dialect  # the config's dialect
+    config_name: str  # the config's name as shown to the user
+    packaged: bool  # it is the packaged default
+    files: dict[str, str]  # further files that the child process needs, by name
+    world_size: int  # ranks of the simulated job
+    rank: int  # the rank that is simulated
+    stage: int  # its pipeline stage, of `stages`
     stages: int
-    layers: int
-    shrunk: bool
-    model: Message
-    max_device_memory: int | None
-    changes: tuple[Change, ...]
-    not_included: tuple[Message, ...]
-    warnings: tuple[Message, ...]
+    layers: int  # layers of that stage as simulated
+    shrunk: bool  # whether the config gives the stage another number of layers
+    model: Message  # what is run: the user's framework or ms-tune's own transformer
+    max_device_memory: int | None  # what limits the pool, in bytes, if the config or its framework names a limit
+    changes: tuple[Change, ...]  # what is not run as the config says
+    not_included: tuple[Message, ...]  # what the figures leave out
+    warnings: tuple[Message, ...]  # what the user should know about the config itself
+    # Layers of the simulated stage by kind, such as `{"dense": 1, "moe, recomputed": 3}`: layers of one kind need the
+    # same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
     kinds: Mapping[str, int] = field(default_factory=dict)
+    # Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
     theory: Mapping[str, int] = field(default_factory=dict)
-    limited_by: Cap = Cap.CONFIG
-    split: Split = field(default_factory=Split)
+    limited_by: Cap = Cap.CONFIG  # what names `max_device_memory`
+    split: Split = field(default_factory=Split)  # how the job's devices are split
+    # What says how many there are.
     devices_source: Message = field(default_factory=lambda: msg("stages.devices.config"))
-    pipeline: Pipeline = field(default_factory=Pipeline)
+    pipeline: Pipeline = field(default_factory=Pipeline)  # how its micro-batches go through the stages
+    # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
     standing: tuple[Message, ...] = ()
 
     @property

@@ -71,15 +71,6 @@ def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | No
     return _judged(job, here)
 
 
-def sweep(requests: Sequence[DryrunRequest], observer: Observer) -> SweepResult:
-    """Simulate variants of a job, which differ in their settings, all of them in one go.
-
-    Raises:
-        MsTuneError: No variant could be run, or this machine is at fault.
-    """
-    return simulate_each([(request, None) for request in requests], observer)
-
-
 def simulate_each(
     jobs: Sequence[tuple[DryrunRequest, LoadedConfig | None]],
     observer: Observer,

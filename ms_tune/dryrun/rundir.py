@@ -93,16 +93,22 @@ def json_text(value: Mapping[str, object]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=reason_of(error))) from error
+
+
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
     """Write ``manifest.json``.
 
     Raises:
         RunError: It cannot be written.
     """
-    try:
+    with _writing(folder):
         write_json(folder / "manifest.json", content)
-    except OSError as error:
-        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=reason_of(error))) from error
 
 
 def write_kept(folder: Path, kept: Kept) -> None:
@@ -111,10 +117,8 @@ def write_kept(folder: Path, kept: Kept) -> None:
     Raises:
         RunError: It cannot be written.
     """
-    try:
+    with _writing(folder):
         write_json(folder / FILE, to_json(kept))
-    except OSError as error:
-        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=reason_of(error))) from error
 
 
 def manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[str, object]) -> dict[str, object]:
@@ -135,12 +139,10 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
     """
     changes = [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes]
     run_text = changed_text(config.source, [(change.key, change.after) for change in run.changes])
-    try:
+    with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").write_text(config.original.text, encoding="utf-8")
         (folder / "config.diff").write_text(
             unified_diff(config.original.text, run_text, "config.yaml"), encoding="utf-8"
         )
         write_json(folder / "changes.json", {"version": 1, "changes": changes})
-    except OSError as error:
-        raise RunError(msg("dryrun.folder.unwritable", folder=folder, detail=reason_of(error))) from error

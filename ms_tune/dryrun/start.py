@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.environment import real_environment, simulation_environment
+from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, real_environment, simulation_environment
 from ms_tune.dryrun.launcher import TRACES, Child
 from ms_tune.dryrun.launchers.programs import Wanted, launch_environment
 
@@ -39,6 +39,7 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
     environment |= task.environment
     if task.command:
         environment[TRACES] = str(folder)
+        environment[ALLOCATOR] = allocator_settings(own.get(ALLOCATOR, ""), environment[ALLOCATOR])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
         if task.launched is not None:
             wanted = Wanted(**task.launched)

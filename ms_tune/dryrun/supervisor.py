@@ -179,18 +179,14 @@ def _end_all(program: int, status: int | None) -> int | None:
             for process in _descendants():
                 with contextlib.suppress(OSError):
                     os.kill(process, sign)
-            for ended, how in _wait_briefly():
+            time.sleep(_LOOK / 10)
+            for ended, how in _reaped():
                 status = how if ended == program else status
             if time.monotonic() > end:
                 break
     for ended, how in _reaped():
         status = how if ended == program else status
     return status
-
-
-def _wait_briefly() -> Iterator[tuple[int, int]]:
-    time.sleep(_LOOK / 10)
-    yield from _reaped()
 
 
 def _leave(status: int | None) -> NoReturn:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ms_tune.config.model import DType, LatentAttention
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
 from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
+from ms_tune.frameworks.data import load
 from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.models import facts_of, names_of
 from ms_tune.frameworks.registries import mindspore_values
@@ -28,34 +29,6 @@ _KIB = 1024
 _RELEASE = "1.9"  # the release that this is told of
 _THRESHOLD = 64  # KiB; `parallel_optimizer_threshold` where nobody sets it (MindSpore's `set_auto_parallel_context`)
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
-# Settings that make other weights, with the values that leave them as they are told here.
-_REFUSED: dict[str, tuple[object, ...]] = {
-    **dict.fromkeys(("add_bias_linear", "add_qkv_bias", "track_max_attention_logit"), (False,)),
-    **dict.fromkeys(("print_expert_load", "enable_expert_relocation", "use_shared_expert_gating"), (False,)),
-    **dict.fromkeys(("gated_linear_unit", "pre_process", "post_process"), (True,)),
-    "normalization": ("RMSNorm",),
-    "position_embedding_type": ("rope", "yarn", "none"),
-    "model_architecture": ("decoder_only",),
-    "moe_token_dispatcher_type": ("alltoall",),
-    "moe_layer_freq": (1,),
-    "expert_tensor_parallel_size": (1,),
-    # What MindFormers 1.9 calls otherwise: with it a setting would be named twice, or not be read.
-    **dict.fromkeys(("param_init_type", "ffn_hidden_size", "num_query_groups", "num_moe_experts"), ()),
-    **dict.fromkeys(("moe_ffn_hidden_size", "shared_expert_num", "mtp_num_layers", "mtp_depth", "num_layers"), ()),
-    **dict.fromkeys(("qk_head_dim", "qk_pos_emb_head_dim", "use_qk_norm", "quantization_config", "pet_config"), ()),
-    "experimental_attention_variant": (),
-}
-_REFUSED_ELSEWHERE: dict[str, tuple[object, ...]] = {
-    "model.pet_config": (),
-    "optimizer.type": ("AdamW",),
-    "optimizer.swap": (False,),
-    "optimizer.amsgrad": (False,),
-    "parallel_config.expert_model_parallel": (1,),
-    "parallel_config.seq_split_num": (1,),
-    "parallel.parallel_optimizer_config.optimizer_level": ("level1",),
-    # `zero_bubble_v` puts the head on the first stage (gpt_model.py).
-    "parallel.pipeline_config.pipeline_scheduler": ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp"),
-}
 _EXPERT_KEYS = ("num_experts", "n_routed_experts", "n_shared_experts", "moe_shared_expert_intermediate_size")
 _LATENT_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _WAYS = ("data_parallel", "context_parallel", "model_parallel", "expert_parallel")
@@ -89,9 +62,11 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
 
 
 def _check(config: ConfigCopy) -> None:
-    """Raise :class:`_UnknownError` where a setting makes other weights than those that are told here."""
-    refused = {**{f"{MODEL}.{key}": values for key, values in _REFUSED.items()}, **_REFUSED_ELSEWHERE}
-    for path, values in refused.items():
+    """Raise :class:`_UnknownError` where a setting has none of the values that leave weights as they are told here."""
+    told = load("weights")
+    for path, values in (
+        {f"{MODEL}.{key}": values for key, values in told["model"].items()} | told["elsewhere"]
+    ).items():
         value = config.get(path)
         if value is not None and not any(value == each and type(value) is type(each) for each in values):
             raise _UnknownError

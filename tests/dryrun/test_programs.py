@@ -172,6 +172,36 @@ for _ in range(2):
     assert peaks(run)[0] >= 320
 
 
+def test_a_condition_in_a_graph_is_told(simulated: Callable[..., RealRun]) -> None:
+    code = """
+@ms.jit
+def on_a_value(x):
+    if x.sum() < 0:
+        return ops.tile(x, (32, 1)).sum()
+    return (ops.tile(x, (512, 1)) + 1).sum()
+@ms.jit
+def on_a_shape(x):
+    return x.sum() if x.shape[0] > 3 else (x + 1).sum()
+class Inside(nn.Cell):
+    def chosen(self, x):
+        if x.max() > 0:
+            return x * 2
+        return ops.tile(x, (3, 1))
+    @ms.jit
+    def construct(self, x):
+        return self.chosen(x).sum()
+for step in (on_a_value, on_a_shape, Inside()):
+    step(mint.zeros((1024, 1024)))
+"""
+    run = simulated(code)
+    assert run.code == 0, run.err
+    told = "\n".join(run.json["support"])
+    assert "graph on_a_value has a condition on a value" in told
+    assert "graph Inside.construct has a condition on a value" in told
+    assert "on_a_shape" not in told
+    assert 128 <= peaks(run)[0] < 2048  # what the other branch takes is not in it
+
+
 def test_the_host_has_room_for_copies_beside_many_streams(simulated: Callable[..., RealRun]) -> None:
     code = """
 x, kept = ms.mint.ones(8), []
@@ -188,7 +218,7 @@ def test_what_is_as_large_as_the_values_say_has_its_upper_bound(simulated: Calla
     code = """
 x = mint.zeros((1024, 1024))
 shapes = [one.shape for one in (
-    mint.nonzero(x), ops.nonzero(x), x.nonzero(), ops.argwhere(x), *mint.nonzero(x, as_tuple=True),
+    mint.nonzero(x), ops.nonzero(x), x.nonzero(), ops.argwhere(x), *mint.nonzero(x, as_tuple=True), *mint.where(x > 0), mint.where(x > 0, x, x),
     mint.masked_select(x, x > 0), x.masked_select(x[0] > 0), x[x > 0], x[x[:, 0] > 0],
     *mint.unique(x, return_inverse=True, return_counts=True), *ops.unique(x), mint.unique_consecutive(x),
     mint.unique(x, dim=0), ms.grad(lambda z: mint.masked_select(z, z > 0).sum())(x), ms.grad(lambda z: z[z > 0].sum())(x),
@@ -201,7 +231,7 @@ kept = mint.masked_select(mint.zeros((64, 1024, 1024)), mint.zeros((64, 1024, 10
     assert run.code == 0, run.err
     pairs, every = [(1 << 20, 2)] * 4, (1 << 20,)
     one, whole = [every], (1024, 1024)
-    expected = [*pairs, every, every, *one * 3, whole, every, whole, every, every, whole, every, whole, whole, whole]
+    expected = [*pairs, *one * 4, whole, *one * 3, whole, every, whole, *one * 2, whole, every, whole, whole, whole]
     shown = next(line for line in run.log.splitlines() if line.startswith("SHAPES"))
     assert shown == f"SHAPES {expected}"
     lines = (run.folder.parent / "train.py").read_text("utf-8").splitlines()

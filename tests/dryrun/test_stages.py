@@ -17,7 +17,7 @@ import yaml
 
 from ms_tune.dryrun import machine
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
-from ms_tune.dryrun.run import dryrun, sweep
+from ms_tune.dryrun.run import dryrun, simulate_each
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, RunError, UsageError
 from ms_tune.units import GIB, MIB
@@ -245,7 +245,8 @@ class TestSweep:
     @staticmethod
     def swept(*values: str, **more: Any) -> SweepResult:  # noqa: ANN401 - the fields of DryrunRequest
         settings = [(Setting.parse(value),) for value in values]
-        return sweep([request(settings=one, extrapolate=False, stages=(0,), **more) for one in settings], Observer())
+        jobs = [(request(settings=one, extrapolate=False, stages=(0,), **more), None) for one in settings]
+        return simulate_each(jobs, Observer())
 
     def test_variants_are_run_and_kept_side_by_side(self, child: Callable[[str], None]) -> None:
         child(layered_child())

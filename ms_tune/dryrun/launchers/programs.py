@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +90,8 @@ def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and
     """
     facts, bin_folder = load("launchers"), str(folder / BIN)
     plan = {
+        **asdict(wanted),
+        "chosen_python": wanted.python,
         "folder": str(folder),
         "backend": cann.backend.value,
         "home": str(cann.home),
@@ -99,14 +101,6 @@ def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and
         "stand_in": _STAND_IN,
         "modules": {**facts["modules"], **facts["other_modules"]},
         "programs": [MSRUN, TORCHRUN, *facts["others"]],
-        "stages": wanted.stages,
-        "ranks": wanted.ranks,
-        "devices": wanted.devices,
-        "jobs": wanted.jobs,
-        "settings": wanted.settings,
-        "chosen_python": wanted.python,
-        "layers": wanted.layers,
-        "look": wanted.look,
     }
     # bash takes these for functions, which it finds before it looks into PATH: a script may put other folders first.
     functions = {

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.extrapolate import weights
+from ms_tune.dryrun.extrapolate import weights, worst
 from ms_tune.dryrun.launchers.layout import Layout, kinds_of, layout_of
 from ms_tune.dryrun.launchers.words import Words
 from ms_tune.errors import UsageError
@@ -152,21 +152,10 @@ def _noop(layout: Layout, size: int, stage: int) -> Iterator[int]:
 
 
 def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
-    """The stages that no other outdoes; all where the arguments are not followed.
-
-    An earlier stage has no fewer micro-batches in flight with 1F1B, interleaved or not; the last one has the head.
-    """
+    """The stages that no other outdoes; all where the arguments are not followed."""
     words = Words(arguments)
     try:
         layout = layout_of(words)
-        counts = [kinds_of(layout, stage) for stage in range(stages)]
+        return worst([kinds_of(layout, stage) for stage in range(stages)])
     except (UsageError, IndexError):
         return tuple(range(stages))
-    return tuple(
-        stage
-        for stage in range(stages)
-        if stage == stages - 1
-        or not any(
-            all(other.get(kind, 0) >= count for kind, count in counts[stage].items()) for other in counts[:stage]
-        )
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.launchers.words import Words
 from ms_tune.errors import UsageError
 from ms_tune.frameworks.data import load
 from ms_tune.texts import msg
@@ -35,28 +36,17 @@ class Rank:
 
 def parallel_of(arguments: Sequence[str]) -> Parallel | None:
     """The split that Megatron's arguments name, the last one of each winning; None if they name no pipeline."""
-    names = load("launchers")["parallel"]
-    pipeline = _value(arguments, names["pipeline"])
+    names, words = load("launchers")["parallel"], Words(arguments)
+    pipeline = words.number(names["pipeline"])
     if pipeline is None:
         return None
     return Parallel(
-        tensor=_value(arguments, names["tensor"]) or 1,
+        tensor=words.number(names["tensor"]) or 1,
         pipeline=pipeline,
-        context=_value(arguments, names["context"]) or 1,
-        expert=_value(arguments, names["expert"]) or 1,
+        context=words.number(names["context"]) or 1,
+        expert=words.number(names["expert"]) or 1,
         pipeline_before_data=names["pipeline_before_data"] in arguments,
     )
-
-
-def _value(arguments: Sequence[str], name: str) -> int | None:
-    """A positive number; None where there is none, which the program itself will refuse."""
-    found = None
-    for at, word in enumerate(arguments):
-        if word == name and at + 1 < len(arguments):
-            found = arguments[at + 1]
-        elif word.startswith(f"{name}="):
-            found = word.partition("=")[2]
-    return int(found) if found is not None and found.isdecimal() and int(found) > 0 else None
 
 
 def first_rank(stage: int, world: int, parallel: Parallel) -> int:

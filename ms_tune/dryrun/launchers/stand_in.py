@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
-from ms_tune.dryrun.environment import simulation_environment
+from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, simulation_environment
 from ms_tune.dryrun.launchers.job import folder_of
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
 from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, Launch, parse
@@ -278,6 +278,7 @@ def rank_environment(
     cann = Cann(Backend(plan["backend"]), Path(plan["home"]))
     kept = {name: value for name, value in base.items() if name not in _OURS}
     found = simulation_environment(kept, cann, rank, launch.world, level=plan["level"], trace=folder)
+    found[ALLOCATOR] = allocator_settings(base.get(ALLOCATOR, ""), found[ALLOCATOR])
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [plan["startup"], found.get("PYTHONPATH")]))
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
         found[name] = os.pathsep.join(dict.fromkeys(found.get(name, "").split(os.pathsep)))

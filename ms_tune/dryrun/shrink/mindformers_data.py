@@ -19,6 +19,8 @@ from ms_tune.normalize.mindformers import default_version
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
     from ms_tune.texts import Message
 
@@ -37,9 +39,11 @@ _SWITCHED_OFF = (
     *("resume_training", "auto_trans_ckpt", "only_save_strategy", "do_eval", "auto_tune"),
     *("profile", "context.save_graphs"),
 )
-_BASE_COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
-_COLUMNS = (*_BASE_COLUMNS, "attention_mask", "actual_seq_len")
-_DEFAULT_EOD_LENGTH = 128  # `eod_pad_length` of `GPTDatasetConfig`, mindformers/dataset/blended_datasets/gpt_dataset.py
+BASE_COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
+_COLUMNS = (*BASE_COLUMNS, "attention_mask", "actual_seq_len")
+# `eod_pad_length` of `GPTDatasetConfig`, mindformers/dataset/blended_datasets/gpt_dataset.py; dynamic graph: `init_gpt_dataset_config`
+# of dataset/dataloader/blended_megatron_dataloader.py
+_DEFAULT_EOD_LENGTH = 128
 # Read from the YAML alone, before its values and those of `config.json` meet (``build_network``).
 OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
 
@@ -111,19 +115,35 @@ def columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
         raise UnsupportedError(msg("dryrun.eod-reset"), msg("dryrun.eod-reset.hint"))
     loader = _loader(config)
     default: tuple[str, ...] = (
-        ("input_ids",) if is_legacy(config.data) and loader.get("type") != _MEGATRON else _BASE_COLUMNS
+        ("input_ids",) if is_legacy(config.data) and loader.get("type") != _MEGATRON else BASE_COLUMNS
     )
     if loader.get("create_compressed_eod_mask"):
-        default = (*_BASE_COLUMNS, "actual_seq_len")
+        default = (*BASE_COLUMNS, "actual_seq_len")
     elif loader.get("create_attention_mask") or _packs(loader):
-        default = (*_BASE_COLUMNS, "attention_mask")
+        default = (*BASE_COLUMNS, "attention_mask")
     key = "output_columns" if config.get("train_dataset.output_columns") is not None else "input_columns"
     names = config.names(f"train_dataset.{key}", default)
+    return synthetic(names, length, loader.get("eod_pad_length", loader.get("compressed_eod_mask_length")))
+
+
+def synthetic(names: Iterable[str], length: int, sequences: object) -> tuple[Column, ...]:
+    """Columns of these names, in both graphs.
+
+    Args:
+        names: Their names.
+        length: Tokens of a sample.
+        sequences: How many sequences a sample may hold, as the config says.
+
+    Raises:
+        UnsupportedError: A column is not known.
+    """
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown:
         raise UnsupportedError(msg("dryrun.columns", columns=", ".join(unknown), known=", ".join(_COLUMNS)))
-    eod = loader.get("eod_pad_length", loader.get("compressed_eod_mask_length", _DEFAULT_EOD_LENGTH))
-    return tuple(_column(name, length, eod if type(eod) is int and eod > 0 else _DEFAULT_EOD_LENGTH) for name in names)
+    most = sequences if type(sequences) is int and sequences > 0 else _DEFAULT_EOD_LENGTH
+    shapes = {"attention_mask": (1, length, length), "actual_seq_len": (most,)}
+    # dataset/blended_datasets/gpt_dataset.py, ``__getitem__``: all of them, masks included, are cast to int32.
+    return tuple(Column(name, shapes.get(name, (length,)), "int32") for name in names)
 
 
 def _loader(config: ConfigCopy) -> dict[str, Any]:
@@ -138,14 +158,6 @@ def _packs(loader: dict[str, Any]) -> bool:
     handlers = loader.get("handler")
     named = handlers if isinstance(handlers, list) else []
     return any(isinstance(handler, dict) and handler.get("type") == "PackingHandler" for handler in named)
-
-
-def _column(name: str, length: int, eod_length: int) -> Column:
-    if name == "attention_mask":
-        return Column(name, (1, length, length), "int32")
-    if name == "actual_seq_len":
-        return Column(name, (eod_length,), "int32")
-    return Column(name, (length,), "int32")
 
 
 def sample_length(config: ConfigCopy) -> int:

@@ -178,16 +178,10 @@ def _first_dense(config: ConfigCopy) -> int:
 
 def _check_chunks(stage: Stage, layers: int) -> None:
     """Raise :class:`UsageError` if a chunk of the stage would be left empty."""
-    if _fills_chunks(stage, layers):
-        return
-    chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
-    raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
-
-
-def _fills_chunks(stage: Stage, layers: int) -> bool:
-    """Whether every chunk that has layers keeps one."""
     made = resized(stage, layers)
-    return all(new.layers or not old.layers for new, old in zip(made.chunks, stage.chunks, strict=True))
+    if any(old.layers and not new.layers for new, old in zip(made.chunks, stage.chunks, strict=True)):
+        chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
+        raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
 
 
 def _kept(plan: NormalizedPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerPlan]:

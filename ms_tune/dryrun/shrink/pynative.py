@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.dryrun.job import PYNATIVE_LOADER, Column, PynativeJob
 from ms_tune.dryrun.request import STEPS
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+from ms_tune.dryrun.shrink.mindformers_data import BASE_COLUMNS, synthetic
 from ms_tune.dryrun.shrink.pynative_layers import write_layers
 from ms_tune.errors import UnsupportedError
 from ms_tune.texts import msg
@@ -32,11 +33,8 @@ _SURROUNDINGS = (
     *("checkpoint.load_path", "checkpoint.base_load_path", "checkpoint.save_trainable_only", "eval_dataset"),
     *("callbacks", "monitor", "profiler", "training.rampup_batch_size"),
 )
-_BASE_COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
-_COLUMNS = (*_BASE_COLUMNS, "attention_mask", "actual_seq_len")
 _DEFAULT_COLUMNS = ("input_ids", "labels")  # ``DataloaderConfig``
 _EOD_LENGTHS = ("eod_pad_length", "compressed_eod_mask_length")
-_DEFAULT_EOD_LENGTH = 128  # dataset/dataloader/blended_megatron_dataloader.py, ``init_gpt_dataset_config``
 
 
 def trainer_job(
@@ -96,15 +94,9 @@ def _columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, compr
     """What the data set gives the model, by the names of its arguments (``GPTModel.construct``)."""
     default: tuple[str, ...] = _DEFAULT_COLUMNS
     if compressed:
-        default = (*_BASE_COLUMNS, "actual_seq_len")
+        default = (*BASE_COLUMNS, "actual_seq_len")
     elif settings.get("create_attention_mask"):
-        default = (*_BASE_COLUMNS, "attention_mask")
+        default = (*BASE_COLUMNS, "attention_mask")
     names = config.names("train_dataset.dataloader.column_names", default)
-    unknown = [name for name in names if name not in _COLUMNS]
-    if unknown:
-        raise UnsupportedError(msg("dryrun.columns", columns=", ".join(unknown), known=", ".join(_COLUMNS)))
     lengths = (settings.get(key) for key in _EOD_LENGTHS)
-    sequences = next((value for value in lengths if type(value) is int and value > 0), _DEFAULT_EOD_LENGTH)
-    shapes = {"attention_mask": (1, length, length), "actual_seq_len": (sequences,)}
-    # dataset/blended_datasets/gpt_dataset.py, ``__getitem__``: all of them, masks included, are cast to int32.
-    return tuple(Column(name, shapes.get(name, (length,)), "int32") for name in names)
+    return synthetic(names, length, next((value for value in lengths if type(value) is int and value > 0), None))

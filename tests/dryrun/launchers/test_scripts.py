@@ -219,6 +219,20 @@ def test_a_program_without_a_pipeline_is_one_rank(
     assert "its arguments name no pipeline, so that one rank stands for all" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("shell", "line"), [("enable_vmm:False,memory_tracker:False", ""), ("", "export MS_ALLOC_CONF=enable_vmm:False\n")]
+)
+def test_settings_of_the_allocator_stay_beside_those_of_the_tracker(
+    script: Callable[..., tuple[int, dict[str, Any], str]], monkeypatch: pytest.MonkeyPatch, shell: str, line: str
+) -> None:
+    monkeypatch.setenv("MS_ALLOC_CONF", shell)
+    code, _, _ = script(f"{line}msrun --worker_num 4 train.py {ARGUMENTS}")
+    assert code == 0
+    settings = told()[1]["MS_ALLOC_CONF"].split(",")
+    assert settings[:2] == ["enable_vmm:False", "memory_tracker:True"]
+    assert [one.partition(":")[0] for one in settings[2:]] == ["memory_tracker_path"]
+
+
 def test_the_script_gets_its_own_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     Path("pretrain.sh").write_text('msrun --worker_num 2 train.py "$@"\n', encoding="utf-8")
     assert main(["dryrun", "pretrain.sh", "--", "--layers", "a b"]) == 0

@@ -48,7 +48,7 @@ class _Bounds:
 
     def __init__(self, framework: Any, process: Process | None) -> None:  # noqa: ANN401 - as above
         self.mindspore = framework
-        self.mint = importlib.import_module("mindspore.mint")
+        self.mint: Any = importlib.import_module("mindspore.mint")
         self.process = process
         self.told: list[dict[str, object]] = []
 
@@ -143,7 +143,13 @@ def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - 
                 setattr(home, name, functools.wraps(getattr(home, name))(_function(method)))
     mindspore.ops.unique = functools.wraps(mindspore.ops.unique)(_function(bounds.unique_old))
     mindspore.ops.argwhere = functools.wraps(mindspore.ops.argwhere)(_function(bounds.nonzero))
-    getitem = tensor.__getitem__
+    getitem, where = tensor.__getitem__, mint.where
+
+    @functools.wraps(where)
+    def by_condition(condition: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        return where(condition, *arguments, **named) if arguments or named else bounds.nonzero_tuple(condition)
+
+    mint.where = by_condition
 
     @functools.wraps(getitem)
     def by_index(self: Any, index: Any) -> Any:  # noqa: ANN401 - as the method

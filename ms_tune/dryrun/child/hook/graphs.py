@@ -1,8 +1,9 @@
-"""Loops in compiled graphs that a value of the device decides.
+"""Loops and conditions in compiled graphs that a value of the device decides.
 
 In simulation the condition of such a loop never changes, and the graph runs for ever (MindSpore 2.9). Which loops a graph
 kept is not known from outside: those of its source are, and a graph that has one and runs for a minute is stopped. While
-a graph runs no Python code does, so that the time limit is one that CPython keeps in a thread without it.
+a graph runs no Python code does, so that the time limit is one that CPython keeps in a thread without it. Of a condition
+the first branch runs, whatever it says.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from .support import tell
+
 if TYPE_CHECKING:
     from .process import Process
 
 STUCK = "stuck.txt"  # is not empty where a graph was stopped
 _PATIENCE = float(os.environ.get("MS_TUNE_GRAPH_PATIENCE", "60"))  # seconds; a step in simulation takes a few
 _HOMES = ("mindspore.graph", "mindspore.common", "mindspore._extends.parse")  # of 2.9, and of earlier releases
-_MOST = 20  # loops that are told
+_MOST = 20  # loops that are told, and graphs
+_CONDITION = b"\x1a\x06Switch"  # a node's `op_type` in the graph's protobuf (2.9: mind_ir/anf_ir.proto, NodeProto)
 
 
 class _Limit:
@@ -51,6 +55,8 @@ def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - 
     _find_loops(_home("_parse.parser", "parser").Parser, os.path.dirname(mindspore.__file__) + os.sep, process)  # noqa: PTH120 - the start of file names
     api = _home("api")
     compiling, calling, cell = api._JitExecutor, api._JitExecutor, api._CellGraphExecutor  # noqa: SLF001 - there is no other place
+    for executor in (compiling, cell):
+        _find_conditions(executor, process)
     _around(compiling, "compile", process, before=False, after=True)
     _around(calling, "__call__", process, before=False, after=False)
     _around(cell, "run", process, before=True, after=False)
@@ -84,6 +90,26 @@ def _find_loops(parser: Any, own: str, process: Process) -> None:  # noqa: ANN40
         return parsed
 
     parser.parse = looking
+
+
+def _find_conditions(executor: Any, process: Process) -> None:  # noqa: ANN401 - a class
+    """Look at what a graph has become: only there is it known on which values a condition depends."""
+    compiling = executor.compile
+    seen: set[str] = set()
+
+    @functools.wraps(compiling)
+    def looking(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method
+        compiled = compiling(self, *arguments, **named)
+        graph = getattr(getattr(self, "fn", None), "__qualname__", None) or type(arguments[0]).__qualname__
+        if graph not in seen and len(seen) < _MOST:
+            phase = compiled if isinstance(compiled, str) else compiled[0]
+            with contextlib.suppress(Exception):  # a release that cannot write it down
+                if _CONDITION in self._graph_executor.get_func_graph_proto(phase, "anf_ir", False):  # noqa: FBT003
+                    seen.add(graph)
+                    tell(process, "condition", graph=graph)
+        return compiled
+
+    executor.compile = looking
 
 
 def _around(owner: Any, name: str, process: Process, *, before: bool, after: bool) -> None:  # noqa: ANN401 - a class

@@ -8,8 +8,10 @@ known tensors and plain numbers alone. Only what a tensor answers on the host is
 from __future__ import annotations
 
 import functools
+import json
 import math
 import operator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,90 +19,18 @@ if TYPE_CHECKING:
 
 NAME = "_ms_tune_known"  # the attribute of a tensor that holds the one value of all its elements
 
-_SAME = (
-    *(
-        "all",
-        "any",
-        "min",
-        "max",
-        "amin",
-        "amax",
-        "mean",
-        "reshape",
-        "view",
-        "flatten",
-        "ravel",
-        "squeeze",
-        "unsqueeze",
-    ),
-    *(
-        "expand",
-        "expand_as",
-        "broadcast_to",
-        "expand_dims",
-        "contiguous",
-        "clone",
-        "copy",
-        "detach",
-        "transpose",
-        "permute",
-    ),
-    *("to", "astype", "float", "half", "bfloat16", "int", "long", "__getitem__"),
-)
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    **dict.fromkeys(("__add__", "__radd__", "add"), operator.add),
-    **dict.fromkeys(("__sub__", "sub", "subtract"), operator.sub),
-    **dict.fromkeys(("__mul__", "__rmul__", "mul", "multiply"), operator.mul),
-    **dict.fromkeys(("__eq__", "eq", "equal"), operator.eq),
-    **dict.fromkeys(("__ne__", "ne", "not_equal"), operator.ne),
-    **dict.fromkeys(("__lt__", "lt", "less"), operator.lt),
-    **dict.fromkeys(("__le__", "le", "less_equal"), operator.le),
-    **dict.fromkeys(("__gt__", "gt", "greater"), operator.gt),
-    **dict.fromkeys(("__ge__", "ge", "greater_equal"), operator.ge),
-    **dict.fromkeys(("__and__", "__rand__", "logical_and", "bitwise_and"), lambda a, b: a and b),
-    **dict.fromkeys(("__or__", "__ror__", "logical_or", "bitwise_or"), lambda a, b: a or b),
-    **dict.fromkeys(("__xor__", "logical_xor"), lambda a, b: bool(a) != bool(b)),
-    "__rsub__": lambda a, b: b - a,
+# Names of methods and primitives by what they do to a value: `same`, `not`, `changing` (in place), `binary` (by the rule),
+# `many` (of a list of tensors), `told` (whatever they are given). A primitive is what functions such as ops.isfinite and
+# mint.all call; methods of tensors go by other ways. Of a collective the result of true is true by any rule.
+_FACTS = json.loads((Path(__file__).parents[3] / "frameworks" / "data" / "followed.json").read_text(encoding="utf-8"))
+_METHODS, _PRIMITIVES = _FACTS["methods"], _FACTS["primitives"]
+_RULES: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")},
+    "both": lambda a, b: a and b,
+    "either": lambda a, b: a or b,
+    "one": lambda a, b: bool(a) != bool(b),
+    "from": lambda a, b: b - a,
 }
-_NOT = ("__invert__", "logical_not")
-_CHANGING = (
-    *(
-        "__setitem__",
-        "__iadd__",
-        "__isub__",
-        "__imul__",
-        "__iand__",
-        "__ior__",
-        "copy_",
-        "fill_",
-        "zero_",
-        "mul_",
-        "add_",
-    ),
-    *("sub_", "div_", "logical_and_", "logical_or_", "logical_not_", "masked_fill_", "set_data", "assign_value"),
-)
-# Classes of primitives that functions such as ops.isfinite and mint.all call; methods of tensors go by other ways.
-_PRIMITIVES_SAME = (
-    *("ReduceAll", "ReduceAny", "ReduceMin", "ReduceMax", "ReduceMean", "Reshape", "Cast", "Squeeze", "ExpandDims"),
-    *("BroadcastTo", "Identity", "Contiguous", "View", "Min", "Max", "Depend", "StopGradient"),
-    *("AllReduce", "InnerCommAllReduce"),  # of true by any rule it is true
-)
-_PRIMITIVES = {
-    "LogicalAnd": "logical_and",
-    "LogicalOr": "logical_or",
-    "LogicalXor": "logical_xor",
-    "Equal": "eq",
-    "NotEqual": "ne",
-    "Less": "lt",
-    "LessEqual": "le",
-    "Greater": "gt",
-    "GreaterEqual": "ge",
-    "Add": "add",
-    "Sub": "sub",
-    "Mul": "mul",
-}
-_PRIMITIVES_TOLD = {"IsFinite": True, "IsNan": False, "IsInf": False, "AllFinite": False, "FloatStatus": 0.0}
-_MANY = ("AddN", "Stack", "StackExt", "Concat")  # of a list of tensors
 
 
 def value_of(thing: Any) -> Any:  # noqa: ANN401 - a tensor, or anything
@@ -143,17 +73,18 @@ def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framewor
 
 
 def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
-    for name in _SAME:
+    for name in _METHODS["same"]:
         _follow(tensor, name, lambda arguments, _: value_of(arguments[0]))
     _follow(tensor, "sum", _summed)
     _follow(tensor, "bool", lambda arguments, _: _truth(value_of(arguments[0])))
-    for name in _NOT:
+    for name in _METHODS["not"]:
         _follow(tensor, name, lambda arguments, _: _opposite(value_of(arguments[0])))
-    for name, compute in _OPERATORS.items():
-        _follow(tensor, name, functools.partial(_binary, compute))
+    for rule, names in _METHODS["binary"].items():
+        for name in names:
+            _follow(tensor, name, functools.partial(_binary, _RULES[rule]))
     for name, value in (("isfinite", True), ("isnan", False), ("isinf", False)):
         _follow(tensor, name, functools.partial(_told, value))
-    for name in _CHANGING:
+    for name in _METHODS["changing"]:
         _forget(tensor, name)
 
 
@@ -167,11 +98,15 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
         return dict.fromkeys(one for one in found if isinstance(one, type))
 
     rules: dict[str, Callable[[tuple[Any, ...], Any], Any]] = {
-        **dict.fromkeys(_PRIMITIVES_SAME, lambda arguments, _: value_of(arguments[1]) if arguments[1:] else None),
-        **{name: functools.partial(_binary_behind, _OPERATORS[rule]) for name, rule in _PRIMITIVES.items()},
-        **{name: functools.partial(_told, value) for name, value in _PRIMITIVES_TOLD.items()},
+        **dict.fromkeys(_PRIMITIVES["same"], lambda arguments, _: value_of(arguments[1]) if arguments[1:] else None),
+        **{
+            name: functools.partial(_binary_behind, _RULES[rule])
+            for rule, names in _PRIMITIVES["binary"].items()
+            for name in names
+        },
+        **{name: functools.partial(_told, value) for name, value in _PRIMITIVES["told"].items()},
         **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _summed(arguments[1:], result)),
-        **dict.fromkeys(_MANY, _of_many),
+        **dict.fromkeys(_PRIMITIVES["many"], _of_many),
         "LogicalNot": lambda arguments, _: _opposite(value_of(arguments[1])) if arguments[1:] else None,
     }
     for name, rule in rules.items():

@@ -47,7 +47,7 @@ def begin(process: Callable[[], Process | None]) -> None:
 
 
 def tell(process: Process | None, text: str, **params: object) -> None:
-    """Note that something is run otherwise than on a device.
+    """Note, once, that something is run otherwise than on a device.
 
     Args:
         process: This process; None where it tells nothing.
@@ -57,8 +57,10 @@ def tell(process: Process | None, text: str, **params: object) -> None:
     if process is None:
         return
     told = process.facts.setdefault(_SUPPORT, [])
-    told.append({"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}})
-    process.write()
+    one = {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}
+    if one not in told:
+        told.append(one)
+        process.write()
 
 
 class _Finder:

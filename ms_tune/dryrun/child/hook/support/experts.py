@@ -58,16 +58,14 @@ def dispatcher(module: Any, process: Process | None) -> None:  # noqa: ANN401 - 
     MindSpeed puts other functions in the place of their methods, so that whichever is there when it is called is given
     a routing map that knows how many tokens each expert has.
     """
-    base, told = module.MoETokenDispatcher, set[int]()
+    base = module.MoETokenDispatcher
 
     def spread(dispatcher: Any, routing_map: Any) -> Any:  # noqa: ANN401 - tensors
         preprocess = type(dispatcher).preprocess
         share, rest = divmod(routing_map.shape[0] * dispatcher.config.moe_router_topk, dispatcher.num_experts)
         if rest or getattr(dispatcher, "drop_and_pad", False):
             return preprocess(dispatcher, routing_map)
-        if share not in told:
-            told.add(share)
-            tell(process, "even-experts", tokens=share)
+        tell(process, "even-experts", tokens=share)
         return preprocess(dispatcher, _Counted(routing_map, share))
 
     def __new__(cls: Any, *_arguments: Any, **_named: Any) -> Any:  # noqa: ANN401, N807 - as the class is called

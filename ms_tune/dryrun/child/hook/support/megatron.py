@@ -160,14 +160,11 @@ def sizes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a mod
     def build_known(keys: Any, data: Any) -> Any:  # noqa: ANN401 - as the function takes them
         if data is None or module.get_tensor_model_parallel_rank():
             return build(keys, data)
-        if not told:
-            told.append(True)
-            tell(process, "sizes")
+        tell(process, "sizes")
         key_size = {key: list(data[key].shape) for key in keys}
         key_numel = {key: math.prod(size) for key, size in key_size.items()}
         return key_size, key_numel, sum(key_numel.values())
 
-    told: list[bool] = []
     setattr(module, _SIZES, build_known)
 
 
@@ -187,9 +184,7 @@ def shapes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a mo
         config: Any,  # noqa: ANN401 - a TransformerConfig
     ) -> tuple[list[int], list[int]]:
         communicate(tensor_send_next, tensor_send_prev, recv_prev, recv_next, config)
-        if not told:
-            told.append(True)
-            tell(process, "lengths")
+        tell(process, "lengths")
         arguments = importlib.import_module("megatron.training").get_args()
         length = arguments.seq_length // config.context_parallel_size
         length //= config.tensor_model_parallel_size if config.sequence_parallel else 1
@@ -197,5 +192,4 @@ def shapes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a mo
         shape = [length, int(micro), config.hidden_size]
         return (shape if recv_prev else [0, 0, 0], shape if recv_next else [0, 0, 0])
 
-    told: list[bool] = []
     setattr(module, _SHAPES, communicate_known)

@@ -61,12 +61,9 @@ def atb(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a modul
         operator = _IN_PLACE.get(name)
         if operator is None:
             return load(self, name)
-        if name not in told:
-            told.add(name)
-            tell(process, "in-place", operator=operator)
+        tell(process, "in-place", operator=operator)
         return SimpleNamespace(**{operator: lambda *_arguments, **_named: None})
 
-    told: set[str] = set()
     module.AtbOpBuilder.load = load_in_simulation
 
 
