@@ -327,7 +327,7 @@ def module_paths(shape: ModelShape, *, experts: bool) -> tuple[str, ...]:
     """Dotted paths of the modules in a layer, as the network's own cells are named."""
     attention = ["linear_qkv", "core_attention", "linear_proj"]
     if shape.latent:
-        attention += ["linear_kvb", "k_layernorm", "rotary"]
+        attention += ["linear_kvb", "k_layernorm", "rotary"]  # without norms these are there, and do nothing
         attention += ["q_layernorm", "linear_qb"] if shape.latent.query_rank else []
     else:
         attention += ["q_layernorm", "k_layernorm"] if shape.qk_norm else []

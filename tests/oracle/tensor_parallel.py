@@ -40,7 +40,7 @@ HEAD = """| case | weights | optimizer state | real peak, MiB | reference, MiB |
 MIB = 2**20
 _LEAST_FOR_COMPRESSION = 2048  # tokens
 _GIVEN = 0.4  # the share of a drawn case's settings that are not the base's
-SCALARS = 64 * 1024  # counters of the router and of steps, each of them a block of 512 bytes
+SCALARS = 5 * 512  # counters of steps and, in each layer with experts, of the router: a block of 512 bytes each
 _REST: dict[str, Any] = {
     "training": {"local_batch_size": 1, "global_batch_size": 1},
     "optimizer": {"type": "AdamW"},
@@ -110,7 +110,8 @@ def drawn(seed: int, tensors: Sequence[int] = (1, 2, 2, 4, 4, 8)) -> dict[str, A
     else:
         some |= {
             "model.num_attention_heads": (8, 16),
-            "model.q_lora_rank": (512, None),
+            "model.qk_layernorm": (True, False),
+            "model.q_lora_rank": (512, 1024),
             "model.kv_lora_rank": (128, 512),
             "model.qk_nope_head_dim": (128, 160, 192),  # with rotary positions at least the width of the values
             "model.v_head_dim": (64, 128, 192),
@@ -132,7 +133,7 @@ def drawn(seed: int, tensors: Sequence[int] = (1, 2, 2, 4, 4, 8)) -> dict[str, A
     if recompute["mode"] == "full":
         recompute["full_recompute_layer"] = chosen
     elif recompute["mode"] == "select":
-        recompute["select_module"] = {module: chosen for module in random.sample(modules, random.randint(1, 2))}
+        recompute["select_module"] = dict.fromkeys(random.sample(modules, random.randint(1, 2)), chosen)
     return {"base": base, "tensor": tensor, "model.num_hidden_layers": layers, "recompute": recompute, **case}
 
 

@@ -167,7 +167,8 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         # ``pynative/transformers``: FlashAttention is used whatever ``use_flash_attention`` says.
         flash_attention=True,
         rotary_fraction=_fraction(model, 0.5 if kind.startswith("glm4") else 1.0),
-        qk_norm=model.first("qk_layernorm", kind.startswith("qwen3")),
+        # ``models/qwen3/modeling_qwen3_train_pynative.py``, 2.0 and 2.1: whatever ``qk_layernorm`` says.
+        qk_norm=kind.startswith("qwen3") or model.first("qk_layernorm", default=False),
         sandwich_norm=model.get("use_sandwich_norm", kind == "glm4"),
         latent=latent,
         experts=_read_experts(model) if model.count("num_moe_experts") else None,

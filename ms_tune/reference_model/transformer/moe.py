@@ -145,26 +145,13 @@ class SequentialExperts(nn.Cell):
 
     def __init__(self, local: int, width: int, settings: Settings) -> None:
         super().__init__()
-        self.local_experts = nn.CellList([_Expert(width, settings) for _ in range(local)])
+        self.local_experts = nn.CellList([FeedForward(width, settings, split=False) for _ in range(local)])
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
         ends = np.linspace(0, x.shape[0], len(self.local_experts) + 1).astype(int)
         parts = mint.split(x, tuple(int(size) for size in np.diff(ends)), dim=0)
         return mint.cat([expert(part) for expert, part in zip(self.local_experts, parts, strict=True)], dim=0)
-
-
-class _Expert(nn.Cell):
-    def __init__(self, width: int, settings: Settings) -> None:
-        super().__init__()
-        shape = settings.shape
-        wide = 2 * width if shape.gated else width
-        self.linear_fc1 = Linear(shape.hidden_size, wide, bias=shape.mlp_bias, dtype=settings.dtype)
-        self.activation_func = Activation(settings)
-        self.linear_fc2 = Linear(width, shape.hidden_size, bias=shape.mlp_bias, dtype=settings.dtype)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.linear_fc2(self.activation_func(self.linear_fc1(x)))
 
 
 class MixtureOfExperts(nn.Cell):
@@ -225,7 +212,7 @@ class MixtureOfExperts(nn.Cell):
         """The same on one rank, operator by operator (``pynative/transformers/moe/experts.py``, 2.1)."""
         per_token = self.settings.per_token
         order = mint.argsort(chosen.reshape(-1).astype(mindspore.float32), stable=True)
-        rows = self.experts(tokens[mint.floor_divide(order, per_token)])
+        rows = self.apply_experts(tokens[mint.floor_divide(order, per_token)])
         rows = rows * weights.reshape(-1)[order].reshape(-1, 1)
         back = mint.zeros(rows.shape, dtype=rows.dtype)
         back[order] = rows
