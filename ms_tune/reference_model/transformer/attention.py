@@ -96,11 +96,13 @@ class TableMaker:
         self.legacy, self.dtype = settings.shape.legacy, settings.format_of("rotary")
         self.shape = (settings.tokens, 1, 1, rotary_size if settings.shape.rotary else 0)
         self.angles = self.made() if self.legacy else None
-        self.triangle: Tensor | None = None
+        self.words: Tensor | None = None
         if settings.shape.whole_mask:
-            # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation.
-            positions = settings.shape.seq_length
-            self.triangle = mint.tril(mint.ones((positions, positions), dtype=settings.dtype))
+            # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation, and each sample
+            # has a mask of its own, for its words are not all the same.
+            samples, positions = settings.config.batch.micro_batch_size, settings.shape.seq_length
+            self.mask = mint.tril(mint.ones((positions, positions), dtype=settings.dtype))
+            self.words = mint.ones((samples, 1, 1, positions), dtype=settings.dtype)
         elif settings.shape.flash_attention:
             self.mask = Tensor(np.triu(np.ones((_MASK_SIZE, _MASK_SIZE), np.uint8), 1))
         else:
@@ -108,7 +110,7 @@ class TableMaker:
 
     def tables(self) -> Tables:
         """Those of a forward pass."""
-        mask = self.mask if self.triangle is None else (1 - self.triangle).astype(mindspore.uint8)
+        mask = self.mask if self.words is None else (1 - self.words * self.mask).astype(mindspore.uint8)
         if self.angles is not None:
             return Tables(self.angles, self.angles, self.angles, mask)  # each use of them makes cosines and sines
         angles = self.made()
@@ -201,7 +203,7 @@ class HeadsFirstAttention(FlashAttention):
             attn_mask=mask,
             scalar_value=self.scale,
             input_layout="BNSD",
-            sparse_mode=ALL if mask.shape[-1] != _MASK_SIZE else LEFT_UP_CAUSAL,
+            sparse_mode=LEFT_UP_CAUSAL if mask.ndim == 2 else ALL,  # noqa: PLR2004 - axes
         )
         return mint.permute(mint.permute(y, (0, 2, 1, 3)).reshape(y.shape[0], y.shape[2], -1), (1, 0, 2))
 
