@@ -10,8 +10,8 @@ import yaml
 
 from ms_tune.config.model import ContextMethod, DType, LatentAttention, Sharding
 from ms_tune.errors import ConfigError
-from ms_tune.reference_model.configs.mindspeed_ms import read_mindspeed_ms
 from ms_tune.reference_model.configs.pynative import expert_layers, read_parallelism, read_pynative
+from ms_tune.reference_model.mindspeed import read_mindspeed_ms
 from ms_tune.resources import data_folder
 
 PATH = Path("config.yaml")

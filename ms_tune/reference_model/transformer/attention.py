@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import mindspore
-import numpy as np
 from mindspore import Tensor, mint, nn, ops
 
 from .context import RingAttention, apart, heads_to_sequence, joined, sequence_to_heads
@@ -103,10 +102,9 @@ class TableMaker:
             samples, positions = settings.config.batch.micro_batch_size, settings.shape.seq_length
             self.mask = mint.tril(mint.ones((positions, positions), dtype=settings.dtype))
             self.words = mint.ones((samples, 1, 1, positions), dtype=settings.dtype)
-        elif settings.shape.flash_attention:
-            self.mask = Tensor(np.triu(np.ones((_MASK_SIZE, _MASK_SIZE), np.uint8), 1))
         else:
-            self.mask = mint.triu(mint.ones((settings.tokens, settings.tokens), dtype=mindspore.uint8), 1)
+            size = _MASK_SIZE if settings.shape.flash_attention else settings.tokens
+            self.mask = mint.triu(mint.ones((size, size), dtype=mindspore.uint8), 1)
 
     def tables(self) -> Tables:
         """Those of a forward pass."""
