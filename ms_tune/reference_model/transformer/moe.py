@@ -31,12 +31,13 @@ _FUNCTIONS = {
     "gelu": mint.nn.functional.gelu,
     "fast_gelu": ops.fast_gelu,
     "silu": mint.nn.functional.silu,
+    "swiglu": mint.nn.functional.silu,
     "relu": mint.nn.functional.relu,
 }
 
 
 class Activation(nn.Cell):
-    """The activation function; a gated one takes twice the width and multiplies its halves."""
+    """The activation function; a gated one that is fused takes twice the width and multiplies its halves."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -48,12 +49,20 @@ class Activation(nn.Cell):
         """Apply it along the last axis."""
         if self.name == "fusedswiglu":
             return ops.swiglu(x)
-        if self.name == "swiglu":
-            gate, value = mint.chunk(x, 2, dim=-1)
-            return mint.nn.functional.silu(gate) * value
         if self.written_out:
             return x * 0.5 * (mint.erf(x / math.sqrt(2.0)) + 1.0)
         return _FUNCTIONS[self.name](x)
+
+
+def activated(function: Activation, x: Tensor) -> Tensor:
+    """What the function makes of ``x``; of a gated one that is not fused only one half goes through it.
+
+    So the product of both is outside of what recompute of ``activation_func`` does again (``pynative/transformers/mlp.py``, 2.1).
+    """
+    if function.name != "swiglu":
+        return function(x)
+    gate, value = mint.chunk(x, 2, dim=-1)
+    return function(gate) * value
 
 
 class FeedForward(nn.Cell):
@@ -79,7 +88,7 @@ class FeedForward(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same."""
-        return self.linear_fc2(self.activation_func(self.linear_fc1(x)))
+        return self.linear_fc2(activated(self.activation_func, self.linear_fc1(x)))
 
 
 class SharedExperts(FeedForward):
@@ -133,7 +142,7 @@ class GroupedExperts(nn.Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
         ends = Tensor(np.linspace(0, x.shape[0], self.local + 1).astype(np.int64)[1:])
-        return self.product(self.activation_func(self.product(x, self.weight1, ends)), self.weight2, ends)
+        return self.product(activated(self.activation_func, self.product(x, self.weight1, ends)), self.weight2, ends)
 
     def product(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
         """Rows up to each end times the matrix of each expert."""
