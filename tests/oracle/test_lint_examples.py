@@ -57,7 +57,9 @@ NOT_RUN = {  # sections and settings that are only looked at beyond what is run 
     "MST552": "the data set, which the rules look at before",
     "MST554": "the register of classes, which test_whole_static asks",
     "MST555": "the examples are two kinds of configs, and no surroundings fit both",
-    **dict.fromkeys(("MST33515", "MST33516", "MST33517", "MST33518", "MST567", "MST568", "MST570"), "the cells of a layer"),
+    **dict.fromkeys(
+        ("MST33515", "MST33516", "MST33517", "MST33518", "MST567", "MST568", "MST570"), "the cells of a layer"
+    ),
 }
 _TRIED = 2  # surroundings of what does not stop a run
 _WRAPPER = {"runner_wrapper": {"type": "MFTrainOneStepCell"}}
@@ -81,7 +83,11 @@ SURROUNDINGS: tuple[dict[str, Any], ...] = (
     *(
         {**_WRAPPER, **parallel, "model": {"model_config": model}}
         for model in _MODELS
-        for parallel in ({}, {"use_parallel": True}, {"use_parallel": True, "parallel_config": {"use_seq_parallel": True}})
+        for parallel in (
+            {},
+            {"use_parallel": True},
+            {"use_parallel": True, "parallel_config": {"use_seq_parallel": True}},
+        )
     ),
 )
 

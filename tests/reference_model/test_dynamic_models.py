@@ -75,6 +75,12 @@ def test_all_names_of_a_size_are_read(names: tuple[str, ...], field: str, value:
         assert getattr(read_pynative(with_model(**{name: value}), PATH, 1).shape, field) == value
 
 
+@pytest.mark.parametrize(("kind", "written", "norms"), [("qwen3", False, True), ("deepseek_v3", False, False)])
+def test_qwen3_has_query_norms_whatever_the_config_says(kind: str, written: bool, norms: bool) -> None:  # noqa: FBT001
+    # models/qwen3/modeling_qwen3_train_pynative.py, 2.0 and 2.1: MindFormers' own run had 1 % more at its peak.
+    assert read_pynative(with_model(model_type=kind, qk_layernorm=written), PATH, 1).shape.qk_norm is norms
+
+
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
