@@ -82,6 +82,23 @@ def test_qwen3_has_query_norms_whatever_the_config_says(kind: str, written: bool
 
 
 @pytest.mark.parametrize(
+    ("kind", "key", "router"),
+    [
+        ("deepseek_v3", "router_dense_type", DType.FLOAT32),  # its own converter leaves it out
+        ("deepseek_v3", "moe_router_dtype", DType.BFLOAT16),
+        ("qwen3_moe", "router_dense_type", DType.BFLOAT16),
+    ],
+)
+def test_a_router_has_the_format_of_a_key_that_its_model_knows(kind: str, key: str, router: DType) -> None:
+    model = {"model_type": kind, "num_experts": 8, "n_routed_experts": 8, "moe_intermediate_size": 64, key: "bfloat16"}
+    if kind == "qwen3_moe":
+        del model["n_routed_experts"]
+    experts = read_pynative(with_model(**model), PATH, 1).shape.experts
+    assert experts is not None
+    assert experts.router is router
+
+
+@pytest.mark.parametrize(
     ("model", "expected"),
     [
         ({}, (False,) * 4),
